@@ -1,0 +1,82 @@
+# Everything runs in .venv, built from the lock files; the system's Python packages are never touched.
+# Needed: make and python3 (3.11 or newer) with venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CODE   := kubexm_spec kubexm_exec kubexm_steps tests tools
+# How many processes run the tests, and anything else for pytest: make tests ARGS="-k layers"
+JOBS   ?= 2
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test lint types tests format bench lock wheel docs clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+venv: $(VENV)/.stamp-dev ## Build .venv with everything for tests, lint and builds
+
+demo: $(VENV)/.stamp-run ## Run specs/quickstart.yaml on this machine
+	$(BIN)/kubexm-run specs/quickstart.yaml
+
+test: lint types tests ## Lint, check the types and run all the tests
+
+lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
+	$(BIN)/mypy $(CODE)
+
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(VENV)/.stamp-bench ## Run the benchmarks and print a table
+	$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/.stamp-dev ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+docs: $(VENV)/.stamp-dev ## Generate the reference pages in docs/
+	$(BIN)/python tools/docs.py
+
+lock: ## Resolve the dependencies anew into requirements*.lock
+	PYTHON="$(PYTHON)" tools/lock.sh
+
+clean: ## Remove everything that was built, .venv too
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: a second call does nothing, a changed lock or pyproject.toml brings the environment up to date.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo 'kubexm needs Python 3.11 or newer; "$(PYTHON)" is' "$$($(PYTHON) --version 2>&1 || true)." \
+	       'Name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo '"$(PYTHON)" cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-run: requirements.lock requirements-build.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements.lock -r requirements-build.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.stamp-dev: requirements-dev.lock $(VENV)/.stamp-run
+	$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
+	$(PIP) install --require-hashes -r requirements-bench.lock
+	@touch $@
+
+# One attempt per environment: offline machines should not wait for it at every call.
+$(VENV)/.stamp-browser: | $(BIN)/python
+	@tools/browser.sh
+	@touch $@

@@ -1,0 +1,1 @@
+"""Compiles a spec into a graph, schedules it and executes it on hosts."""

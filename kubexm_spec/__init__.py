@@ -1,0 +1,1 @@
+"""The documents: models, loading with positions, diagnostics, schema and formatting."""
