@@ -1,0 +1,168 @@
+"""What happened: the result of a run as pure data, with the field names that its JSON form has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """The state of an action, a node or a run."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCESS = "Success"
+    FAILED = "Failed"
+    SKIPPED = "Skipped"
+    CANCELLED = "Cancelled"
+
+
+class SkipReason(StrEnum):
+    """Why an action was skipped."""
+
+    PRECHECK = "precheck"
+    CONDITION = "condition"
+    DEPENDENCY = "dependency"
+    LIMIT = "limit"
+
+
+class FailureKind(StrEnum):
+    """How an action failed: the work said no, it took too long, the host did not answer, or the step itself broke."""
+
+    FAILED = "failed"
+    TIMED_OUT = "timedOut"
+    UNREACHABLE = "unreachable"
+    ERRORED = "errored"
+
+
+class ForecastState(StrEnum):
+    """What a precheck can say."""
+
+    SATISFIED = "satisfied"
+    CHANGE = "change"
+    UNKNOWN = "unknown"
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """Seconds since the epoch as RFC 3339 text."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True, kw_only=True)
+class HostResult:
+    """The outcome of one action: a step on one host."""
+
+    host_name: str
+    status: Status = Status.PENDING
+    message: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    start_time: float | None = None
+    end_time: float | None = None
+    skipped: bool = False
+    """True if precheck was satisfied (not for a failed dependency)."""
+    changed: bool = False
+    reason: SkipReason | None = None
+    cause: str = ""
+    """For a skipped dependency: the nearest failed node."""
+    kind: FailureKind | None = None
+    attempts: int = 0
+    ignored: bool = False
+    command: str = ""
+    exit_code: int | None = None
+    hint: str = ""
+    forecast: ForecastState | None = None
+    diffs: list[dict[str, Any]] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    undo: str = ""
+    """After a rollback: ``undone``, ``undoFailed: ...`` or ``notReversible``."""
+    traceback: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; keys that say nothing are left out, except those every reader may rely on."""
+        data: dict[str, Any] = {
+            "hostName": self.host_name,
+            "status": self.status.value,
+            "message": self.message,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "startTime": timestamp(self.start_time),
+            "endTime": timestamp(self.end_time),
+            "skipped": self.skipped,
+            "changed": self.changed,
+            "attempts": self.attempts,
+        }
+        optional: dict[str, Any] = {
+            "reason": self.reason.value if self.reason else None,
+            "cause": self.cause,
+            "failureKind": self.kind.value if self.kind else None,
+            "ignored": self.ignored,
+            "command": self.command,
+            "exitCode": self.exit_code,
+            "hint": self.hint,
+            "forecast": self.forecast.value if self.forecast else None,
+            "diffs": self.diffs,
+            "outputs": self.outputs,
+            "undo": self.undo,
+            "traceback": self.traceback,
+        }
+        data.update({key: value for key, value in optional.items() if value not in (None, "", [], {}, False)})
+        return data
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeResult:
+    """The outcome of one node: its hosts' results and what they add up to."""
+
+    node_name: str
+    step_name: str
+    status: Status = Status.PENDING
+    start_time: float | None = None
+    end_time: float | None = None
+    message: str = ""
+    host_results: dict[str, HostResult] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "nodeName": self.node_name,
+            "stepName": self.step_name,
+            "status": self.status.value,
+            "startTime": timestamp(self.start_time),
+            "endTime": timestamp(self.end_time),
+            "message": self.message,
+            "hostResults": {name: result.to_json() for name, result in self.host_results.items()},
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class GraphExecutionResult:
+    """The report of a whole run; gates are not in it, only work is."""
+
+    graph_name: str
+    run_id: str = ""
+    executor: str = ""
+    start_time: float | None = None
+    end_time: float | None = None
+    status: Status = Status.PENDING
+    message: str = ""
+    node_results: dict[str, NodeResult] = field(default_factory=dict)
+    not_reversible: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with the field names of the contract."""
+        return {
+            "graphName": self.graph_name,
+            "runId": self.run_id,
+            "executor": self.executor,
+            "startTime": timestamp(self.start_time),
+            "endTime": timestamp(self.end_time),
+            "status": self.status.value,
+            "message": self.message,
+            "nodeResults": {node: result.to_json() for node, result in self.node_results.items()},
+            "notReversible": self.not_reversible,
+        }

@@ -1,0 +1,280 @@
+"""The step SDK: all that an author of a step type needs, and nothing of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.result import FailureKind, ForecastState
+from kubexm_spec.duration import Duration
+
+if TYPE_CHECKING:
+    from kubexm_exec.runner import Runner
+
+__all__ = [
+    "CommandResult",
+    "Diff",
+    "Duration",
+    "Expression",
+    "Forecast",
+    "HostView",
+    "LocalFile",
+    "Outputs",
+    "Params",
+    "Result",
+    "Step",
+    "StepContext",
+    "StepFailed",
+    "TemplateName",
+]
+
+
+class Params(BaseModel):
+    """Base of a step type's parameters: camelCase in YAML, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, validate_default=False
+    )
+
+
+class Outputs(BaseModel):
+    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``. ``extra="allow"`` in a subclass means any name."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateName:
+    """Marks a string parameter as the name of a template: it is looked up, and its references checked, when compiling.
+
+    Use it as ``src: Annotated[str, TemplateName()]``.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """Marks a string parameter as a file or folder on the control node: relative to the spec's file, and it must exist when compiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Marks a string parameter as a bare expression (as in ``when``): it is not rendered with the others; the step calls ``ctx.evaluate``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What would change, or changed, at one place of a host."""
+
+    path: str
+    before: str | None = None
+    """Text before; None if there was nothing, or if it is not text."""
+    after: str | None = None
+    note: str = ""
+    """What is not content, such as ``0640 -> 0600`` or ``created``."""
+
+    def unified(self, context: int = 3) -> str:
+        """The change of content as a unified diff without its two header lines; empty if content is the same or not text."""
+        import difflib
+
+        if self.before == self.after or (self.before is None and self.after is None):
+            return ""
+        before = (self.before or "").splitlines()
+        after = (self.after or "").splitlines()
+        lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a step would do on a host: nothing, change something, or it cannot be known yet."""
+
+    state: ForecastState
+    message: str = ""
+    diffs: tuple[Diff, ...] = ()
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast:
+        """Everything is as it should be; ``run`` is not called. Outputs are those that ``run`` would have given."""
+        return cls(ForecastState.SATISFIED, message, (), outputs or {})
+
+    @classmethod
+    def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast:
+        """``run`` would change something."""
+        return cls(ForecastState.CHANGE, message, tuple(diffs))
+
+    @classmethod
+    def unknown(cls, because: str) -> Forecast:
+        """It cannot be said before it is tried, because of that."""
+        return cls(ForecastState.UNKNOWN, because)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What ``run`` returns when the work was done."""
+
+    changed: bool = True
+    message: str = ""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    stdout: str = ""
+    stderr: str = ""
+    command: str = ""
+    exit_code: int | None = None
+    fragment: Sequence[Mapping[str, Any]] = ()
+    """More steps (as spec data, like the entries of ``steps:``) to be run on this host before anything that waits for this one."""
+
+
+class StepFailed(Exception):
+    """The work said no. Say what and where in ``message``, and in ``hint`` what to do."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        command: str = "",
+        exit_code: int | None = None,
+        stdout: str = "",
+        stderr: str = "",
+        hint: str = "",
+        kind: FailureKind = FailureKind.FAILED,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.command = command
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.hint = hint
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What a step may know of its host."""
+
+    name: str
+    address: str = ""
+    internal_address: str = ""
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+
+
+class StepContext:
+    """Everything a step may use; made by the engine for one action. Steps never see the engine or other hosts."""
+
+    host: HostView
+    node: str
+    """Id of the node, for messages."""
+    run_id: str
+    attempt: int
+    runner: Runner
+    """Files, commands and more on this host."""
+    log: Any
+    """A structlog logger with run, node and host bound."""
+    sensitive: bool
+    """True if values of this step must not be shown: leave content out of messages and diffs."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Facts of the host, gathered on first use."""
+        raise NotImplementedError
+
+    def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
+        """A place to remember things, shared by the actions of that scope; it lives as long as the run."""
+        raise NotImplementedError
+
+    def secret(self, reference: str) -> str:
+        """The value behind ``env:NAME`` or ``file:PATH#key``; it is masked in all output from now on."""
+        raise NotImplementedError
+
+    def local_path(self, path: str) -> Path:
+        """A path on the control node, relative to the file that the step was written in."""
+        raise NotImplementedError
+
+    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+        """A template (searched in the user's folders, then in the shipped ones) rendered for this host; ``variables`` are top-level names in it."""
+        raise NotImplementedError
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a bare expression for this host."""
+        raise NotImplementedError
+
+    def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
+        """Tell the people who watch how far the work is."""
+        raise NotImplementedError
+
+    def save_undo(self, data: Mapping[str, Any]) -> None:
+        """Remember (plain JSON data), BEFORE changing something, what ``rollback`` needs to undo it; a later call replaces it."""
+        raise NotImplementedError
+
+    def keep(self, data: bytes) -> str:
+        """Store bytes for a later undo (content that is replaced, say); the token goes into ``save_undo``."""
+        raise NotImplementedError
+
+    def kept(self, token: str) -> bytes:
+        """The bytes that were stored under a token."""
+        raise NotImplementedError
+
+    def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
+        """Ask the person who runs this for yes or no; without a person, or after the timeout, the default (None: StepFailed)."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; ends early (with the engine's own exception) when the run is cancelled or the step's time is over."""
+        raise NotImplementedError
+
+    def time_left(self) -> float | None:
+        """Seconds until this attempt's timeout, or None."""
+        raise NotImplementedError
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Step(Generic[P]):
+    """A step type: one class with typed parameters. Its docstring is its documentation.
+
+    Subclass ``Step[YourParams]``; the engine makes one object for each action, with its rendered parameters in ``self.params``.
+    """
+
+    params_model: ClassVar[type[Params]] = Params
+    """Found from ``Step[YourParams]``."""
+    outputs_model: ClassVar[type[Outputs]] = Outputs
+    """What ``Result.outputs`` may hold."""
+    reversible: ClassVar[bool] = False
+    """True if ``rollback`` can undo what ``run`` did."""
+    example: ClassVar[str] = ""
+    """A YAML list item as it would stand under ``steps:``; it is validated by the tests."""
+
+    def __init__(self, params: P) -> None:
+        self.params = params
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type) and issubclass(argument, Params):
+                    cls.params_model = argument
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Say what ``run`` would do. It must change nothing, not even a temporary file."""
+        return Forecast.change()
+
+    def run(self, ctx: StepContext) -> Result:
+        """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""
+        raise NotImplementedError
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Undo what ``run`` did, from what it saved. Doing it twice must be harmless."""
+        raise StepFailed("this step cannot be undone")
+
+
+StepFactory = Callable[[Params], Step[Any]]
