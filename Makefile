@@ -5,14 +5,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CODE   := kubexm_spec kubexm_exec kubexm_steps tests tools
+# What mypy reads; ruff reads everything.
+TYPED  := $(wildcard kubexm_spec kubexm_exec kubexm_steps tests benchmarks tools/*.py)
 # How many processes run the tests, and anything else for pytest: make tests ARGS="-k layers"
 JOBS   ?= 2
 ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint types tests format bench lock wheel docs clean
+.PHONY: FORCE help venv demo test lint types tests format bench lock wheel docs clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -25,18 +26,18 @@ demo: $(VENV)/.stamp-run ## Run specs/quickstart.yaml on this machine
 test: lint types tests ## Lint, check the types and run all the tests
 
 lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy $(TYPED)
 
 tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
-	$(BIN)/ruff check --fix $(CODE)
-	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: $(VENV)/.stamp-bench ## Run the benchmarks and print a table
 	$(BIN)/python -m benchmarks
@@ -52,18 +53,20 @@ lock: ## Resolve the dependencies anew into requirements*.lock
 
 clean: ## Remove everything that was built, .venv too
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: a second call does nothing, a changed lock or pyproject.toml brings the environment up to date.
-$(BIN)/python:
+# An environment knows its own path, so the first stamp holds it: one that was moved or left half made is built anew.
+$(VENV)/.stamp-venv: $(shell [ "$$(cat $(VENV)/.stamp-venv 2>/dev/null)" = "$(CURDIR)" ] || echo FORCE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo 'kubexm needs Python 3.11 or newer; "$(PYTHON)" is' "$$($(PYTHON) --version 2>&1 || true)." \
 	       'Name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo '"$(PYTHON)" cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
+	@echo "$(CURDIR)" >$@
 
-$(VENV)/.stamp-run: requirements.lock requirements-build.lock pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-run: requirements.lock requirements-build.lock pyproject.toml | $(VENV)/.stamp-venv
 	$(PIP) install --require-hashes -r requirements.lock -r requirements-build.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
@@ -77,6 +80,6 @@ $(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
 	@touch $@
 
 # One attempt per environment: offline machines should not wait for it at every call.
-$(VENV)/.stamp-browser: | $(BIN)/python
+$(VENV)/.stamp-browser: | $(VENV)/.stamp-venv
 	@tools/browser.sh
 	@touch $@
