@@ -66,7 +66,7 @@ $(VENV)/.stamp-venv: $(shell [ "$$(cat $(VENV)/.stamp-venv 2>/dev/null)" = "$(CU
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "$(CURDIR)" >$@
 
-$(VENV)/.stamp-run: requirements.lock requirements-build.lock pyproject.toml | $(VENV)/.stamp-venv
+$(VENV)/.stamp-run: requirements.lock requirements-build.lock pyproject.toml $(VENV)/.stamp-venv
 	$(PIP) install --require-hashes -r requirements.lock -r requirements-build.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
@@ -80,6 +80,6 @@ $(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
 	@touch $@
 
 # One attempt per environment: offline machines should not wait for it at every call.
-$(VENV)/.stamp-browser: | $(VENV)/.stamp-venv
+$(VENV)/.stamp-browser: $(VENV)/.stamp-venv
 	@tools/browser.sh
 	@touch $@
