@@ -183,12 +183,10 @@ def _read(path: str | os.PathLike[str], name: str) -> bytes:
         raise _failure("not-a-file", f"{name} is a folder", None, "name a file") from None
     except PermissionError:
         summary = f"{name} cannot be read: permission denied"
-        raise _failure(
-            "unreadable-file", summary, None, "check its owner and mode, and those of its folder"
-        ) from None
+        raise _failure("permission", summary, None, "check its owner and mode, and those of its folder") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
-        raise _failure("permission", f"{name} cannot be read: {reason}", None) from None
+        raise _failure("unreadable-file", f"{name} cannot be read: {reason}", None) from None
     except ValueError:  # a NUL character in the name
         raise _failure("file-not-found", f"there is no file {name!r}", None) from None
 
