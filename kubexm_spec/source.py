@@ -69,9 +69,8 @@ class SourceFile:
 
     def range_of(self, document: int, path: Path, on_key: bool) -> Range:
         """The offsets in the text of a value or of its key; see `Place.span` for what is not there."""
-        if not 0 <= document < len(self._roots):
-            return (0, 0)
-        entry = Entry(self._roots[document].head(), self._roots[document])
+        root = self._roots[min(max(document, 0), len(self._roots) - 1)]  # there is one: an empty file is refused
+        entry = Entry(root.head(), root)
         for part in path:
             found = entry.node.child(part)
             if found is None:

@@ -1,0 +1,219 @@
+"""Shows findings to people: the sentence, the lines of the file and a caret under the very place."""
+
+from __future__ import annotations
+
+import stat
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Severity, Span
+from kubexm_spec.textlines import LineTable
+
+if TYPE_CHECKING:  # only for its type: rendering loads no YAML
+    from kubexm_spec.source import SourceFile
+
+_TAB: Final = 4
+_LARGEST: Final = 64 * 1024 * 1024
+_LEAST: Final = 20  # columns of source text that are shown however narrow the terminal is
+_BOLD, _RED, _YELLOW, _BLUE = "1", "1;31", "1;33", "1;34"
+
+
+def render(
+    diagnostics: Diagnostics,
+    *,
+    color: bool = False,
+    width: int = 100,
+    sources: Mapping[str, SourceFile] | None = None,
+) -> str:
+    """All findings by file and line, each with its excerpt, an empty line between them.
+
+    The text of a file is taken from `sources` (by its name), else read again; a file that is gone shows no excerpt.
+    """
+    painter = _Painter(color, width, _Texts(sources or {}))
+    return "\n".join("".join(f"{line}\n" for line in painter.lines(d)) for d in diagnostics.sorted())
+
+
+def summary_line(diagnostics: Diagnostics, ran: bool = False) -> str:
+    """How many there are: "2 errors, 1 warning in 3 files. Nothing was run."."""
+    counts = [
+        f"{number} {word if number == 1 else word + 's'}"
+        for number, word in ((len(diagnostics.errors), "error"), (len(diagnostics.warnings), "warning"))
+        if number
+    ]
+    files = len({d.span.file for d in diagnostics if d.span})
+    where = f" in {files} file{'' if files == 1 else 's'}" if files else ""
+    end = " Nothing was run." if diagnostics.has_errors and not ran else ""
+    return f"{', '.join(counts) or 'No errors'}{where}.{end}"
+
+
+class _Texts:
+    """The lines of files by their names."""
+
+    def __init__(self, sources: Mapping[str, SourceFile]) -> None:
+        self._sources = sources
+        self._read: dict[str, list[str]] = {}
+
+    def lines(self, name: str) -> list[str]:
+        if name in self._sources:
+            return self._sources[name].lines
+        if name not in self._read:
+            self._read[name] = self._from_disk(name)
+        return self._read[name]
+
+    @staticmethod
+    def _from_disk(name: str) -> list[str]:
+        try:
+            status = Path(name).stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+                return []
+            return LineTable(Path(name).read_bytes().decode("utf-8-sig", "replace")).lines
+        except (OSError, ValueError):  # gone, or a name that is no path ("<text>"): the message stands without it
+            return []
+
+
+class _Painter:
+    def __init__(self, color: bool, width: int, texts: _Texts) -> None:
+        self._color = color
+        self._width = width
+        self._texts = texts
+
+    def lines(self, diagnostic: Diagnostic) -> list[str]:
+        tint = _RED if diagnostic.severity is Severity.ERROR else _YELLOW
+        head = self._paint(f"{diagnostic.severity}[{diagnostic.code}]", tint)
+        out = [f"{head}: {self._paint(_one_line(diagnostic.summary), _BOLD)}"]
+        span, hint = diagnostic.span, _one_line(diagnostic.hint)
+        gutter = 2
+        if span is not None:
+            gutter = max(2, len(str(span.line)))
+            out.append(f"{' ' * gutter}{self._paint('-->', _BLUE)} {_one_line(str(span))}")
+            excerpt, hint = self._excerpt(span, gutter, hint, tint)
+            out += excerpt
+        for line in diagnostic.detail.splitlines():
+            out.append(self._side(gutter, "=", _visible(line)))
+        if hint:
+            out.append(self._side(gutter, "=", f"hint: {hint}"))
+        out += [self._side(gutter, "=", _one_line(_note(note))) for note in diagnostic.notes]
+        return out
+
+    def _excerpt(self, span: Span, gutter: int, hint: str, tint: str) -> tuple[list[str], str]:
+        """The lines of the excerpt, and the hint if it found no room beside the caret."""
+        lines = self._texts.lines(span.file)
+        if not 1 <= span.line <= len(lines):
+            return [], hint
+        line = lines[span.line - 1]
+        shown, start, length = self._cut(line, span, gutter)
+        out = [self._side(gutter, "|", "")]
+        if span.line >= 2:
+            before = _fit(_expand(lines[span.line - 2]), self._room(gutter))
+            out.append(self._numbered(gutter, span.line - 1, before))
+        out.append(self._numbered(gutter, span.line, shown))
+        carets = "^" * length
+        beside = bool(hint) and start + length + 1 + _columns(hint) <= max(self._room(gutter), 60)
+        marks = f"{carets} {hint}" if beside else carets
+        out.append(self._side(gutter, "|", " " * start + self._paint(marks, tint)))
+        return out, "" if beside else hint
+
+    def _cut(self, line: str, span: Span, gutter: int) -> tuple[str, int, int]:
+        """The line as it is shown, the column the carets start at, and how many there are."""
+        begin = min(span.column - 1, len(line))
+        end = span.end_column - 1 if span.end_line == span.line else len(line.rstrip())
+        end = max(begin, min(end, len(line)))
+        before, marked, after = _expand_parts(line[:begin], line[begin:end], line[end:])
+        room = self._room(gutter)
+        start, length = _columns(before), max(1, _columns(marked))
+        if start + length + _columns(after) <= room:
+            return (before + marked + after).rstrip(), start, length
+        length = min(length, max(1, room // 2))
+        if start + length > room - 1:  # the beginning goes, a third of the room stays for what is before the caret
+            before = "…" + _tail(before, room // 3)
+            start = _columns(before)
+        return _fit(before + marked + after, room), start, length
+
+    def _room(self, gutter: int) -> int:
+        return max(_LEAST, self._width - gutter - 3)
+
+    def _numbered(self, gutter: int, number: int, text: str) -> str:
+        return f"{self._paint(f'{number:>{gutter}} |', _BLUE)} {text}".rstrip()
+
+    def _side(self, gutter: int, sign: str, text: str) -> str:
+        return f"{' ' * gutter} {self._paint(sign, _BLUE)} {text}".rstrip()
+
+    def _paint(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._color and text else text
+
+
+def _note(note: Note) -> str:
+    return f"{note.message} {note.span}" if note.span else note.message
+
+
+def _one_line(text: str) -> str:
+    return _visible(" ".join(text.split()))
+
+
+def _visible(text: str) -> str:
+    """Without characters that would move the cursor, colour the terminal or turn the direction of writing."""
+    return (
+        "".join("\ufffd" if _is_control(c) else c for c in text)
+        if not text.isascii() or not text.isprintable()
+        else text
+    )
+
+
+def _is_control(char: str) -> bool:
+    return (
+        unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
+        or "\u202a" <= char <= "\u202e"
+        or "\u2066" <= char <= "\u2069"
+    )
+
+
+def _expand_parts(*parts: str) -> list[str]:
+    """The parts of a line with tabs as spaces; a tab's width depends on where in the line it is."""
+    out, column = list[str](), 0
+    for part in parts:
+        done = list[str]()
+        for char in part:
+            shown = " " * (_TAB - column % _TAB) if char == "\t" else _visible(char)
+            done.append(shown)
+            column += _columns(shown)
+        out.append("".join(done))
+    return out
+
+
+def _expand(line: str) -> str:
+    return _expand_parts(line)[0]
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(_char_columns(c) for c in text)
+
+
+def _char_columns(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _fit(text: str, room: int) -> str:
+    """The beginning of a text, in so many columns, with an ellipsis if something is left out."""
+    if _columns(text) <= room:
+        return text.rstrip()
+    used, kept = 1, list[str]()
+    for char in text:
+        used += _char_columns(char)
+        if used > room:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def _tail(text: str, room: int) -> str:
+    """The end of a text, in at most so many columns."""
+    used, at = 0, len(text)
+    while at and used + _char_columns(text[at - 1]) <= room:
+        at -= 1
+        used += _char_columns(text[at])
+    return text[at:]
