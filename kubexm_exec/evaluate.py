@@ -1,0 +1,341 @@
+"""What a node's expressions see on a host, and their values: params, vars, host, facts, outputs of earlier steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, Scope
+
+ROOTS = ("host", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
+"""The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRecord:
+    """What later expressions may know of a finished action."""
+
+    status: str
+    changed: bool = False
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    unknown: str = ""
+    """Not empty: its outputs are not known (dry-run, check), because of this."""
+
+
+class Records(Protocol):
+    """Where finished actions are looked up."""
+
+    def get(self, node: NodeID, host: str) -> ActionRecord | None:
+        """The record of an action, or None if it has not finished."""
+
+
+class StepIndex:
+    """Finds nodes by the names that expressions use: ``step``, ``task/step`` or ``module/task/step``."""
+
+    def __init__(self, nodes: Mapping[NodeID, ExecutionNode]) -> None:
+        self._nodes = nodes
+        self._by_name: dict[tuple[str, str, str], list[NodeID]] = {}
+        self._tasks: dict[tuple[str, str], list[NodeID]] = {}
+        for node in nodes.values():
+            self.add(node)
+
+    def add(self, node: ExecutionNode) -> None:
+        """Know one more node (of a fragment)."""
+        if not node.is_gate:
+            self._by_name.setdefault((node.module, node.task, node.name), []).append(node.id)
+            self._tasks.setdefault((node.module, node.task), []).append(node.id)
+
+    def find(self, key: str, module: str, task: str) -> list[NodeID]:
+        """The nodes (several for a loop) that a key means for somebody in that module and task."""
+        if key in self._nodes and not self._nodes[key].is_gate:
+            return [key]
+        name, _, item = key.partition("[")
+        parts = name.split("/")
+        where = {1: (module, task, parts[0]), 2: (module, parts[0], parts[-1])}.get(len(parts))
+        if where is None:
+            where = (parts[0], "/".join(parts[1:-1]), parts[-1])
+        found = self._by_name.get(where, [])
+        return [node for node in found if node.endswith(f"[{item}")] if item else found
+
+    def names(self, module: str, task: str) -> list[str]:
+        """The step names that somebody in that task may use."""
+        return sorted({name for (m, t, name) in self._by_name if (m, t) == (module, task)})
+
+    def tasks(self, module: str) -> list[str]:
+        """The names of a module's tasks."""
+        return sorted({t for (m, t) in self._tasks if m == module})
+
+
+class Evaluator:
+    """Makes contexts and evaluates what nodes hold; pure except for the lookups it is given."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        expressions: Expressions,
+        *,
+        records: Records,
+        facts: Callable[[str], Mapping[str, Any]],
+        secret: Callable[[str], str],
+        run_id: str = "",
+    ) -> None:
+        self.graph = graph
+        self.expressions = expressions
+        self.records = records
+        self.facts = facts
+        self.secret = secret
+        self.run_id = run_id
+        self.index = StepIndex(graph.nodes)
+        self._hosts = {name: _host_values(host) for name, host in graph.hosts.items()}
+        self._dynamic: dict[NodeID, bool] = {}
+
+    def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
+        """The names that a node's expressions see on a host."""
+        view = _View(self, node, host)
+        context: dict[str, Any] = {
+            "host": self._hosts[host],
+            "hosts": self._hosts,
+            "facts": _Facts(self.facts, host),
+            "params": view.params(node.scope),
+            "vars": view.vars(node.scope),
+            "steps": _Steps(view, node.module, node.task),
+            "tasks": Namespace("tasks", _Any(), lambda name: view.task(node.module, name)),
+            "modules": Namespace("modules", _Any(), view.module),
+            "secret": self.secret,
+            "run": {"id": self.run_id, "name": self.graph.name},
+        }
+        if node.has_item:
+            context["item"] = node.item
+        context.update(more)
+        view.root = context
+        return context
+
+    def is_static(self, node: ExecutionNode) -> bool:
+        """Whether the node's parameters hold no expression, so that all hosts share them."""
+        known = self._dynamic.get(node.id)
+        if known is None:
+            known = self._dynamic[node.id] = is_dynamic(node.with_)
+        return not known
+
+    def when(self, node: ExecutionNode, host: str) -> bool:
+        """Whether the node's condition holds on a host."""
+        if node.when is None or isinstance(node.when, bool):
+            return node.when is not False
+        return self.expressions.condition(node.when, self.context(node, host))
+
+    def params(self, node: ExecutionNode, host: str, *, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """The node's ``with`` for a host; keys in ``skip`` (bare expressions) are left as they are."""
+        if self.is_static(node):
+            return dict(node.with_)
+        context = self.context(node, host)
+        render = self.expressions.render
+        return {key: value if key in skip else render(value, context) for key, value in node.with_.items()}
+
+    def partial_params(
+        self, node: ExecutionNode, host: str, *, skip: frozenset[str] = frozenset()
+    ) -> tuple[dict[str, Any], list[UnknownValueError]]:
+        """Like ``params``, but a text whose value is not known yet stays as written and is named."""
+        context = self.context(node, host)
+        unknown: list[UnknownValueError] = []
+        rendered = {
+            key: value if key in skip else self._partial(value, context, unknown) for key, value in node.with_.items()
+        }
+        return rendered, unknown
+
+    def _partial(self, value: Any, context: Mapping[str, Any], unknown: list[UnknownValueError]) -> Any:
+        if isinstance(value, str):
+            try:
+                return self.expressions.render(value, context)
+            except UnknownValueError as error:
+                unknown.append(error)
+                return value
+        if isinstance(value, Mapping):
+            return {key: self._partial(item, context, unknown) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._partial(item, context, unknown) for item in value]
+        return value
+
+    def outputs(self, node: ExecutionNode, host: str, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The step's own outputs with those that the spec adds."""
+        if not node.outputs:
+            return dict(own)
+        context = self.context(node, host, result=own)
+        return {**own, **self.expressions.render(node.outputs, context)}
+
+
+class _View:
+    """One node on one host: resolves scopes lazily and remembers what it made while one action is evaluated."""
+
+    def __init__(self, evaluator: Evaluator, node: ExecutionNode, host: str) -> None:
+        self.evaluator = evaluator
+        self.node = node
+        self.host = host
+        self.root: dict[str, Any] = {}
+        self._params: dict[str, Namespace] = {}
+        self._vars: dict[str, Namespace] = {}
+
+    def _scope(self, scope_id: str) -> Scope:
+        return self.evaluator.graph.scopes[scope_id]
+
+    def _owner(self, scope_id: str) -> Scope:
+        scope = self._scope(scope_id)
+        while not scope.own_params and scope.parent is not None:
+            scope = self._scope(scope.parent)
+        return scope
+
+    def _in_scope(self, scope_id: str) -> dict[str, Any]:
+        """The same names, seen from another scope."""
+        return {**self.root, "params": self.params(scope_id), "vars": self.vars(scope_id)}
+
+    def params(self, scope_id: str) -> Namespace:
+        scope = self._owner(scope_id)
+        if scope.id not in self._params:
+
+            def value(name: str) -> Any:
+                raw = scope.params[name]
+                if is_dynamic(raw):
+                    raw = self.evaluator.expressions.render(raw, self._in_scope(scope.parent or scope.id))
+                if name in scope.secret_params and isinstance(raw, str):
+                    return self.evaluator.secret(raw)
+                return raw
+
+            self._params[scope.id] = Namespace("params", scope.params, value)
+        return self._params[scope.id]
+
+    def vars(self, scope_id: str) -> Namespace:
+        if scope_id not in self._vars:
+            layers: list[tuple[Mapping[str, Any], str]] = [(self.evaluator.graph.hosts[self.host].vars, scope_id)]
+            current: Scope | None = self._scope(scope_id)
+            while current is not None:
+                layers.append((current.vars, current.id))
+                # A used document is closed: it sees its own vars and the inventory's, not those of who uses it.
+                current = None if current.own_params or current.parent is None else self._scope(current.parent)
+            names: dict[str, tuple[Any, str]] = {}
+            for mapping, owner in reversed(layers):
+                names.update({name: (raw, owner) for name, raw in mapping.items()})
+
+            def value(name: str) -> Any:
+                raw, owner = names[name]
+                return self.evaluator.expressions.render(raw, self._in_scope(owner)) if is_dynamic(raw) else raw
+
+            self._vars[scope_id] = Namespace("vars", names, value)
+        return self._vars[scope_id]
+
+    def step(self, key: str, module: str, task: str) -> Any:
+        found = self.evaluator.index.find(key, module, task)
+        if not found:
+            raise KeyError(key)
+        return _step_view(self, key, found)
+
+    def task(self, module: str, name: str) -> Any:
+        return self._outputs_of(f"{module}/{name}", module, name, f"tasks.{name}")
+
+    def module(self, name: str) -> Any:
+        return self._outputs_of(name, name, "", f"modules.{name}")
+
+    def _outputs_of(self, scope_id: str, module: str, task: str, label: str) -> Any:
+        scope = self.evaluator.graph.scopes.get(scope_id)
+        if scope is None:
+            raise KeyError(scope_id)
+
+        def value(name: str) -> Any:
+            context = self._in_scope(scope.id)
+            context["steps"] = _Steps(self, module, task)
+            context["tasks"] = Namespace("tasks", _Any(), lambda other: self.task(module, other))
+            return self.evaluator.expressions.render(scope.outputs[name], context)
+
+        return {"outputs": Namespace(f"{label}.outputs", scope.outputs, value)}
+
+
+class _Any(Mapping[str, Any]):
+    """Claims to have every name; the lookup itself says what is not there."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _Steps(Namespace):
+    def __init__(self, view: _View, module: str, task: str) -> None:
+        super().__init__("steps", _Any(), lambda key: view.step(key, module, task))
+
+
+class _Facts(Mapping[str, Any]):
+    """Facts of a host, gathered when the first one is asked for."""
+
+    def __init__(self, source: Callable[[str], Mapping[str, Any]], host: str) -> None:
+        self._source = source
+        self._host = host
+
+    def __getitem__(self, name: str) -> Any:
+        return self._source(self._host)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source(self._host))
+
+    def __len__(self) -> int:
+        return len(self._source(self._host))
+
+
+def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
+    if len(found) > 1:
+        items = {node.rpartition("[")[2].removesuffix("]"): _node_view(view, key, node) for node in found}
+        return {"items": items}
+    return _node_view(view, key, found[0])
+
+
+def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
+    """``outputs``, ``changed`` and ``status`` on this host, or on the only host of the step; ``hosts.NAME`` for any."""
+    hosts = view.evaluator.graph.nodes[node_id].hosts if node_id in view.evaluator.graph.nodes else (view.host,)
+    records = view.evaluator.records
+
+    def of(host: str) -> dict[str, Any] | Namespace:
+        record = records.get(node_id, host)
+        if record is None:
+            raise UnknownValueError(f"steps.{key}", f"{node_id} has not run on {host}")
+        if record.unknown:
+            because = record.unknown
+
+            def unknown(name: str) -> Any:
+                raise UnknownValueError(f"steps.{key}.{name}", because)
+
+            return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0}, unknown)
+        return {"outputs": record.outputs, "changed": record.changed, "status": record.status}
+
+    mine = view.host if view.host in hosts else hosts[0] if len(hosts) == 1 else None
+
+    def value(name: str) -> Any:
+        if name == "hosts":
+            return Namespace(f"steps.{key}.hosts", dict.fromkeys(hosts), of)
+        if mine is None:
+            raise ExpressionError(
+                f"step {node_id} did not run on {view.host} but on {len(hosts)} other hosts; write steps['{key}'].hosts['NAME'].{name}",
+                f"steps.{key}",
+            )
+        return of(mine)[name]
+
+    return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0, "hosts": 0}, value)
+
+
+def _host_values(host: GraphHost) -> dict[str, Any]:
+    return {
+        "name": host.name,
+        "address": host.address,
+        "internalAddress": host.internal_address or host.address,
+        "port": host.port,
+        "user": host.user,
+        "connector": host.connector,
+        "roles": list(host.roles),
+        "groups": list(host.groups),
+        "labels": dict(host.labels),
+    }

@@ -1,0 +1,117 @@
+"""A registry of plug-ins by entry point: lists them without importing, loads one when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from kubexm_spec.diagnostics import did_you_mean
+
+T = TypeVar("T")
+
+
+class RegistryError(Exception):
+    """A plug-in that is not there, is there twice, or cannot be loaded; the message says which package and what to do."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """What is known of a plug-in before it is loaded."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
+class Registry(Generic[T]):
+    """The plug-ins of one entry-point group."""
+
+    def __init__(self, group: str, noun: str) -> None:
+        self.group = group
+        self.noun = noun
+        self._loaded: dict[str, T] = {}
+
+    @cached_property
+    def _entries(self) -> dict[str, list[EntryPoint]]:
+        found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
+        for entry in entry_points(group=self.group):
+            # A checkout installed in editable mode can be seen twice; it is one claim.
+            found.setdefault(entry.name, {})[(_distribution(entry), entry.value)] = entry
+        return {name: list(claims.values()) for name, claims in sorted(found.items())}
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return list(self._entries)
+
+    def infos(self) -> list[PluginInfo]:
+        """Every claim of every name, without loading anything."""
+        return [self._info(entry) for claims in self._entries.values() for entry in claims]
+
+    def info(self, name: str) -> PluginInfo:
+        """Who claims a name; raises RegistryError as ``load`` does."""
+        return self._info(self._entry(name))
+
+    def load(self, name: str) -> T:
+        """The plug-in; raises RegistryError if it is unknown, claimed twice, or broken."""
+        if name not in self._loaded:
+            entry = self._entry(name)
+            try:
+                self._loaded[name] = entry.load()
+            except Exception as error:  # whatever a third party's import raises must only harm those who use it
+                raise RegistryError(
+                    f"broken-{self.noun.replace(' ', '-')}",
+                    f'{self.noun} "{name}" of package {_distribution(entry)} cannot be loaded from {entry.value}: '
+                    f"{type(error).__name__}: {error}",
+                    f"repair or remove the package {_distribution(entry)}",
+                ) from error
+        return self._loaded[name]
+
+    def _entry(self, name: str) -> EntryPoint:
+        claims = self._entries.get(name)
+        if not claims:
+            raise RegistryError(
+                f"unknown-{self.noun.replace(' ', '-')}",
+                f'there is no {self.noun} "{name}"',
+                did_you_mean(name, self.names()) or f"installed: {', '.join(self.names())}",
+            )
+        if len(claims) > 1:
+            owners = " and ".join(sorted(f"{_distribution(entry)} ({entry.value})" for entry in claims))
+            raise RegistryError(
+                f"ambiguous-{self.noun.replace(' ', '-')}",
+                f'{self.noun} "{name}" is claimed by {owners}',
+                "uninstall one of the packages",
+            )
+        return claims[0]
+
+    @staticmethod
+    def _info(entry: EntryPoint) -> PluginInfo:
+        version = entry.dist.version if entry.dist is not None else ""
+        return PluginInfo(entry.name, entry.value, _distribution(entry), version)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unknown package"
+
+
+def step_registry() -> Registry[Any]:
+    """Step types."""
+    return Registry("kubexm.steps", "step type")
+
+
+def executor_registry() -> Registry[Any]:
+    """Executors."""
+    return Registry("kubexm.executors", "executor")
+
+
+def connector_registry() -> Registry[Any]:
+    """Connectors."""
+    return Registry("kubexm.connectors", "connector")

@@ -1,0 +1,222 @@
+"""Checks plain data against a model and turns what pydantic says into findings that point at the very key or value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
+from kubexm_spec.source import Path, Place
+
+M = TypeVar("M", bound=BaseModel)
+
+_COLLECTIONS = {
+    "modules": "module",
+    "tasks": "task",
+    "steps": "step",
+    "hosts": "host",
+    "pre": "step",
+    "post": "step",
+    "onFailure": "step",
+    "always": "step",
+    "params": "parameter",
+}
+_MOST_KEYS = 24
+
+
+def check(
+    model: type[M],
+    data: Any,
+    place: Place,
+    diagnostics: Diagnostics,
+    *,
+    what: str = "",
+    notes: tuple[Note, ...] = (),
+    ignore: Callable[[Path], bool] | None = None,
+) -> M | None:
+    """The data as that model, or None with findings; ``ignore`` leaves out what cannot be judged yet (expressions)."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        seen: set[tuple[Path, str]] = set()
+        for problem in _worth_telling(error, data):
+            path, on_key = _yaml_path(problem["loc"], data)
+            if ignore is not None and ignore(path):
+                continue
+            code = _code(problem["type"])
+            if (path, code) in seen:
+                continue
+            seen.add((path, code))
+            _tell(model, problem, data, path, on_key, place, diagnostics, what, notes)
+    return None
+
+
+def _worth_telling(error: ValidationError, data: Any) -> Iterator[Any]:
+    """Leave out the branches of a union that the data was never meant for (``str`` where a mapping stands)."""
+    problems = error.errors(include_url=False, include_context=True)
+    deeper = {problem["loc"][:-1] for problem in problems if problem["loc"]}
+    for problem in problems:
+        loc = problem["loc"]
+        if problem["type"].endswith("_type") and loc and isinstance(loc[-1], str):
+            parent, rest = loc[:-1], loc[-1]
+            value = _value_at(data, parent)
+            is_branch = not (isinstance(value, Mapping) and rest in value) and value is not None
+            if (
+                is_branch
+                and isinstance(value, Mapping | list)
+                and any(
+                    len(other) > len(parent) and other[: len(parent)] == parent and other != loc for other in deeper
+                )
+            ):
+                continue
+        yield problem
+
+
+def _value_at(data: Any, loc: tuple[int | str, ...]) -> Any:
+    for part in loc:
+        if (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            data = data[part]
+    return data
+
+
+def _yaml_path(loc: tuple[int | str, ...], data: Any) -> tuple[Path, bool]:
+    """The path in the document: parts of pydantic's that are no key or index (names of union branches) fall out."""
+    path: list[str | int] = []
+    for number, part in enumerate(loc):
+        if (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            path.append(part)
+            data = data[part]
+        elif part == "[key]":
+            return tuple(path), True
+        elif number == len(loc) - 1 and isinstance(data, Mapping):
+            path.append(part)
+    return tuple(path), False
+
+
+def _code(kind: str) -> str:
+    if kind == "extra_forbidden":
+        return "unknown-key"
+    if kind == "missing":
+        return "missing-key"
+    return "wrong-type" if kind.endswith("_type") else "wrong-value"
+
+
+def _tell(
+    model: type[BaseModel],
+    problem: Any,
+    data: Any,
+    path: Path,
+    on_key: bool,
+    place: Place,
+    diagnostics: Diagnostics,
+    what: str,
+    notes: tuple[Note, ...],
+) -> None:
+    code = _code(problem["type"])
+    here = place.child(*path)
+    owner = _owner(data, path[:-1], what or _owner(place.source.documents[place.document], place.path, "the document"))
+    keys = sorted(keys_at(model, path[:-1]))
+    if code == "unknown-key":
+        key = str(path[-1])
+        shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if len(keys) > _MOST_KEYS else "")
+        diagnostics.error(
+            code,
+            f'{owner} has no key "{key}"' + (f"; it takes {shown}" if shown else ""),
+            here.key(),
+            hint=did_you_mean(key, keys),
+            notes=notes,
+        )
+    elif code == "missing-key":
+        diagnostics.error(
+            code,
+            f'{owner} needs the key "{path[-1]}"',
+            _place_of_mapping(place, path[:-1]),
+            hint=f'add "{path[-1]}"',
+            notes=notes,
+        )
+    else:
+        key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
+        message = _message(problem)
+        subject = f'{owner}: "{key}"' if key else owner
+        if on_key:
+            diagnostics.error(code, f"{subject}: a key is not allowed: {message}", here.key(), notes=notes)
+        else:
+            hint = ""
+            expected = (problem.get("ctx") or {}).get("expected")
+            if problem["type"] in ("literal_error", "enum") and isinstance(problem["input"], str) and expected:
+                hint = did_you_mean(
+                    problem["input"], [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+                )
+            diagnostics.error(code, f"{subject}: {message}", here, hint=hint, notes=notes)
+
+
+def _place_of_mapping(place: Place, path: Path) -> Place:
+    target = place.child(*path)
+    return target.key() if target.path and isinstance(target.path[-1], str) else target
+
+
+def _message(problem: Any) -> str:
+    text: str = problem["msg"]
+    for prefix in ("Value error, ", "Input "):
+        text = text.removeprefix(prefix)
+    if problem["type"] == "string_pattern_mismatch":
+        text = f"should match {problem['ctx']['pattern']}"
+    value = problem["input"]
+    if isinstance(value, str | int | float | bool) or value is None:
+        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+        if len(shown) <= 60:
+            text += f"; got {shown}"
+    elif problem["type"].endswith("_type"):
+        text += f"; got a {'mapping' if isinstance(value, Mapping) else 'list'}"
+    return text
+
+
+def _owner(data: Any, path: Path, default: str) -> str:
+    """How a person calls the thing at that path: the nearest step, task, module or host with its name."""
+    label = default
+    parent = ""
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            break
+        if isinstance(part, int) and parent in _COLLECTIONS and isinstance(data, Mapping):
+            name = data.get("name")
+            label = (
+                f'{_COLLECTIONS[parent]} "{name}"' if isinstance(name, str) else f"{_COLLECTIONS[parent]} {part + 1}"
+            )
+        elif isinstance(part, str) and parent == "params":
+            label = f'parameter "{part}"'
+        elif isinstance(part, str) and isinstance(data, Mapping) and part not in ("with", *_COLLECTIONS):
+            label = f'"{part}"' + (f" of {label}" if label != default else "")
+        parent = part if isinstance(part, str) else ""
+    return label
+
+
+def keys_at(model: type[BaseModel], path: Path) -> set[str]:
+    """The keys that a mapping at that path of the model may have."""
+    models = [model]
+    for part in path:
+        following: list[type[BaseModel]] = []
+        for candidate in models:
+            if isinstance(part, str):
+                for name, info in candidate.model_fields.items():
+                    if (info.alias or name) == part:
+                        following.extend(_models_in(info.annotation))
+                        for extra in info.metadata:
+                            following.extend(_models_in(getattr(extra, "json_schema_input_type", None)))
+        # An index, or a key of a free mapping: still inside the same field.
+        models = following or models
+    return {info.alias or name for candidate in models for name, info in candidate.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]

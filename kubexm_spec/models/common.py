@@ -1,0 +1,240 @@
+"""What all documents share: naming rules, the base model, parameters, selectors and small policies."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+from kubexm_spec.duration import Duration
+
+API_VERSION = "kubexm.io/v1"
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=128)]
+"""A name that becomes part of a node's id: letters, digits, ``_``, ``.`` and ``-``."""
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+"""A name that is used in expressions."""
+
+
+class Model(BaseModel):
+    """Base of everything in a document: camelCase keys, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=False, extra="forbid", frozen=True, strict=False
+    )
+
+
+def _budget(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a number of hosts, or a percentage such as 20%")
+    text = str(value).strip()
+    digits = text.removesuffix("%")
+    if not digits.isdigit() or (text.endswith("%") and int(digits) > 100):
+        raise ValueError("a number of hosts, or a percentage such as 20%")
+    return text
+
+
+_NUMBER_OR_PERCENT: dict[str, Any] = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+%?$"}]
+}
+
+Budget = Annotated[
+    str,
+    BeforeValidator(_budget, json_schema_input_type=int | str),
+    Field(json_schema_extra=_NUMBER_OR_PERCENT),
+]
+"""How many failed hosts are borne: a number or a percentage."""
+
+
+def _batch_size(value: Any) -> Any:
+    text: str = _budget(value)
+    if text.rstrip("%") == "0" * len(text.rstrip("%")):
+        raise ValueError("a batch has at least one host")
+    return text
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _scalar_text(value: Any) -> Any:
+    """YAML turns ``zone: 1`` and ``ready: true`` into other types; a label is always text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+Strings = Annotated[list[str], BeforeValidator(_one_or_many, json_schema_input_type=list[str] | str)]
+"""A list of strings; a single one may stand alone."""
+
+Labels = dict[str, Annotated[str, BeforeValidator(_scalar_text, json_schema_input_type=str | int | float | bool)]]
+
+Condition = str | bool
+"""A bare expression such as ``facts.os.family == 'debian'``, or true or false."""
+
+
+class Metadata(Model):
+    """Who a document is."""
+
+    name: Name = Field(description="Name of the document; a pipeline's is the name of its runs.")
+    description: str = Field(default="", description="What it is for, in a sentence or two.")
+    labels: Labels = Field(
+        default_factory=dict, description="Labels for people and tools; the engine does not read them."
+    )
+    annotations: Labels = Field(default_factory=dict, description="Free notes for tools.")
+
+
+class ParamType(StrEnum):
+    """The type of a parameter."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    LIST = "list"
+    OBJECT = "object"
+    SECRET = "secret"
+
+
+class ParamSpec(Model):
+    """A typed input of a pipeline, module or task."""
+
+    type: ParamType = Field(
+        default=ParamType.STRING, description="Type of the value; `secret` takes a reference such as `env:NAME`."
+    )
+    default: Any = Field(default=None, description="Value if none is given.")
+    enum: list[Any] | None = Field(default=None, description="The values that are allowed.")
+    pattern: str | None = Field(default=None, description="A regular expression that the whole string must match.")
+    description: str = Field(default="", description="What it means, for people.")
+    required: bool | None = Field(
+        default=None, description="Whether a value must be given; by default, yes if there is no default."
+    )
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a value must come from outside."""
+        return "default" not in self.model_fields_set if self.required is None else self.required
+
+    @model_validator(mode="after")
+    def _pattern_compiles(self) -> ParamSpec:
+        import re
+
+        if self.pattern is not None:
+            if self.type not in (ParamType.STRING, ParamType.SECRET):
+                raise ValueError(f"pattern is for strings, not for {self.type.value}")
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern is not a regular expression: {error}") from None
+        return self
+
+
+def _run_on(value: Any) -> Any:
+    if value == "all":
+        return {"all": True}
+    if isinstance(value, str):
+        return {"hosts": [value]}
+    return value
+
+
+class RunOnSpec(Model):
+    """Which hosts: the keys narrow each other (and), the values of one key add up (or)."""
+
+    all: bool = Field(default=False, description="All hosts of the inventory.")
+    roles: Strings = Field(default_factory=list, description="Hosts that have one of these roles.")
+    groups: Strings = Field(default_factory=list, description="Hosts in one of these groups.")
+    hosts: Strings = Field(
+        default_factory=list, description="Host names, ranges or globs such as `node*`; `control-node` is this machine."
+    )
+    labels: Labels = Field(default_factory=dict, description="Hosts that have all these labels.")
+    exclude: Strings = Field(default_factory=list, description="Host names, ranges or globs to leave out.")
+    run_once: bool = Field(default=False, description="Only the first of them.")
+    required: bool = Field(default=False, description="No host at all is an error, not a warning.")
+
+
+RunOn = Annotated[RunOnSpec, BeforeValidator(_run_on, json_schema_input_type=RunOnSpec | str)]
+
+
+class RetrySpec(Model):
+    """When and how a failed action is tried again."""
+
+    attempts: int = Field(default=3, ge=1, le=1000, description="How often it is tried in all.")
+    delay: Duration = Field(default=1.0, description="Pause before the second attempt.")
+    backoff: Literal["constant", "linear", "exponential"] = Field(
+        default="constant", description="How the pause grows."
+    )
+    max_delay: Duration | None = Field(default=None, description="The longest pause.")
+    on: list[Literal["failed", "timedOut", "unreachable", "errored"]] = Field(
+        default=["failed", "timedOut", "unreachable"], description="Kinds of failure that are tried again."
+    )
+
+
+def _retry(value: Any) -> Any:
+    return {"attempts": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Retry = Annotated[RetrySpec, BeforeValidator(_retry, json_schema_input_type=RetrySpec | int)]
+
+
+class ResourcesSpec(Model):
+    """Limits on how many actions run at the same time."""
+
+    global_limit: int | None = Field(default=None, ge=1, description="How many hosts run the step at once.")
+    per_host_limit: int | None = Field(
+        default=None, ge=1, description="How many actions of the step run at once on one host."
+    )
+    locks: Strings = Field(
+        default_factory=list,
+        description="Named locks that are held while it runs; counts are in the pipeline's `locks`.",
+    )
+
+
+def _for_each(value: Any) -> Any:
+    return {"items": value} if isinstance(value, list | str) else value
+
+
+class ForEachSpec(Model):
+    """A loop: one node for each item, or for each combination of a matrix."""
+
+    items: list[Any] | str | None = Field(
+        default=None, description="The items, or an expression that gives them when compiling."
+    )
+    matrix: dict[Identifier, list[Any] | str] | None = Field(
+        default=None, description="Lists to combine; `item` is then a mapping."
+    )
+    key: str | None = Field(default=None, description="Expression over `item` that gives the key in the node id.")
+    parallel: bool = Field(
+        default=False, description="Items of one host may run at the same time (within perHostLimit)."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ForEachSpec:
+        if (self.items is None) == (self.matrix is None):
+            raise ValueError("exactly one of items and matrix")
+        return self
+
+
+ForEach = Annotated[ForEachSpec, BeforeValidator(_for_each, json_schema_input_type=ForEachSpec | list[Any] | str)]
+
+
+def _batch(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"size": value}
+
+
+class BatchSpec(Model):
+    """A rolling task: so many hosts at a time, through all its steps."""
+
+    size: Annotated[
+        str, BeforeValidator(_batch_size, json_schema_input_type=int | str), Field(json_schema_extra=_NUMBER_OR_PERCENT)
+    ] = Field(description="Hosts in a batch: a number or a percentage.")
+    pause: Duration = Field(default=0.0, description="Pause between two batches.")
+    max_failures: Budget | None = Field(
+        default=None,
+        description="Stop before the next batch when more hosts failed; the task's maxFailures by default.",
+    )
+
+
+Batch = Annotated[BatchSpec, BeforeValidator(_batch, json_schema_input_type=BatchSpec | int | str)]

@@ -1,0 +1,68 @@
+"""Inventory: the hosts, how they are reached, and what is known of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings
+
+
+class ConnectionSpec(Model):
+    """How hosts are reached; on a host, a group, or as defaults of all."""
+
+    port: int | None = Field(default=None, ge=1, le=65535, description="Port of the SSH server.")
+    user: str | None = Field(default=None, description="User to log in as.")
+    connector: str | None = Field(default=None, description="ssh (default), local, or a third party's.")
+    private_key_path: str | None = Field(default=None, description="Key file.")
+    password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
+    become: bool | str | None = Field(default=None, description="true for root, or the user to become.")
+    per_host_limit: int | None = Field(default=None, ge=1, description="How many actions run at once on the host (1).")
+
+
+class HostSpec(ConnectionSpec):
+    """One host, or a range of them."""
+
+    name: str = Field(min_length=1, description="Name, or a range such as `node[01:50]`.")
+    address: str | None = Field(default=None, description="Address to connect to; may hold the same range.")
+    internal_address: str | None = Field(default=None, description="Address for traffic between hosts.")
+    roles: Strings = Field(default_factory=list, description="What the host is for.")
+    labels: Labels = Field(default_factory=dict, description="Labels to select by.")
+    vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the host.")
+
+
+class GroupSpec(ConnectionSpec):
+    """Hosts that share something."""
+
+    hosts: Strings = Field(default_factory=list, description="Names, ranges or globs.")
+    roles: Strings = Field(default_factory=list, description="Roles that its hosts get.")
+    labels: Labels = Field(default_factory=dict, description="Labels that its hosts get.")
+    vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
+
+
+class RoleSpec(Model):
+    """What the hosts of a role share."""
+
+    description: str = Field(default="", description="What the role is.")
+    vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
+
+
+class InventoryBody(Model):
+    """The hosts, with what they share."""
+
+    vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of all hosts.")
+    defaults: ConnectionSpec = Field(
+        default_factory=ConnectionSpec, description="How hosts are reached unless they say otherwise."
+    )
+    roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="Variables by role.")
+    groups: dict[Name, GroupSpec] = Field(default_factory=dict, description="Groups of hosts.")
+    hosts: list[HostSpec] = Field(default_factory=list, description="The hosts.")
+
+
+class InventoryDocument(InventoryBody):
+    """An inventory in a file of its own."""
+
+    api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")
+    kind: Literal["Inventory"] = Field(description="The kind of document.")
+    metadata: Metadata = Field(description="Who the document is.")
