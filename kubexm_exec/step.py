@@ -64,7 +64,10 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Marks a string parameter as a bare expression (as in ``when``): it is not rendered with the others; the step calls ``ctx.evaluate``."""
+    """Marks a parameter as a bare expression (as in ``when``): it is not rendered with the others; the step calls ``ctx.evaluate``."""
+
+    names: tuple[str, ...] = ()
+    """Top-level names that the step itself gives to ``ctx.evaluate``, beyond those every expression sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +206,8 @@ class StepContext:
         """A template (searched in the user's folders, then in the shipped ones) rendered for this host; ``variables`` are top-level names in it."""
         raise NotImplementedError
 
-    def evaluate(self, expression: str) -> Any:
-        """The value of a bare expression for this host."""
+    def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """The value of a bare expression for this host; ``variables`` are more top-level names in it."""
         raise NotImplementedError
 
     def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
