@@ -1,0 +1,227 @@
+"""The connector for this very machine: processes and files without any transport."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import posixpath
+import pwd
+import secrets as random
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from kubexm_exec.connectors._process import run_process
+from kubexm_exec.connectors.base import (
+    Cancel,
+    Command,
+    CommandCancelled,
+    CommandResult,
+    CommandTimedOut,
+    ConnectorError,
+    Deadline,
+    OnOutput,
+)
+from kubexm_exec.graph import GraphHost
+
+_CHUNK: Final = 1 << 20
+_DEFAULT_MODE: Final = 0o644
+_DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_PASSED_ON: Final = frozenset(
+    {
+        "HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR",
+        "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    }
+)  # fmt: skip
+"""Variables of our own environment that commands see: who and where one is. The rest (secrets for ``env:NAME``,
+settings of a virtual environment) would make a run depend on the shell it was started from."""
+
+
+class SupportsRead(Protocol):
+    """Anything that gives bytes."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most that many bytes; none at the end."""
+
+
+class LocalConnector:
+    """Runs commands and writes files on the machine that kubexm itself runs on, as its own user."""
+
+    def __init__(self, host: GraphHost, secrets: Callable[[str], str]) -> None:
+        self._host = host
+
+    def open(self, deadline: Deadline) -> None:
+        """Nothing to connect; refuses what only a real login could do."""
+        if self._host.options.get("become"):
+            raise ConnectorError(
+                f"host {self._host.name}: the local connector cannot become another user; "
+                "take `become` off this host and start kubexm as the user it needs"
+            )
+
+    def run(
+        self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
+    ) -> CommandResult:
+        """Run a command in a session of its own; timeout and cancel kill its whole process group.
+
+        A child that stays in the background is left alone once the command has ended, and its output is not waited for.
+        """
+        argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
+        if not argv:
+            raise ValueError("a command needs argv or shell")
+        env = {**base_environment(), **command.env}
+        return run_process(command, argv, env, deadline=deadline, cancel=cancel, on_output=on_output)
+
+    def put(
+        self,
+        source: bytes | BinaryIO,
+        path: str,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        deadline: Deadline,
+        cancel: Cancel,
+    ) -> None:
+        """Write a file atomically; a link is replaced by the file, not followed."""
+        with _named(path):
+            uid = -1 if owner is None else _user_id(owner)
+            gid = -1 if group is None else _group_id(group)
+            before = _lstat(path)
+            if before is not None and stat.S_ISREG(before.st_mode):
+                mode = stat.S_IMODE(before.st_mode) if mode is None else mode
+                uid = before.st_uid if uid == -1 else uid
+                gid = before.st_gid if gid == -1 else gid
+            _replace(path, source, _DEFAULT_MODE if mode is None else mode, uid, gid, deadline, cancel)
+
+    def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
+        """The bytes of a regular file, at most ``limit`` of them."""
+        with _named(path):
+            # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            with os.fdopen(fd, "rb", buffering=0) as file:
+                kind = os.fstat(fd).st_mode
+                if stat.S_ISDIR(kind):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not stat.S_ISREG(kind):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                return b"".join(_chunks(file, limit, deadline, cancel))
+
+    def close(self) -> None:
+        """Nothing is held between two calls."""
+
+
+def base_environment() -> dict[str, str]:
+    """What every command sees before its own ``env``: who and where one is, with the system's folders in PATH."""
+    env = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
+    path = env.get("PATH") or _DEFAULT_PATH
+    known = path.split(os.pathsep)
+    env["PATH"] = os.pathsep.join([path, *(folder for folder in _SYSTEM_FOLDERS if folder not in known)])
+    return env
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Let every error name the file that was asked for, not a temporary one; also that of a name that cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), path) from error
+
+
+def _replace(
+    path: str, source: bytes | BinaryIO, mode: int, uid: int, gid: int, deadline: Deadline, cancel: Cancel
+) -> None:
+    folder = posixpath.dirname(path) or "."
+    temporary = posixpath.join(folder, f".kx-{random.token_hex(8)}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb", buffering=0):
+            for chunk in _chunks(source, None, deadline, cancel):
+                _write_all(fd, chunk)
+            # The owner first: changing it takes the set-user-id bits off.
+            _give(fd, uid, gid)
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        Path(temporary).rename(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name durable; a folder that may be written to but not read cannot be synced by us."""
+    with contextlib.suppress(PermissionError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _give(fd: int, uid: int, gid: int) -> None:
+    now = os.fstat(fd)
+    if uid in (-1, now.st_uid) and gid in (-1, now.st_gid):
+        return
+    try:
+        os.fchown(fd, uid, gid)
+    except PermissionError as error:
+        wanted = f"user {uid} and group {gid}".replace("user -1 and ", "").replace(" and group -1", "")
+        raise PermissionError(error.errno, f"{error.strerror} (it would have to belong to {wanted})") from error
+
+
+def _chunks(source: bytes | SupportsRead, limit: int | None, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
+    """What is in the source, up to the limit; looks at the deadline and the cancel flag between two pieces."""
+    if isinstance(source, bytes):
+        _raise_if_over(deadline, cancel)
+        yield source if limit is None else source[:limit]
+        return
+    left = limit
+    while left is None or left > 0:
+        _raise_if_over(deadline, cancel)
+        chunk = source.read(_CHUNK if left is None else min(_CHUNK, left))
+        if not chunk:
+            return
+        if left is not None:
+            left -= len(chunk)
+        yield chunk
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
+    if cancel.is_set():
+        raise CommandCancelled("it was cancelled")
+    if deadline.passed():
+        raise CommandTimedOut("its time was over")
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _user_id(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise OSError(errno.EINVAL, f"there is no user {name}") from None
+
+
+def _group_id(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise OSError(errno.EINVAL, f"there is no group {name}") from None

@@ -1,0 +1,427 @@
+"""The contract of every connector as one class of tests: subclass it and give it a ``connector`` fixture."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kubexm_exec.connectors.base import (
+    Cancel,
+    Command,
+    CommandCancelled,
+    CommandResult,
+    CommandTimedOut,
+    Connector,
+    Deadline,
+    OnOutput,
+)
+
+SOON = 60.0
+"""Far more than any command here needs: it only keeps a broken connector from hanging the suite."""
+
+ODD_TEXTS = [
+    "",
+    " ",
+    "two words",
+    "a'b",
+    'a"b',
+    "$HOME `id` $(id) ${x}",
+    "*?[a]~",
+    "; rm -rf / & | > <",
+    "back\\slash\\n",
+    "new\nline\n",
+    "tab\tcr\rbell\a",
+    "-n",
+    "--",
+    "%s%n%d",
+    "é ü 漢字 🎉",
+    "\udc80\udcff",
+    "!history",
+    "#comment",
+    "x" * 5000,
+]
+
+
+class ConnectorContract:
+    """What steps and the runner rely on, whatever the transport."""
+
+    @pytest.fixture
+    def connector(self) -> Iterator[Connector]:
+        raise NotImplementedError("a subclass gives an open connector")
+
+    @pytest.fixture
+    def folder(self, connector: Connector) -> Iterator[str]:
+        """An empty folder on the host."""
+        made = self.run(connector, "mktemp", "-d", "/tmp/kx-contract.XXXXXX")
+        path = made.out.rstrip("\n")
+        assert path.startswith("/tmp/kx-contract.")
+        yield path
+        self.run(connector, "rm", "-rf", path)
+
+    @staticmethod
+    def run(
+        connector: Connector,
+        *argv: str,
+        shell: str = "",
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        stdin: bytes | None = None,
+        max_output: int = 1 << 20,
+        on_output: OnOutput | None = None,
+        timeout: float = SOON,
+        cancel: Cancel | None = None,
+    ) -> CommandResult:
+        command = Command(argv=argv, shell=shell, cwd=cwd, env=env or {}, stdin=stdin, max_output=max_output)
+        return connector.run(command, deadline=Deadline.after(timeout), cancel=cancel or Cancel(), on_output=on_output)
+
+    @staticmethod
+    def put(
+        connector: Connector,
+        source: bytes | io.BytesIO,
+        path: str,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+    ) -> None:
+        connector.put(source, path, mode=mode, owner=owner, group=group, deadline=Deadline.after(SOON), cancel=Cancel())
+
+    @staticmethod
+    def get(connector: Connector, path: str, limit: int | None = None) -> bytes:
+        return connector.get(path, deadline=Deadline.after(SOON), cancel=Cancel(), limit=limit)
+
+    def mode(self, connector: Connector, path: str) -> str:
+        return self.run(connector, "stat", "-c", "%a", path).out.strip()
+
+    def names(self, connector: Connector, folder: str) -> list[str]:
+        return sorted(self.run(connector, "ls", "-A", folder).out.split("\n")[:-1])
+
+    # opening and closing
+
+    def test_opening_and_closing_twice_is_harmless(self, connector: Connector) -> None:
+        connector.open(Deadline.after(SOON))
+        connector.open(Deadline.after(SOON))
+        connector.close()
+        connector.close()
+
+    # commands
+
+    @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
+    def test_arguments_arrive_byte_for_byte(self, connector: Connector, text: str) -> None:
+        result = self.run(connector, "printf", "%s|", text, "end")
+        assert result.stdout == (text + "|end|").encode("utf-8", "surrogateescape")
+
+    def test_output_that_is_not_text_arrives_byte_for_byte(self, connector: Connector) -> None:
+        data = bytes(range(256)) * 300
+        result = self.run(connector, "cat", stdin=data)
+        assert result.stdout == data
+        assert result.out  # as text: replaced, never raised
+
+    def test_standard_output_and_error_are_kept_apart(self, connector: Connector) -> None:
+        result = self.run(connector, shell="echo out; echo err >&2")
+        assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
+
+    @pytest.mark.parametrize("code", [0, 1, 2, 77, 255])
+    def test_exit_codes_are_handed_on(self, connector: Connector, code: int) -> None:
+        assert self.run(connector, "sh", "-c", f"exit {code}").exit_code == code
+
+    @pytest.mark.parametrize("number", [9, 15])
+    def test_a_signal_is_a_negative_exit_code(self, connector: Connector, number: int) -> None:
+        assert self.run(connector, "sh", "-c", f"kill -{number} $$").exit_code == -number
+
+    def test_a_program_that_does_not_exist_is_exit_code_127(self, connector: Connector) -> None:
+        result = self.run(connector, "kx-no-such-program", "x")
+        assert result.exit_code == 127
+        assert "kx-no-such-program" in result.err
+
+    def test_a_file_that_is_not_executable_is_exit_code_126(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"text", f"{folder}/plain")
+        result = self.run(connector, f"{folder}/plain")
+        assert result.exit_code == 126
+        assert f"{folder}/plain" in result.err
+
+    def test_a_folder_that_does_not_exist_is_exit_code_126_and_named(self, connector: Connector, folder: str) -> None:
+        result = self.run(connector, "true", cwd=f"{folder}/missing")
+        assert result.exit_code == 126
+        assert f"{folder}/missing" in result.err
+
+    def test_a_command_runs_in_the_folder_it_was_given(self, connector: Connector, folder: str) -> None:
+        odd = f"{folder}/it's a $folder"
+        self.run(connector, "mkdir", odd)
+        assert self.run(connector, "pwd", cwd=odd).out == odd + "\n"
+
+    def test_variables_arrive_as_they_are(self, connector: Connector) -> None:
+        value = 'a\'b "c" $HOME\n`id` é'
+        assert self.run(connector, "printenv", "KX_ODD", env={"KX_ODD": value}).out == value + "\n"
+
+    def test_a_command_has_the_usual_environment(self, connector: Connector) -> None:
+        names = self.run(connector, shell="env").out
+        assert "PATH=" in names
+        assert "HOME=" in names
+
+    def test_a_given_path_decides_which_program_runs(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"#!/bin/sh\necho mine\n", f"{folder}/kx-tool", 0o755)
+        path = f"{folder}:/usr/bin:/bin"
+        assert self.run(connector, "kx-tool", env={"PATH": path}).out == "mine\n"
+
+    def test_without_input_a_command_reads_nothing(self, connector: Connector) -> None:
+        assert self.run(connector, "cat").stdout == b""
+
+    def test_empty_input_is_an_end_of_file(self, connector: Connector) -> None:
+        assert self.run(connector, "cat", stdin=b"").stdout == b""
+
+    def test_input_larger_than_any_buffer_is_read_to_its_end(self, connector: Connector) -> None:
+        data = b"0123456789abcdef" * 200_000
+        result = self.run(connector, "sha256sum", stdin=data)
+        assert result.out.split()[0] == hashlib.sha256(data).hexdigest()
+
+    def test_a_command_may_leave_its_input_unread(self, connector: Connector) -> None:
+        result = self.run(connector, "head", "-c", "3", stdin=b"abc" * 1_000_000)
+        assert (result.exit_code, result.stdout) == (0, b"abc")
+
+    def test_only_the_last_bytes_of_each_stream_are_kept(self, connector: Connector) -> None:
+        result = self.run(connector, shell="seq 1 100000; seq 1 10 >&2", max_output=12)
+        assert result.stdout == b"99999\n100000\n"[-12:]
+        assert result.stderr == b"6\n7\n8\n9\n10\n"[-12:] or result.stderr.endswith(b"9\n10\n")
+        assert result.dropped > 500_000
+
+    def test_fifty_megabytes_of_output_are_streamed_in_bounded_memory(self, connector: Connector) -> None:
+        size = 50 << 20
+        seen = 0
+
+        def count(stream: str, data: bytes) -> None:
+            nonlocal seen
+            assert stream == "stdout"
+            seen += len(data)
+
+        tracemalloc.start()
+        try:
+            result = self.run(connector, shell=f"head -c {size} /dev/zero", max_output=1000, on_output=count)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (result.exit_code, seen, len(result.stdout)) == (0, size, 1000)
+        assert result.dropped == size - 1000
+        assert peak < 8 << 20
+
+    def test_output_is_handed_on_while_the_command_runs(self, connector: Connector, folder: str) -> None:
+        got: list[tuple[str, bytes]] = []
+
+        def answer(stream: str, data: bytes) -> None:
+            got.append((stream, data))
+            self.put(connector, b"", f"{folder}/answered")
+
+        # It ends only if its first line was seen before it ended.
+        script = f"echo first; while ! [ -e {folder}/answered ]; do sleep 0.01; done; echo second >&2"
+        result = self.run(connector, shell=script, on_output=answer)
+        assert result.exit_code == 0
+        assert got == [("stdout", b"first\n"), ("stderr", b"second\n")]
+
+    def test_an_error_of_the_listener_ends_the_command_and_is_raised(self, connector: Connector) -> None:
+        def fail(stream: str, data: bytes) -> None:
+            raise LookupError("listener")
+
+        with pytest.raises(LookupError, match="listener"):
+            self.run(connector, shell="echo x; sleep 60", on_output=fail)
+
+    def test_a_background_child_that_keeps_the_pipes_is_not_waited_for(self, connector: Connector) -> None:
+        before = time.monotonic()
+        result = self.run(connector, shell="echo out; sleep 30 & echo $!")
+        took = time.monotonic() - before
+        child = result.out.split()[1]
+        try:
+            assert result.out.startswith("out\n")
+            assert took < 25
+            assert self.run(connector, "kill", "-0", child).exit_code == 0, "it must live on"
+        finally:
+            self.run(connector, "kill", child)
+
+    # timeouts and cancelling
+
+    @staticmethod
+    def gone(run: Callable[..., CommandResult], connector: Connector, pids: str) -> bool:
+        """Whether none of these processes lives (a zombie that nobody reaps is dead too)."""
+        states = run(connector, "sh", "-c", 'for p; do cat "/proc/$p/stat" 2>/dev/null; done; :', "kx", *pids.split())
+        return all(line.rpartition(")")[2].split()[0] in "ZX" for line in states.out.splitlines())
+
+    def eventually_gone(self, connector: Connector, pids: str) -> bool:
+        give_up = time.monotonic() + 10
+        while not self.gone(self.run, connector, pids):
+            if time.monotonic() > give_up:
+                return False
+        return True
+
+    def test_a_timeout_kills_the_command_and_its_grandchildren(self, connector: Connector, folder: str) -> None:
+        script = f"(sleep 61 & echo $! > {folder}/pids; wait) & echo $! >> {folder}/more; sleep 62"
+        with pytest.raises(CommandTimedOut):
+            self.run(connector, shell=script, timeout=0.5)
+        pids = self.run(connector, shell=f"cat {folder}/pids {folder}/more").out
+        assert len(pids.split()) == 2
+        assert self.eventually_gone(connector, pids)
+
+    def test_a_command_that_ignores_the_polite_signal_is_killed(self, connector: Connector, folder: str) -> None:
+        script = f"trap '' TERM; echo $$ > {folder}/pid; while :; do sleep 0.1; done"
+        with pytest.raises(CommandTimedOut):
+            self.run(connector, shell=script, timeout=0.5)
+        assert self.eventually_gone(connector, self.run(connector, "cat", f"{folder}/pid").out)
+
+    def test_a_command_is_not_even_started_after_its_deadline(self, connector: Connector, folder: str) -> None:
+        with pytest.raises(CommandTimedOut):
+            self.run(connector, "touch", f"{folder}/made", timeout=0.0)
+        assert self.names(connector, folder) == []
+
+    def test_cancel_from_another_thread_kills_the_command(self, connector: Connector, folder: str) -> None:
+        cancel = Cancel()
+        script = f"sleep 63 & echo $! $$ > {folder}/pids; echo up; wait"
+
+        def stop(stream: str, data: bytes) -> None:
+            threading.Thread(target=cancel.set).start()
+
+        with pytest.raises(CommandCancelled):
+            self.run(connector, shell=script, cancel=cancel, on_output=stop)
+        assert self.eventually_gone(connector, self.run(connector, "cat", f"{folder}/pids").out)
+
+    def test_a_cancelled_run_starts_nothing(self, connector: Connector, folder: str) -> None:
+        cancel = Cancel()
+        cancel.set()
+        with pytest.raises(CommandCancelled):
+            self.run(connector, "touch", f"{folder}/made", cancel=cancel)
+        assert self.names(connector, folder) == []
+
+    def test_many_commands_at_once_do_not_mix(self, connector: Connector) -> None:
+        def one(number: int) -> bool:
+            text = f"{number} " * 20_000
+            result = self.run(connector, "cat", stdin=text.encode())
+            return result.out == text
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(one, range(40)))
+
+    # files
+
+    @pytest.mark.parametrize("name", [text for text in ODD_TEXTS if 0 < len(text) < 200], ids=range(len(ODD_TEXTS) - 2))
+    def test_a_file_of_any_name_comes_back_as_it_was_written(
+        self, connector: Connector, folder: str, name: str
+    ) -> None:
+        path = f"{folder}/{name.replace('/', '_')}"
+        self.put(connector, b"content of \x00\xff" + name.encode("utf-8", "surrogateescape"), path)
+        assert self.get(connector, path) == b"content of \x00\xff" + name.encode("utf-8", "surrogateescape")
+
+    def test_a_new_file_is_0644_and_leaves_nothing_else(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"x", f"{folder}/new")
+        assert self.mode(connector, f"{folder}/new") == "644"
+        assert self.names(connector, folder) == ["new"]
+
+    @pytest.mark.parametrize("mode", [0o600, 0o755, 0o4711, 0o1777, 0o000])
+    def test_a_file_gets_the_mode_it_was_given(self, connector: Connector, folder: str, mode: int) -> None:
+        self.put(connector, b"x", f"{folder}/new", mode)
+        assert int(self.mode(connector, f"{folder}/new"), 8) == mode
+
+    def test_a_file_that_is_replaced_keeps_its_mode_and_owner(self, connector: Connector, folder: str) -> None:
+        path = f"{folder}/old"
+        self.put(connector, b"one", path, 0o640)
+        owner = self.run(connector, "stat", "-c", "%u:%g", path).out
+        self.put(connector, b"two", path)
+        assert self.get(connector, path) == b"two"
+        assert self.mode(connector, path) == "640"
+        assert self.run(connector, "stat", "-c", "%u:%g", path).out == owner
+
+    def test_a_file_that_is_replaced_can_get_another_mode(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"one", f"{folder}/old", 0o640)
+        self.put(connector, b"two", f"{folder}/old", 0o600)
+        assert self.mode(connector, f"{folder}/old") == "600"
+
+    def test_whoever_has_the_old_file_open_keeps_the_old_content(self, connector: Connector, folder: str) -> None:
+        path = f"{folder}/file"
+        self.put(connector, b"old", path)
+        inode = self.run(connector, "stat", "-c", "%i", path).out
+        self.put(connector, b"new", path)
+        assert self.run(connector, "stat", "-c", "%i", path).out != inode
+
+    def test_a_link_is_replaced_and_its_target_left_alone(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"target", f"{folder}/target")
+        self.run(connector, "ln", "-s", "target", f"{folder}/link")
+        self.put(connector, b"new", f"{folder}/link")
+        assert self.get(connector, f"{folder}/target") == b"target"
+        assert self.get(connector, f"{folder}/link") == b"new"
+
+    def test_the_owner_can_be_given_by_name_and_by_number(self, connector: Connector, folder: str) -> None:
+        user, uid, gid = self.run(connector, shell="id -un; id -u; id -g").out.split()
+        self.put(connector, b"x", f"{folder}/a", owner=user)
+        self.put(connector, b"x", f"{folder}/b", owner=uid, group=gid)
+        assert self.names(connector, folder) == ["a", "b"]
+
+    def test_an_owner_that_does_not_exist_is_an_error_that_leaves_nothing(
+        self, connector: Connector, folder: str
+    ) -> None:
+        with pytest.raises(OSError, match="kx-nobody"):
+            self.put(connector, b"x", f"{folder}/a", owner="kx-nobody")
+        assert self.names(connector, folder) == []
+
+    def test_a_stream_is_written_as_a_whole(self, connector: Connector, folder: str) -> None:
+        data = bytes(range(256)) * 20_000
+        self.put(connector, io.BytesIO(data), f"{folder}/big")
+        assert self.run(connector, "sha256sum", f"{folder}/big").out.split()[0] == hashlib.sha256(data).hexdigest()
+
+    def test_a_source_that_breaks_leaves_the_old_file_and_nothing_else(self, connector: Connector, folder: str) -> None:
+        class Broken(io.BytesIO):
+            def read(self, size: int | None = -1, /) -> bytes:
+                raise OSError(5, "disk on fire")
+
+        self.put(connector, b"old", f"{folder}/file")
+        with pytest.raises(OSError, match="disk on fire"):
+            self.put(connector, Broken(), f"{folder}/file")
+        assert self.get(connector, f"{folder}/file") == b"old"
+        assert self.names(connector, folder) == ["file"]
+
+    def test_a_cancelled_write_leaves_the_old_file_and_nothing_else(self, connector: Connector, folder: str) -> None:
+        cancel = Cancel()
+
+        class Cancelling(io.BytesIO):
+            def read(self, size: int | None = -1, /) -> bytes:
+                cancel.set()
+                return b"half"
+
+        self.put(connector, b"old", f"{folder}/file")
+        with pytest.raises(CommandCancelled):
+            connector.put(Cancelling(), f"{folder}/file", deadline=Deadline.after(SOON), cancel=cancel)
+        assert self.get(connector, f"{folder}/file") == b"old"
+        assert self.names(connector, folder) == ["file"]
+
+    def test_writing_into_a_folder_that_does_not_exist_is_an_error(self, connector: Connector, folder: str) -> None:
+        with pytest.raises(FileNotFoundError) as caught:
+            self.put(connector, b"x", f"{folder}/missing/file")
+        assert caught.value.filename == f"{folder}/missing/file"
+
+    def test_writing_over_a_folder_is_an_error_that_leaves_nothing(self, connector: Connector, folder: str) -> None:
+        self.run(connector, "mkdir", f"{folder}/sub")
+        with pytest.raises(OSError, match="sub") as caught:
+            self.put(connector, b"x", f"{folder}/sub")
+        assert isinstance(caught.value, IsADirectoryError)
+        assert self.names(connector, folder) == ["sub"]
+
+    def test_reading_stops_at_the_limit(self, connector: Connector, folder: str) -> None:
+        self.put(connector, b"0123456789", f"{folder}/file")
+        assert self.get(connector, f"{folder}/file", 4) == b"0123"
+        assert self.get(connector, f"{folder}/file", 0) == b""
+        assert self.get(connector, f"{folder}/file", 100) == b"0123456789"
+
+    def test_reading_a_file_that_is_not_there_is_an_error(self, connector: Connector, folder: str) -> None:
+        with pytest.raises(FileNotFoundError) as caught:
+            self.get(connector, f"{folder}/missing")
+        assert caught.value.filename == f"{folder}/missing"
+
+    def test_reading_a_folder_is_an_error(self, connector: Connector, folder: str) -> None:
+        with pytest.raises(IsADirectoryError):
+            self.get(connector, folder)
+
+    def test_reading_a_pipe_is_an_error_and_does_not_hang(self, connector: Connector, folder: str) -> None:
+        self.run(connector, "mkfifo", f"{folder}/pipe")
+        with pytest.raises(OSError, match="pipe"):
+            self.get(connector, f"{folder}/pipe")
