@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
@@ -31,41 +31,61 @@ class Records(Protocol):
         """The record of an action, or None if it has not finished."""
 
 
+def task_key(node: ExecutionNode) -> str:
+    """What names of steps are unique in: the task, or one hook of it."""
+    return f"{node.task}#{node.hook.value}" if node.hook else node.task
+
+
 class StepIndex:
     """Finds nodes by the names that expressions use: ``step``, ``task/step`` or ``module/task/step``."""
 
     def __init__(self, nodes: Mapping[NodeID, ExecutionNode]) -> None:
-        self._nodes = nodes
+        self._nodes = dict(nodes)
         self._by_name: dict[tuple[str, str, str], list[NodeID]] = {}
-        self._tasks: dict[tuple[str, str], list[NodeID]] = {}
+        self._names: dict[tuple[str, str], dict[str, None]] = {}
         for node in nodes.values():
             self.add(node)
 
     def add(self, node: ExecutionNode) -> None:
         """Know one more node (of a fragment)."""
         if not node.is_gate:
-            self._by_name.setdefault((node.module, node.task, node.name), []).append(node.id)
-            self._tasks.setdefault((node.module, node.task), []).append(node.id)
+            self._nodes[node.id] = node
+            found = self._by_name.setdefault((node.module, task_key(node), node.name), [])
+            if node.id not in found:
+                found.append(node.id)
+            self._names.setdefault((node.module, task_key(node)), {})[node.name] = None
 
-    def find(self, key: str, module: str, task: str) -> list[NodeID]:
-        """The nodes (several for a loop) that a key means for somebody in that module and task."""
+    def find(self, key: str, node: ExecutionNode) -> list[NodeID]:
+        """The nodes (several for a loop) that a key means in an expression of a node."""
         if key in self._nodes and not self._nodes[key].is_gate:
             return [key]
         name, _, item = key.partition("[")
         parts = name.split("/")
-        where = {1: (module, task, parts[0]), 2: (module, parts[0], parts[-1])}.get(len(parts))
-        if where is None:
-            where = (parts[0], "/".join(parts[1:-1]), parts[-1])
-        found = self._by_name.get(where, [])
-        return [node for node in found if node.endswith(f"[{item}")] if item else found
+        if len(parts) == 1:
+            places = [(node.module, task_key(node), name), (node.module, node.task, name)]
+            if "+" in node.name:
+                # A step of a fragment sees the fragment's own steps first.
+                places.insert(0, (node.module, task_key(node), f"{node.name.rpartition('+')[0]}+{name}"))
+        elif len(parts) == 2:
+            places = [(node.module, parts[0], parts[1])]
+        else:
+            places = [(parts[0], parts[1], "/".join(parts[2:]))]
+        for place in places:
+            found = self._by_name.get(place, [])
+            if item:
+                found = [one for one in found if one.endswith(f"[{item}")]
+            if found:
+                return found
+        return []
 
-    def names(self, module: str, task: str) -> list[str]:
-        """The step names that somebody in that task may use."""
-        return sorted({name for (m, t, name) in self._by_name if (m, t) == (module, task)})
+    def names(self, node: ExecutionNode) -> list[str]:
+        """The step names that an expression of a node may use."""
+        own = self._names.get((node.module, task_key(node)), {})
+        return sorted({**own, **self._names.get((node.module, node.task), {})})
 
     def tasks(self, module: str) -> list[str]:
         """The names of a module's tasks."""
-        return sorted({t for (m, t) in self._tasks if m == module})
+        return sorted({task for (m, task) in self._names if m == module and task and "#" not in task})
 
 
 class Evaluator:
@@ -100,7 +120,7 @@ class Evaluator:
             "facts": _Facts(self.facts, host),
             "params": view.params(node.scope),
             "vars": view.vars(node.scope),
-            "steps": _Steps(view, node.module, node.task),
+            "steps": _Steps(view, node),
             "tasks": Namespace("tasks", _Any(), lambda name: view.task(node.module, name)),
             "modules": Namespace("modules", _Any(), view.module),
             "secret": self.secret,
@@ -120,7 +140,10 @@ class Evaluator:
         return not known
 
     def when(self, node: ExecutionNode, host: str) -> bool:
-        """Whether the node's condition holds on a host."""
+        """Whether the node's condition, and those of the task and module around it, hold on a host."""
+        for scope, guard in node.guards:
+            if not self.expressions.condition(guard, self.context(replace(node, scope=scope), host)):
+                return False
         if node.when is None or isinstance(node.when, bool):
             return node.when is not False
         return self.expressions.condition(node.when, self.context(node, host))
@@ -195,8 +218,9 @@ class _View:
 
             def value(name: str) -> Any:
                 raw = scope.params[name]
-                if is_dynamic(raw):
-                    raw = self.evaluator.expressions.render(raw, self._in_scope(scope.parent or scope.id))
+                # Only what a spec passes on is an expression; values from outside and defaults are data.
+                if scope.parent is not None and is_dynamic(raw):
+                    raw = self.evaluator.expressions.render(raw, self._in_scope(scope.parent))
                 if name in scope.secret_params and isinstance(raw, str):
                     return self.evaluator.secret(raw)
                 return raw
@@ -223,8 +247,8 @@ class _View:
             self._vars[scope_id] = Namespace("vars", names, value)
         return self._vars[scope_id]
 
-    def step(self, key: str, module: str, task: str) -> Any:
-        found = self.evaluator.index.find(key, module, task)
+    def step(self, key: str, node: ExecutionNode) -> Any:
+        found = self.evaluator.index.find(key, node)
         if not found:
             raise KeyError(key)
         return _step_view(self, key, found)
@@ -242,7 +266,7 @@ class _View:
 
         def value(name: str) -> Any:
             context = self._in_scope(scope.id)
-            context["steps"] = _Steps(self, module, task)
+            context["steps"] = _Steps(self, ExecutionNode(id="", module=module, task=task))
             context["tasks"] = Namespace("tasks", _Any(), lambda other: self.task(module, other))
             return self.evaluator.expressions.render(scope.outputs[name], context)
 
@@ -266,8 +290,8 @@ class _Any(Mapping[str, Any]):
 
 
 class _Steps(Namespace):
-    def __init__(self, view: _View, module: str, task: str) -> None:
-        super().__init__("steps", _Any(), lambda key: view.step(key, module, task))
+    def __init__(self, view: _View, node: ExecutionNode) -> None:
+        super().__init__("steps", _Any(), lambda key: view.step(key, node))
 
 
 class _Facts(Mapping[str, Any]):
@@ -319,7 +343,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
             return Namespace(f"steps.{key}.hosts", dict.fromkeys(hosts), of)
         if mine is None:
             raise ExpressionError(
-                f"step {node_id} did not run on {view.host} but on {len(hosts)} other hosts; write steps['{key}'].hosts['NAME'].{name}",
+                f"step {node_id} did not run on {view.host} but on {len(hosts)} other hosts; "
+                f"write steps['{key}'].hosts['NAME'].{name}",
                 f"steps.{key}",
             )
         return of(mine)[name]

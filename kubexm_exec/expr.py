@@ -33,6 +33,8 @@ class Reference:
     path: tuple[str, ...]
     exact: bool = True
     """False if the chain goes on with something that is computed."""
+    optional: bool = False
+    """True where it is allowed to be missing: under ``default`` or ``is defined``."""
 
     def __str__(self) -> str:
         text = self.root
@@ -290,17 +292,20 @@ def find_references(tree: nodes.Node) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None]) -> None:
+def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optional: bool = False) -> None:
     chain = _chain(node)
     if chain is not None:
         root, path, exact, rest = chain
         if root not in own:
-            found.setdefault(Reference(root, path, exact))
+            found.setdefault(Reference(root, path, exact, optional))
         for other in rest:
             _walk(other, own, found)
         return
+    forgiving = (isinstance(node, nodes.Filter) and node.name in ("default", "d")) or (
+        isinstance(node, nodes.Test) and node.name in ("defined", "undefined")
+    )
     for child in node.iter_child_nodes():
-        _walk(child, own, found)
+        _walk(child, own, found, forgiving and child is node.node)
 
 
 def _chain(node: nodes.Node) -> tuple[str, tuple[str, ...], bool, list[nodes.Node]] | None:

@@ -147,6 +147,8 @@ class ExecutionNode:
     with_: Mapping[str, Any] = field(default_factory=dict)
     """The step's parameters as written: expressions are rendered for each host when it runs."""
     when: str | bool | None = None
+    guards: tuple[tuple[str, str | bool], ...] = ()
+    """Conditions of the task and module around it, each with the scope it was written in."""
     item: Any = None
     has_item: bool = False
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -290,7 +292,8 @@ class ExecutionGraph:
                 "failurePolicy": self.failure_policy.value,
                 "locks": dict(self.locks),
                 "hosts": [_host_to_json(host) for host in self.hosts.values()],
-                "scopes": [_scope_to_json(scope) for scope in self.scopes.values()],
+                # Where the files lie is not what they say: the same spec in another folder is the same graph.
+                "scopes": [{**_scope_to_json(scope), "base": ""} for scope in self.scopes.values()],
                 "nodes": [node.content() for node in self.nodes.values()],
             }
         )
@@ -298,7 +301,7 @@ class ExecutionGraph:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ExecutionGraph:
         """The graph that ``to_json`` wrote; raises ValueError if the data is not one or its hash does not fit."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        if data.get("format") != FORMAT:
             raise ValueError(f"not a graph of format {FORMAT}")
         try:
             nodes = {raw["id"]: _node_from_json(raw) for raw in data["nodes"]}
@@ -350,6 +353,7 @@ def node_to_json(node: ExecutionNode) -> dict[str, Any]:
         "dependencies": [_dependency_to_json(dep) for dep in node.dependencies],
         "with": dict(node.with_),
         "when": node.when,
+        "guards": [list(guard) for guard in node.guards],
         "outputs": dict(node.outputs),
         "scope": node.scope,
         "retry": {
@@ -401,6 +405,7 @@ def _node_from_json(raw: Mapping[str, Any]) -> ExecutionNode:
         ),
         with_=raw["with"],
         when=raw["when"],
+        guards=tuple((scope, condition) for scope, condition in raw["guards"]),
         item=raw.get("item"),
         has_item="item" in raw,
         outputs=raw["outputs"],

@@ -31,6 +31,7 @@ __all__ = [
     "Step",
     "StepContext",
     "StepFailed",
+    "StepList",
     "TemplateName",
 ]
 
@@ -68,6 +69,11 @@ class Expression:
 
     names: tuple[str, ...] = ()
     """Top-level names that the step itself gives to ``ctx.evaluate``, beyond those every expression sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepList:
+    """Marks a parameter as steps (spec data): the engine checks them when compiling and leaves their expressions alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""The compiler: from documents to an execution graph, by an ordered list of small passes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.source import SourceFile
+
+if TYPE_CHECKING:
+    from kubexm_exec.compile.state import State
+    from kubexm_exec.expr import Expressions
+    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.registry import Registry
+    from kubexm_spec.bundle import Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Values and choices from outside."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Typed values of parameters (from files); they lose against ``texts``."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Values as text (``-e key=value``), typed by their parameter."""
+    inventory: str | None = None
+    limit: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    skip_tags: frozenset[str] = frozenset()
+    templates: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Compilation:
+    """What compiling gave: the graph if there was no error, and all findings."""
+
+    diagnostics: Diagnostics
+    graph: ExecutionGraph | None = None
+    bundle: Bundle | None = None
+    expressions: Expressions | None = None
+    sources: dict[str, SourceFile] = field(default_factory=dict)
+    state: State | None = None
+
+
+def compile_file(
+    path: str | os.PathLike[str],
+    options: CompileOptions | None = None,
+    *,
+    steps: Registry[Any] | None = None,
+    connectors: Registry[Any] | None = None,
+) -> Compilation:
+    """Compile the pipeline in a file. All errors of all files are collected; nothing is run."""
+    from kubexm_exec.compile.state import State
+    from kubexm_exec.expr import Expressions
+    from kubexm_exec.registry import connector_registry, step_registry
+    from kubexm_spec.bundle import load_bundle
+
+    options = options or CompileOptions()
+    diagnostics = Diagnostics()
+    result = Compilation(diagnostics)
+    bundle = load_bundle(path, diagnostics, inventory=options.inventory)
+    if bundle is None:
+        return result
+    result.bundle = bundle
+    result.sources = bundle.sources
+    result.expressions = Expressions()
+    state = State(
+        bundle=bundle,
+        diagnostics=diagnostics,
+        expressions=result.expressions,
+        steps=steps or step_registry(),
+        connectors=connectors or connector_registry(),
+        root=bundle.pipeline.folder,
+        templates=options.templates,
+        limit=options.limit,
+        tags=options.tags,
+        skip_tags=options.skip_tags,
+    )
+    state.values = _values(state, options)
+    result.state = state
+    for stage in _stages():
+        for work in stage:
+            work(state)
+        # A later stage trusts what an earlier one made; the passes of one stage stand on their own, so that all speak.
+        if diagnostics.has_errors:
+            return result
+    result.graph = _assemble(state)
+    return result
+
+
+def _stages() -> Sequence[Sequence[Callable[[State], None]]]:
+    """The passes in order; read top to bottom, this is the compiler."""
+    from kubexm_exec.compile.cycles import check_cycles
+    from kubexm_exec.compile.drafts import bind_pipeline, draft_modules
+    from kubexm_exec.compile.hashes import add_hashes
+    from kubexm_exec.compile.hosts import build_hosts
+    from kubexm_exec.compile.link import link
+    from kubexm_exec.compile.loops import make_nodes, select_tags
+    from kubexm_exec.compile.references import check_references
+    from kubexm_exec.compile.types import check_files, check_rendered, check_types
+
+    return (
+        (build_hosts, bind_pipeline, draft_modules, make_nodes, check_types, check_cycles),
+        (link, select_tags, check_references),
+        (check_rendered, check_files),
+        (add_hashes,),
+    )
+
+
+def _values(state: State, options: CompileOptions) -> dict[str, Any]:
+    """Values from outside: files first, then texts, each as its parameter's type."""
+    from kubexm_exec.compile.params import parse_text
+    from kubexm_spec.diagnostics import SpecError
+
+    pipeline = state.bundle.pipeline
+    values = dict(options.values)
+    for name, text in options.texts.items():
+        spec = pipeline.document.params.get(name)
+        if spec is None:
+            values[name] = text
+            continue
+        try:
+            values[name] = parse_text(text, spec)
+        except (ValueError, SpecError):
+            state.diagnostics.error(
+                "bad-param",
+                f'parameter "{name}" should be of type {spec.type.value}; got "{text}" from the command line',
+                pipeline.place("params", name).key(),
+            )
+            values[name] = spec.default
+    return values
+
+
+def _assemble(state: State) -> ExecutionGraph:
+    from kubexm_exec.graph import ExecutionGraph, FailurePolicy
+
+    document = state.bundle.pipeline.document
+    used = {host for node in state.nodes.values() for host in node.hosts}
+    return ExecutionGraph(
+        name=document.metadata.name,
+        description=document.metadata.description,
+        nodes=state.nodes,
+        hosts={name: host for name, host in state.hosts.items() if name in used or name in state.all_hosts},
+        scopes=state.scopes,
+        failure_policy=FailurePolicy(document.failure_policy),
+        locks=document.locks,
+        sources=_sources(state),
+    )
+
+
+def _sources(state: State) -> dict[str, str]:
+    """Digests of all files by their path from the pipeline's folder: the same in every checkout."""
+    root = pathlib.Path(os.path.abspath(state.root))  # noqa: PTH100 - resolve() would follow links out of the checkout
+    files = {source.path: source.sha256 for source in state.bundle.sources.values()}
+    files.update(state.files)
+    return {os.path.relpath(path, root): sha for path, sha in sorted(files.items())}
+
+
+def compile_pipeline(path: str | os.PathLike[str], options: CompileOptions | None = None) -> ExecutionGraph:
+    """The graph of a pipeline; raises SpecError with everything that is wrong."""
+    from kubexm_spec.diagnostics import SpecError
+
+    result = compile_file(path, options)
+    if result.graph is None:
+        raise SpecError(result.diagnostics)
+    return result.graph
+
+
+__all__ = ["Compilation", "CompileOptions", "compile_file", "compile_pipeline"]

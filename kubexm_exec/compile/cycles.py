@@ -1,0 +1,88 @@
+"""Pass: finds cycles of ``needs`` before anything is linked, each with the place of every edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubexm_exec.compile.state import State
+from kubexm_spec.diagnostics import Note
+from kubexm_spec.models import StepSpec
+from kubexm_spec.source import Place
+
+
+def scope_graph(state: State) -> Any:
+    """Tasks and modules as a networkx graph; an edge carries the place that asked for it, if any."""
+    import networkx as nx
+
+    graph: Any = nx.DiGraph()
+    for module in state.modules:
+        begin, end = f"{module.id}^", module.id
+        graph.add_edge(begin, end, place=None, text="")
+        for need in module.needs:
+            graph.add_edge(
+                need.target, begin, place=need.place, text=_text("module", module.id, need.target, need.declared)
+            )
+        for task in module.tasks:
+            graph.add_edge(begin, task.id, place=task.place, text=f'task "{task.id}" is in module "{module.id}"')
+            graph.add_edge(task.id, end, place=task.place, text=f'module "{module.id}" ends after its task "{task.id}"')
+            for need in task.needs:
+                graph.add_edge(
+                    need.target, task.id, place=need.place, text=_text("task", task.id, need.target, need.declared)
+                )
+    return graph
+
+
+def _text(noun: str, who: str, target: str, declared: bool) -> str:
+    return f'{noun} "{who}" needs "{target}"' if declared else f'{noun} "{who}" follows "{target}" by order'
+
+
+def check_cycles(state: State) -> None:
+    """A cycle is an error that names every edge and its place."""
+    _report(state, scope_graph(state), "tasks and modules")
+    import networkx as nx
+
+    for module in state.modules:
+        for task in module.tasks:
+            steps: Any = nx.DiGraph()
+            previous = None
+            for step in task.steps:
+                spec = step.spec
+                if isinstance(spec, StepSpec) and spec.needs is not None:
+                    for index, target in enumerate(spec.needs):
+                        steps.add_edge(
+                            f"{task.id}/{target}", step.id, place=step.place.child("needs", index),
+                            text=f'step "{spec.name}" needs "{target}"',
+                        )  # fmt: skip
+                elif previous is not None:
+                    steps.add_edge(
+                        previous, step.id, place=step.place.child("name"), text=f'step "{spec.name}" follows by order'
+                    )
+                previous = step.id
+            _report(state, steps, "steps")
+
+
+def _report(state: State, graph: Any, what: str) -> None:
+    import networkx as nx
+
+    for component in nx.strongly_connected_components(graph):
+        first = min(component)
+        if len(component) == 1 and not graph.has_edge(first, first):
+            continue
+        edges = nx.find_cycle(graph.subgraph(component), source=first)
+        notes: list[Note] = []
+        place: Place | None = None
+        for before, after in edges:
+            data = graph.edges[before, after]
+            if data["place"] is not None:
+                notes.append(Note(data["text"], data["place"].span()))
+                if place is None or ("needs" in data["place"].path and "needs" not in place.path):
+                    place = data["place"]
+        names = [node.rstrip("^") for node, _ in edges]
+        shown = list(dict.fromkeys(names))
+        state.diagnostics.error(
+            "cycle",
+            f"{what} wait for each other: {' -> '.join([*shown, shown[0]])}",
+            place,
+            hint="take one of these needs away",
+            notes=notes,
+        )

@@ -1,0 +1,262 @@
+"""Pass: turns the inventory into hosts, and selectors into sets of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.graph import GraphHost
+from kubexm_exec.registry import RegistryError
+from kubexm_spec.bundle import Loaded
+from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.models import ConnectionSpec, GroupSpec, HostSpec, InventoryBody, RunOnSpec
+from kubexm_spec.ranges import expand_pair, expand_range, is_range
+from kubexm_spec.source import Place
+
+_CONNECTION_KEYS = ("port", "user", "connector", "private_key_path", "password", "become", "per_host_limit")
+_SECRET_REFERENCE = re.compile(r"^[a-z][a-z0-9_-]*:.+")
+
+
+def build_hosts(state: State) -> None:
+    """Fill ``state.hosts`` and what selectors look at; the control node is always there."""
+    inventory = state.bundle.inventory
+    control = GraphHost(name=CONTROL_NODE, connector="local", address="127.0.0.1", internal_address="127.0.0.1")
+    if inventory is not None:
+        _Inventory(state, inventory).build()
+    named = [name for name in state.hosts if name != CONTROL_NODE]
+    state.hosts.setdefault(CONTROL_NODE, control)
+    state.all_hosts = tuple(named) or (CONTROL_NODE,)
+    if state.limit:
+        keep = set(match_hosts(state, state.limit, None)) | {CONTROL_NODE}
+        state.all_hosts = tuple(name for name in state.all_hosts if name in keep)
+        state.roles = {role: tuple(h for h in hosts if h in keep) for role, hosts in state.roles.items()}
+        state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Expanded:
+    """One host of an entry of the inventory, with the entry's number."""
+
+    spec: HostSpec
+    index: int
+    place: Place
+    address: str
+    internal_address: str
+
+
+def _addresses(name: str, names: list[str], address: str | None) -> list[str]:
+    if address is not None and is_range(address):
+        return [expanded for _, expanded in expand_pair(name, address)]
+    return [address or ""] * len(names)
+
+
+class _Inventory:
+    def __init__(self, state: State, inventory: Loaded[InventoryBody]) -> None:
+        self.state = state
+        self.inventory = inventory
+        self.body = inventory.document
+        self.expanded: dict[str, _Expanded] = {}
+
+    def build(self) -> None:
+        self._expand()
+        self._check_connection(self.body.defaults, self.inventory.place("defaults"))
+        groups = self._groups()
+        member_of: dict[str, list[str]] = {name: [] for name in self.expanded}
+        for group, hosts in groups.items():
+            for host in hosts:
+                member_of[host].append(group)
+        roles: dict[str, list[str]] = {role: [] for role in self.body.roles}
+        for name, expanded in self.expanded.items():
+            made = self._host(name, expanded, member_of[name])
+            self.state.hosts[name] = made
+            for role in made.roles:
+                roles.setdefault(role, []).append(name)
+        self.state.roles = {role: tuple(hosts) for role, hosts in roles.items()}
+        self.state.groups = {group: tuple(hosts) for group, hosts in groups.items()}
+
+    def _expand(self) -> None:
+        diagnostics = self.state.diagnostics
+        for index, spec in enumerate(self.body.hosts):
+            place = self.inventory.place("hosts", index)
+            try:
+                names = expand_range(spec.name)
+                addresses = _addresses(spec.name, names, spec.address)
+                internal = _addresses(spec.name, names, spec.internal_address)
+            except ValueError as error:
+                diagnostics.error("bad-range", f'host "{spec.name}": {error}', place.child("name"))
+                continue
+            self._check_connection(spec, place)
+            for name, address, inner in zip(names, addresses, internal, strict=True):
+                if name in self.expanded:
+                    diagnostics.error(
+                        "duplicate-host",
+                        f'host "{name}" is there twice',
+                        place.child("name"),
+                        hint=f"also at {self.expanded[name].place.child('name').file_line}",
+                    )
+                    continue
+                if re.search(r"[\s/\[\]#+*?]", name):
+                    diagnostics.error("bad-host-name", f'"{name}" cannot be the name of a host', place.child("name"))
+                    continue
+                self.expanded[name] = _Expanded(spec, index, place, address, inner)
+
+    def _groups(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, group in self.body.groups.items():
+            place = self.inventory.place("groups", name)
+            self._check_connection(group, place)
+            members: dict[str, None] = {}
+            for index, pattern in enumerate(group.hosts):
+                matched = _match(pattern, self.expanded)
+                if not matched:
+                    self.state.diagnostics.error(
+                        "unknown-host",
+                        f'group "{name}": there is no host "{pattern}"',
+                        place.child("hosts", index),
+                        hint=did_you_mean(pattern, self.expanded),
+                    )
+                members.update(dict.fromkeys(matched))
+            found[name] = list(members)
+        return found
+
+    def _check_connection(self, spec: ConnectionSpec, place: Place) -> None:
+        diagnostics = self.state.diagnostics
+        if spec.password is not None and not _SECRET_REFERENCE.match(spec.password):
+            diagnostics.error(
+                "plain-password",
+                "a password is given as a secret reference, never as its value",
+                place.child("password"),
+                hint="write password: env:NAME or file:PATH",
+            )
+        if spec.connector is not None:
+            try:
+                self.state.connectors.info(spec.connector)
+            except RegistryError as error:
+                diagnostics.error(error.code, error.message, place.child("connector"), hint=error.hint)
+
+    def _host(self, name: str, expanded: _Expanded, member_of: list[str]) -> GraphHost:
+        spec = expanded.spec
+        groups = [(group, self.body.groups[group]) for group in member_of]
+        connection: dict[str, Any] = {}
+        layers: list[ConnectionSpec] = [self.body.defaults, *(group for _, group in groups), spec]
+        for layer in layers:
+            connection.update({key: value for key in _CONNECTION_KEYS if (value := getattr(layer, key)) is not None})
+        roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
+        variables, _ = merged_vars(self.body, roles, groups, expanded.index)
+        options = {
+            key: connection[attribute]
+            for key, attribute in (
+                ("privateKeyPath", "private_key_path"),
+                ("password", "password"),
+                ("become", "become"),
+            )
+            if attribute in connection
+        }
+        return GraphHost(
+            name=name,
+            connector=connection.get("connector", "ssh"),
+            address=expanded.address or name,
+            internal_address=expanded.internal_address,
+            port=connection.get("port"),
+            user=connection.get("user"),
+            roles=roles,
+            groups=tuple(member_of),
+            labels={**{k: v for _, group in groups for k, v in group.labels.items()}, **spec.labels},
+            vars=variables,
+            per_host_limit=connection.get("per_host_limit", 1),
+            options=options,
+        )
+
+
+def merged_vars(
+    body: InventoryBody, roles: Iterable[str], groups: Iterable[tuple[str, GroupSpec]], host: int
+) -> tuple[dict[str, Any], dict[str, tuple[str | int, ...]]]:
+    """A host's inventory variables (all < role < group < host), and where in the inventory each one is from."""
+    values: dict[str, Any] = {}
+    origin: dict[str, tuple[str | int, ...]] = {}
+
+    def add(layer: Mapping[str, Any], *path: str | int) -> None:
+        for key, value in layer.items():
+            values[key] = value
+            origin[key] = (*path, "vars", key)
+
+    add(body.vars)
+    for role in roles:
+        if role in body.roles:
+            add(body.roles[role].vars, "roles", role)
+    for name, group in groups:
+        add(group.vars, "groups", name)
+    add(body.hosts[host].vars, "hosts", host)
+    return values, origin
+
+
+def _match(pattern: str, hosts: Iterable[str]) -> list[str]:
+    if any(sign in pattern for sign in "*?"):
+        return [name for name in hosts if fnmatchcase(name, pattern)]
+    known = hosts if isinstance(hosts, Mapping) else set(hosts)
+    if "[" in pattern:
+        try:
+            return [name for name in expand_range(pattern) if name in known]
+        except ValueError:
+            return [name for name in hosts if fnmatchcase(name, pattern)]
+    return [pattern] if pattern in known else []
+
+
+def match_hosts(state: State, patterns: Iterable[str], place: Place | None) -> list[str]:
+    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
+    found: dict[str, None] = {}
+    for index, pattern in enumerate(patterns):
+        matched = _match(pattern, state.hosts)
+        if not matched:
+            state.diagnostics.error(
+                "unknown-host",
+                f'there is no host "{pattern}"',
+                place.child(index) if place is not None else None,
+                hint=did_you_mean(pattern, state.hosts) or f"hosts: {_some(state.hosts)}",
+            )
+        found.update(dict.fromkeys(matched))
+    return [name for name in state.hosts if name in found]
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
+
+
+def select(state: State, run_on: RunOnSpec | None, place: Place) -> tuple[str, ...]:
+    """The hosts that a selector means, in the inventory's order."""
+    if run_on is None:
+        return state.all_hosts
+    chosen: Iterable[str] = state.all_hosts
+    if run_on.hosts:
+        allowed = {*state.all_hosts, CONTROL_NODE} if state.limit else None
+        chosen = match_hosts(state, run_on.hosts, place.child("hosts"))
+        if allowed is not None:
+            chosen = [name for name in chosen if name in allowed]
+    for key, wanted, known in (("roles", run_on.roles, state.roles), ("groups", run_on.groups, state.groups)):
+        if wanted:
+            members: set[str] = set()
+            for index, name in enumerate(wanted):
+                if name not in known:
+                    noun = key.removesuffix("s")
+                    state.diagnostics.error(
+                        f"unknown-{noun}",
+                        f'no host has the {noun} "{name}"',
+                        place.child(key, index),
+                        hint=did_you_mean(name, known)
+                        or (f"{key}: {', '.join(known)}" if known else f"the inventory has no {key}"),
+                    )
+                members.update(known.get(name, ()))
+            chosen = [name for name in chosen if name in members]
+    if run_on.labels:
+        wanted_labels = run_on.labels.items()
+        chosen = [name for name in chosen if wanted_labels <= dict(state.hosts[name].labels).items()]
+    if run_on.exclude:
+        left_out = set(match_hosts(state, run_on.exclude, place.child("exclude")))
+        chosen = [name for name in chosen if name not in left_out]
+    hosts = tuple(chosen)
+    return hosts[:1] if run_on.run_once else hosts

@@ -1,0 +1,193 @@
+"""What the passes of the compiler hand on: the drafts of tasks and modules, and everything found on the way."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubexm_exec.expr import Expressions
+from kubexm_exec.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
+from kubexm_exec.registry import Registry
+from kubexm_exec.templates import TemplateFinder
+from kubexm_spec.bundle import Bundle
+from kubexm_spec.diagnostics import Diagnostics, Note
+from kubexm_spec.models import BaseStepSpec, HooksSpec
+from kubexm_spec.source import Place
+
+CONTROL_NODE = "control-node"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition with the scope it was written in and its place."""
+
+    scope: str
+    condition: str | bool
+    place: Place
+
+
+@dataclass(slots=True)
+class StepDraft:
+    """A step on its way to becoming one node, or one for each loop item."""
+
+    spec: BaseStepSpec
+    place: Place
+    id: NodeID
+    module: str
+    task: str
+    scope: str
+    hosts: tuple[str, ...]
+    hook: Hook = Hook.NONE
+    guards: tuple[Guard, ...] = ()
+    tags: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, sensitive."""
+    notes: tuple[Note, ...] = ()
+    nodes: list[ExecutionNode] = field(default_factory=list)
+    hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+
+    def setting(self, name: str) -> Any:
+        """The step's own value of a policy key, or the inherited one."""
+        own = getattr(self.spec, name)
+        return self.defaults.get(name) if own is None else own
+
+    def child(self, spec: BaseStepSpec, place: Place, node_id: NodeID, hook: Hook) -> StepDraft:
+        """A draft of a hook of this step: same hosts, same scope."""
+        return StepDraft(
+            spec=spec, place=place, id=node_id, module=self.module, task=self.task, scope=self.scope, hosts=self.hosts,
+            hook=hook, guards=self.guards, tags=self.tags, defaults=self.defaults, notes=self.notes,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A scope that must be done before: by declared ``needs``, or by the order of writing."""
+
+    target: str
+    place: Place
+    declared: bool
+
+
+@dataclass(slots=True)
+class ScopeDraft:
+    """A task or a module: its hooks, what it needs, and its nodes once they are linked."""
+
+    id: str
+    place: Place
+    hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    needs: list[Need] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TaskDraft(ScopeDraft):
+    """A task on a set of hosts."""
+
+    module: str = ""
+    name: str = ""
+    hosts: tuple[str, ...] = ()
+    strategy: str = "free"
+    align: str = "barrier"
+    batches: tuple[tuple[str, ...], ...] = ()
+    pause: float = 0.0
+    batch_budget: str = "0"
+    steps: list[StepDraft] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ModuleDraft(ScopeDraft):
+    """A module: tasks that belong together."""
+
+    name: str = ""
+    tasks: list[TaskDraft] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the passes share; each pass reads what earlier ones made and adds its own."""
+
+    bundle: Bundle
+    diagnostics: Diagnostics
+    expressions: Expressions
+    steps: Registry[Any]
+    connectors: Registry[Any]
+    root: pathlib.Path
+    templates: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    limit: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    skip_tags: frozenset[str] = frozenset()
+    hosts: dict[str, GraphHost] = field(default_factory=dict)
+    all_hosts: tuple[str, ...] = ()
+    """The inventory's hosts in order, without the control node (unless there is no other)."""
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    var_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    """Where (scope, variable) was written."""
+    param_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    modules: list[ModuleDraft] = field(default_factory=list)
+    hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    nodes: dict[NodeID, ExecutionNode] = field(default_factory=dict)
+    drafts: dict[NodeID, StepDraft] = field(default_factory=dict)
+    """The draft each node came from."""
+    files: dict[pathlib.Path, str] = field(default_factory=dict)
+    """sha256 of files other than specs (templates, scripts) that nodes depend on."""
+    finders: dict[str, TemplateFinder] = field(default_factory=dict)
+
+    def finder(self, base: str) -> TemplateFinder:
+        """Where a scope's templates are searched."""
+        if base not in self.finders:
+            self.finders[base] = TemplateFinder.for_spec(base, self.templates)
+        return self.finders[base]
+
+    def shown(self, path: pathlib.Path) -> str:
+        """A file's path as a person would write it."""
+        try:
+            return str(path.relative_to(pathlib.Path.cwd()))
+        except ValueError:
+            return str(path)
+
+    def all_drafts(self) -> list[StepDraft]:
+        """Every step and hook in the order of writing."""
+        found: list[StepDraft] = []
+
+        def add(draft: StepDraft) -> None:
+            found.append(draft)
+            for hooks in draft.hooks.values():
+                found.extend(hooks)
+
+        def add_hooks(hooks: dict[Hook, list[StepDraft]], *kinds: Hook) -> None:
+            for kind in kinds:
+                for draft in hooks.get(kind, []):
+                    add(draft)
+
+        add_hooks(self.hooks, Hook.PRE)
+        for module in self.modules:
+            add_hooks(module.hooks, Hook.PRE)
+            for task in module.tasks:
+                add_hooks(task.hooks, Hook.PRE)
+                for step in task.steps:
+                    add(step)
+                add_hooks(task.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+            add_hooks(module.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+        add_hooks(self.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+        return found
+
+
+HOOK_FIELDS: tuple[tuple[Hook, str, str], ...] = (
+    (Hook.PRE, "pre", "pre"),
+    (Hook.POST, "post", "post"),
+    (Hook.ON_FAILURE, "on_failure", "onFailure"),
+    (Hook.ALWAYS, "always", "always"),
+)
+"""Each hook with its attribute and its key in the document."""
+
+
+def hook_specs(hooks: HooksSpec | None) -> list[tuple[Hook, str, list[Any]]]:
+    """(hook, key in the document, its steps) of a hooks mapping."""
+    if hooks is None:
+        return []
+    return [(hook, key, getattr(hooks, attribute)) for hook, attribute, key in HOOK_FIELDS]
