@@ -69,12 +69,12 @@ def compile_file(
     result.sources = bundle.sources
     result.expressions = Expressions()
     state = State(
-        bundle=bundle,
+        name=bundle.pipeline.document.metadata.name,
+        documents=bundle,
         diagnostics=diagnostics,
         expressions=result.expressions,
         steps=steps or step_registry(),
         connectors=connectors or connector_registry(),
-        root=bundle.pipeline.folder,
         templates=options.templates,
         limit=options.limit,
         tags=options.tags,
@@ -154,7 +154,7 @@ def _assemble(state: State) -> ExecutionGraph:
 
 def _sources(state: State) -> dict[str, str]:
     """Digests of all files by their path from the pipeline's folder: the same in every checkout."""
-    root = pathlib.Path(os.path.abspath(state.root))  # noqa: PTH100 - resolve() would follow links out of the checkout
+    root = pathlib.Path(os.path.abspath(state.bundle.pipeline.folder))  # noqa: PTH100 - resolve() would follow links out of the checkout
     files = {source.path: source.sha256 for source in state.bundle.sources.values()}
     files.update(state.files)
     return {os.path.relpath(path, root): sha for path, sha in sorted(files.items())}

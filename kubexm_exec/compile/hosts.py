@@ -132,7 +132,7 @@ class _Inventory:
                 place.child("password"),
                 hint="write password: env:NAME or file:PATH",
             )
-        if spec.connector is not None:
+        if spec.connector is not None and self.state.connectors is not None:
             try:
                 self.state.connectors.info(spec.connector)
             except RegistryError as error:

@@ -30,7 +30,7 @@ def check_references(state: State) -> None:
         if draft.nodes:
             checker.draft(draft)
     for scope_id, scope in state.scopes.items():
-        for name, value in scope.outputs.items():
+        for name, value in scope.outputs.items() if state.documents is not None else ():
             module, _, task = scope_id.partition("/")
             node = ExecutionNode(id=f"{scope_id}#end", scope=scope_id, module=module, task=task)
             checker.values(value, state.output_places[(scope_id, name)], _View(node, None), ())
@@ -66,6 +66,7 @@ class _Checker:
         for key, value in draft.spec.with_.items():
             place = draft.place.child("with", key)
             if key in marks.steps:
+                self._nested(value, place, draft)
                 continue
             if key in marks.expressions:
                 known = [*step_type.outputs_model.model_fields] if key != "that" else []
@@ -84,6 +85,19 @@ class _Checker:
                     id=node.id, scope=guard.scope, module=node.module, task=node.task, hosts=node.hosts
                 )
                 self.values(guard.condition, guard.place, _View(outer, draft), draft.notes, bare=True)
+
+    def _nested(self, steps: Any, place: Place, draft: StepDraft) -> None:
+        """Steps that a fragment step holds: their types and parameters are checked now, their references when they run."""
+        from kubexm_exec.compile.fragment import parse_steps
+        from kubexm_exec.compile.types import check_with, load_type
+
+        if not isinstance(steps, list):
+            return
+        for number, spec in enumerate(parse_steps(steps, place, self.state.diagnostics)):
+            where = place.child(number)
+            step_type = load_type(self.state, spec.type, where.child("type"), draft.notes)
+            if step_type is not None:
+                check_with(self.state, step_type, spec, where, draft.notes)
 
     def values(self, value: Any, place: Place, view: _View, notes: Sequence[Note], *, bare: bool = False) -> None:
         """Check all texts in some data."""

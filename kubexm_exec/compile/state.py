@@ -107,12 +107,13 @@ class ModuleDraft(ScopeDraft):
 class State:
     """Everything the passes share; each pass reads what earlier ones made and adds its own."""
 
-    bundle: Bundle
+    name: str
     diagnostics: Diagnostics
     expressions: Expressions
     steps: Registry[Any]
-    connectors: Registry[Any]
-    root: pathlib.Path
+    connectors: Registry[Any] | None = None
+    documents: Bundle | None = None
+    """The documents; None when a fragment is compiled during a run."""
     templates: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     limit: tuple[str, ...] = ()
@@ -136,6 +137,15 @@ class State:
     files: dict[pathlib.Path, str] = field(default_factory=dict)
     """sha256 of files other than specs (templates, scripts) that nodes depend on."""
     finders: dict[str, TemplateFinder] = field(default_factory=dict)
+    loose: list[StepDraft] = field(default_factory=list)
+    """Steps outside any task: those of a fragment."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The documents that are compiled."""
+        if self.documents is None:
+            raise LookupError("a fragment has no documents")
+        return self.documents
 
     def finder(self, base: str) -> TemplateFinder:
         """Where a scope's templates are searched."""
@@ -164,6 +174,8 @@ class State:
                 for draft in hooks.get(kind, []):
                     add(draft)
 
+        for draft in self.loose:
+            add(draft)
         add_hooks(self.hooks, Hook.PRE)
         for module in self.modules:
             add_hooks(module.hooks, Hook.PRE)

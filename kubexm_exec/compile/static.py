@@ -32,9 +32,7 @@ def no_secret(reference: str) -> NoReturn:
 
 def static_evaluator(state: State, nodes: Mapping[str, ExecutionNode] | None = None) -> Evaluator:
     """An evaluator that knows params, vars and the inventory, and nothing of a run."""
-    graph = ExecutionGraph(
-        name=state.bundle.pipeline.document.metadata.name, nodes=nodes or {}, hosts=state.hosts, scopes=state.scopes
-    )
+    graph = ExecutionGraph(name=state.name, nodes=nodes or {}, hosts=state.hosts, scopes=state.scopes)
     return Evaluator(graph, state.expressions, records=NoRecords(), facts=no_facts, secret=no_secret)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pathlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ from kubexm_exec.registry import RegistryError
 from kubexm_exec.step import Expression, LocalFile, Step, StepList, TemplateName
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.source import Path, Place
 
 
@@ -83,17 +85,26 @@ def check_types(state: State) -> None:
         if step_type is None:
             continue
         draft.nodes = [replace(node, reversible=step_type.reversible) for node in draft.nodes]
-        with_place = draft.place.child("with")
-        dynamic = _dynamic_paths(draft.spec.with_, marks_of(step_type.params_model).raw)
-        check(
-            step_type.params_model,
-            draft.spec.with_,
-            with_place if draft.spec.with_ else draft.place,
-            state.diagnostics,
-            what=f'step "{draft.spec.name}" (type {draft.spec.type})',
-            notes=draft.notes,
-            ignore=lambda path, dynamic=dynamic: any(path[: len(d)] == d or d[: len(path)] == path for d in dynamic),  # type: ignore[misc]
-        )
+        check_with(state, step_type, draft.spec, draft.place, draft.notes)
+
+
+def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
+    """The parameters of a step, as far as they are known."""
+    dynamic = _dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
+    check(
+        step_type.params_model,
+        spec.with_,
+        place.child("with") if spec.with_ else place,
+        state.diagnostics,
+        what=f'step "{spec.name}" (type {spec.type})',
+        notes=tuple(notes),
+        ignore=lambda path: _touches(path, dynamic),
+    )
+
+
+def _touches(path: Path, unknown: set[Path]) -> bool:
+    """Whether a place is unknown, inside something unknown, or holds something unknown."""
+    return any(path[: len(one)] == one or one[: len(path)] == path for one in unknown)
 
 
 def _dynamic_paths(value: Any, skip: frozenset[str] = frozenset(), path: Path = ()) -> set[Path]:
@@ -136,7 +147,7 @@ def check_rendered(state: State) -> None:
             state.diagnostics,
             what=f'step "{draft.spec.name}" (type {draft.spec.type})',
             notes=draft.notes,
-            ignore=lambda path, still=still: any(path[: len(d)] == d or d[: len(path)] == path for d in still),  # type: ignore[misc]
+            ignore=partial(_touches, unknown=still),
         )
         _check_files(state, draft, params, marks, still)
 
