@@ -1,0 +1,178 @@
+"""What a step can do on its host: commands, files, folders, links and archives, over any connector."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
+from kubexm_exec.runner import archives, commands, files
+from kubexm_exec.runner.archives import Entry, Format
+from kubexm_exec.runner.files import READ_LIMIT
+from kubexm_exec.runner.quote import join, quote, script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.state import FileState
+
+__all__ = ["Command", "CommandResult", "Entry", "FileState", "Runner", "join", "quote"]
+
+
+class Runner:
+    """One action's hands on its host. All ends with the action's deadline or cancellation; failures are StepFailed."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        deadline: Deadline | None = None,
+        cancel: Cancel | None = None,
+        on_output: OnOutput | None = None,
+        sensitive: bool = False,
+        become: str = "",
+    ) -> None:
+        self._session = Session(connector, deadline or Deadline(), cancel or Cancel(), on_output, sensitive, become)
+
+    # commands
+
+    def run(
+        self,
+        command: Command | Sequence[str],
+        *,
+        check: bool = True,
+        expect: Collection[int] = (0,),
+        live: bool = True,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command (an argument vector, or a Command) to its end.
+
+        With ``check`` an exit code that is not in ``expect`` is a StepFailed. ``live`` shows its output while it runs:
+        leave it off for questions that only the step asks.
+        """
+        if not isinstance(command, Command):
+            command = Command(argv=tuple(command))
+        return commands.execute(self._session, command, check=check, expect=expect, live=live, timeout=timeout)
+
+    def shell(
+        self,
+        body: str,
+        *arguments: str,
+        stdin: bytes | None = None,
+        check: bool = True,
+        expect: Collection[int] = (0,),
+        live: bool = True,
+    ) -> CommandResult:
+        """Run a fixed piece of POSIX shell. Data goes into ``arguments`` (``"$1"``, ``"$2"``), never into the text."""
+        return commands.execute(
+            self._session, script(body, *arguments, stdin=stdin), check=check, expect=expect, live=live
+        )
+
+    def show(self, text: str) -> None:
+        """Show a text to those who watch, as if a command had printed it."""
+        if self._session.on_output is not None and not self._session.sensitive:
+            self._session.on_output("stdout", text.encode("utf-8", "replace"))
+
+    def display(self, command: Command) -> str:
+        """A command for a message: short, and nothing of it if the step is sensitive."""
+        return commands.display(self._session, command)
+
+    # what is there
+
+    def inspect(self, path: str, *, digest: bool = True) -> FileState:
+        """What is at a path, with the sha256 of a file's content unless ``digest`` is off."""
+        return self.inspect_all([path], digest=digest)[0]
+
+    def inspect_all(self, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
+        """What is at each of many paths, with one command for hundreds of them."""
+        return files.inspect(self._session, paths, digest=digest)
+
+    def missing_folders(self, path: str) -> list[str]:
+        """The folder and those above it that do not exist, topmost first."""
+        return files.missing_folders(self._session, path)
+
+    def resolve(self, path: str) -> str:
+        """The path with all links in it followed."""
+        return files.resolve(self._session, path)
+
+    def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
+        """The bytes of a file that is not larger than the limit."""
+        return files.read_bytes(self._session, path, limit=limit)
+
+    def read_text(self, path: str, *, limit: int = READ_LIMIT) -> str:
+        """The text (UTF-8) of a file that is not larger than the limit."""
+        return files.read_text(self._session, path, limit=limit)
+
+    # changes
+
+    def write(
+        self,
+        path: str,
+        data: bytes | str | BinaryIO,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Write a file atomically; a file that is replaced keeps its mode and owner unless given, a new one is 0644."""
+        files.write(self._session, path, data, mode=mode, owner=owner, group=group)
+
+    def mkdir(
+        self,
+        path: str,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        parents: bool = True,
+    ) -> list[str]:
+        """Make a folder (0755 unless given) and those above it; returns what was made, topmost first."""
+        return files.mkdir(self._session, path, mode=mode, owner=owner, group=group, parents=parents)
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty folder, or with ``recursive`` a folder with all that is in it."""
+        files.remove(self._session, path, recursive=recursive)
+
+    def remove_empty(self, folders: Sequence[str]) -> None:
+        """Remove those of the folders that are empty, the last one first."""
+        files.remove_empty(self._session, folders)
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a link, atomically in place of another link or file."""
+        files.symlink(self._session, target, path)
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Change the mode."""
+        files.chmod(self._session, path, mode)
+
+    def chown(self, path: str, owner: str | None = None, group: str | None = None) -> None:
+        """Change the owner, the group or both."""
+        files.chown(self._session, path, owner, group)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, in place of a file of the new name."""
+        files.rename(self._session, source, target)
+
+    def temporary_folder(self) -> AbstractContextManager[str]:
+        """A folder on the host that only we can enter; at the end of the ``with`` it is removed, whatever happened."""
+        return files.temporary_folder(self._session)
+
+    # archives
+
+    def archive_entries(self, path: str, fmt: Format, *, strip: int = 0) -> list[Entry]:
+        """What an archive on the host would unpack; one that would write outside its folder is refused."""
+        return archives.checked(archives.entries_on_host(self._session, path, fmt), path, strip)
+
+    def archive_matches(self, path: str, fmt: Format, folder: str, entries: Sequence[Entry], *, strip: int = 0) -> bool:
+        """Whether the files in a folder hold what the archive's files hold."""
+        names = [entry.name for entry in entries if entry.kind == "file"]
+        return archives.same_content(self._session, path, fmt, strip, folder, names)
+
+    def unpack(self, path: str, folder: str, fmt: Format, *, strip: int = 0) -> None:
+        """Unpack an archive on the host into a folder that is there. List it first: that refuses dangerous ones."""
+        archives.unpack(self._session, path, folder, fmt, strip)
+
+    def pack(self, folder: str, path: str, fmt: Format) -> None:
+        """Pack all that is in a folder into an archive, atomically."""
+        archives.pack(self._session, folder, path, fmt)
+
+    def is_packed(self, folder: str, path: str, fmt: Format) -> bool:
+        """Whether an archive holds just what is in a folder now."""
+        return archives.is_packed(self._session, folder, path, fmt)

@@ -1,0 +1,107 @@
+"""Turns what a host answers into failures that say what, where and what to do next."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+from typing import Final
+
+from kubexm_exec.connectors.base import Command, CommandResult, ConnectorError
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+_REASONS: Final = {
+    os.strerror(code).lower(): code
+    for code in (
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EROFS,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EBUSY,
+        errno.ETXTBSY,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.EXDEV,
+        errno.EIO,
+    )
+}
+_HINTS: Final = {
+    errno.ENOENT: "its folder {folder} is not there: make it first with a directory step (or `createParents: true`)",
+    errno.ENOTDIR: "a part of {folder} is not a folder: look at it with `ls -ld {folder}`",
+    errno.EISDIR: "{path} is a folder: choose another path, or remove it first with a directory step",
+    errno.ENOTEMPTY: "{path} still holds something: empty it first, or use `recursive: true` where the step has it",
+    errno.EROFS: "{folder} is mounted read-only",
+    errno.ENOSPC: "free some space on the file system of {folder}: `df -h {folder}`",
+    errno.EDQUOT: "the user's quota on the file system of {folder} is used up",
+    errno.ETXTBSY: "a program of that name is running: stop it first",
+    errno.EBUSY: "something uses {path}, perhaps as a mount point",
+    errno.ELOOP: "links on the way to {path} go round in a circle",
+}
+
+
+def file_failure(
+    session: Session, what: str, path: str, error: OSError | CommandResult, *, hint: str = "", code: int | None = None
+) -> StepFailed:
+    """The failure of doing something to a path: ``write /etc/x: permission denied (user deploy, no become)``."""
+    if isinstance(error, OSError):
+        reason, number = (error.strerror or str(error)), error.errno
+        command, exit_code, stderr = "", None, ""
+    else:
+        reason, number = reason_of(error.err)
+        command, exit_code, stderr = error.command, error.exit_code, error.err
+        reason = reason or exit_text(error.exit_code)
+    number = code if code is not None else number
+    reason = reason[:1].lower() + reason[1:]
+    if number in (errno.EACCES, errno.EPERM):
+        user = _user(session)
+        become = f"become {session.become}" if session.become else "no become"
+        reason += f" (user {user}, {become})" if user else f" ({become})"
+        hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or work as a user who may"
+    elif not hint and number in _HINTS:
+        hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
+    if session.sensitive:
+        command = stderr = ""
+    return StepFailed(f"{what} {path}: {reason}", command=command, exit_code=exit_code, stderr=stderr, hint=hint)
+
+
+def reason_of(stderr: str) -> tuple[str, int | None]:
+    """The reason in a tool's last words (``mkdir: cannot create directory 'x': Permission denied``), and its code."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for line in reversed(lines):
+        tail = line.rpartition(": ")[2].lower()
+        if tail in _REASONS:
+            return tail, _REASONS[tail]
+    if not lines:
+        return "", None
+    # "tool: message" without the tool's name, which says nothing here.
+    return re.sub(r"^[\w./-]+: ", "", lines[-1]), None
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words."""
+    import signal
+
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _user(session: Session) -> str:
+    """Who we are on the host; asked only when it matters."""
+    command = Command(argv=("id", "-un"))
+    try:
+        answer = session.connector.run(command, deadline=session.deadline.earlier(10), cancel=session.cancel)
+    except ConnectorError:
+        return ""
+    return answer.out.strip() if answer.exit_code == 0 else ""

@@ -1,0 +1,230 @@
+"""Files, folders and links on a host: read, written and changed with clear failures."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.state import FileState, inspect
+from kubexm_exec.step import StepFailed
+
+READ_LIMIT: Final = 16 << 20
+"""Bytes that ``read`` takes unless it is told otherwise."""
+_FOLDER_MODE: Final = 0o755
+
+# The folder is closed to others until its owner and mode are right.
+_MKDIR: Final = """
+mode=$1 owner=$2; shift 2
+umask 077
+for d do
+  mkdir -- "$d" || [ -d "$d" ] || exit
+  if [ -n "$owner" ]; then chown -- "$owner" "$d" || exit; fi
+  chmod -- "$mode" "$d" || exit
+done
+"""
+_REMOVE: Final = """
+if [ -d "$1" ] && ! [ -L "$1" ]; then
+  if [ "$2" = yes ]; then rm -rf -- "$1"; else rmdir -- "$1"; fi
+else rm -f -- "$1"; fi
+"""
+# A new link beside the old one, then renamed over it: there is no moment without a link.
+_SYMLINK: Final = """
+new=$2.kx-$$
+ln -s -- "$1" "$new" || exit
+mv -fT -- "$new" "$2" || { code=$?; rm -f -- "$new"; exit $code; }
+"""
+
+
+def read_bytes(session: Session, path: str, *, limit: int = READ_LIMIT) -> bytes:
+    """The bytes of a file; a larger one than the limit is a failure, never cut."""
+    try:
+        data = session.connector.get(path, deadline=session.deadline, cancel=session.cancel, limit=limit + 1)
+    except OSError as error:
+        hint = "there is no such file on the host" if isinstance(error, FileNotFoundError) else ""
+        raise file_failure(session, "read", path, error, hint=hint) from error
+    if len(data) > limit:
+        raise StepFailed(f"read {path}: it is larger than {limit} bytes", hint="this step is meant for small files")
+    return data
+
+
+def read_text(session: Session, path: str, *, limit: int = READ_LIMIT) -> str:
+    """The text of a file in UTF-8."""
+    data = read_bytes(session, path, limit=limit)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StepFailed(
+            f"read {path}: it is not UTF-8 text (byte {error.start})", hint="this step is meant for text files"
+        ) from error
+
+
+def write(
+    session: Session,
+    path: str,
+    data: bytes | str | BinaryIO,
+    *,
+    mode: int | None = None,
+    owner: str | None = None,
+    group: str | None = None,
+) -> None:
+    """Write a file atomically; mode and owner of a file that is replaced are kept unless given."""
+    source = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    try:
+        session.connector.put(
+            source, path, mode=mode, owner=owner, group=group, deadline=session.deadline, cancel=session.cancel
+        )
+    except OSError as error:
+        raise file_failure(session, "write", path, error) from error
+
+
+def missing_folders(session: Session, path: str) -> list[str]:
+    """The path and the folders above it that do not exist, topmost first; something else in the way is a failure."""
+    chain = ancestors(path)
+    missing: list[str] = []
+    for state in inspect(session, chain, digest=False):
+        if state.kind == "absent":
+            missing.append(state.path)
+        elif state.kind in ("file", "other"):
+            raise StepFailed(
+                f"make folder {path}: {state.path} is not a folder",
+                hint="remove or rename it first, or choose another path",
+            )
+    return missing
+
+
+def ancestors(path: str) -> list[str]:
+    """The path and all folders above it but the root, topmost first."""
+    chain: list[str] = []
+    while path not in ("", "/", "//", "."):
+        chain.append(path)
+        path = posixpath.dirname(path.rstrip("/"))
+    return chain[::-1]
+
+
+def mkdir(
+    session: Session,
+    path: str,
+    *,
+    mode: int | None = None,
+    owner: str | None = None,
+    group: str | None = None,
+    parents: bool = True,
+) -> list[str]:
+    """Make a folder, and those above it that are missing (0755, our own); returns what was made, topmost first."""
+    missing = missing_folders(session, path)
+    if not missing:
+        return []
+    above, last = missing[:-1], missing[-1]
+    if above and not parents:
+        raise file_failure(
+            session, "make folder", path, FileNotFoundError(errno.ENOENT, f"{above[-1]} does not exist"),
+            hint="make it first, or let this step do it with `parents: true`",
+        )  # fmt: skip
+    if above:
+        _make(session, above, _FOLDER_MODE, "")
+    _make(session, [last], _FOLDER_MODE if mode is None else mode, _ownership(owner, group))
+    return missing
+
+
+def _make(session: Session, folders: Sequence[str], mode: int, owner: str) -> None:
+    _on_path(session, "make folder", folders[-1], _MKDIR, f"{mode:04o}", owner, *folders)
+
+
+def remove(session: Session, path: str, *, recursive: bool = False) -> None:
+    """Remove a file, a link or an empty folder; with ``recursive`` a folder with all that is in it. Absent is fine."""
+    if posixpath.normpath(path) in ("/", "//", ".", ".."):
+        raise StepFailed(f"remove {path}: refused", hint="name the very file or folder that is to be removed")
+    if not inspect(session, [path], digest=False)[0].exists:
+        return
+    _on_path(session, "remove", path, _REMOVE, path, "yes" if recursive else "no")
+
+
+def remove_empty(session: Session, folders: Sequence[str]) -> None:
+    """Remove those of the folders that are empty, the last one first; the others, and what is gone, are left."""
+    body = 'for d do if [ -d "$d" ] && ! [ -L "$d" ]; then rmdir -- "$d" 2>/dev/null; fi; done; :'
+    if folders:
+        execute(session, script(body, *reversed(folders)), live=False)
+
+
+def symlink(session: Session, target: str, path: str) -> None:
+    """Make a link, atomically in place of another link or file."""
+    _on_path(session, "link", path, _SYMLINK, target, path)
+
+
+def chmod(session: Session, path: str, mode: int) -> None:
+    """Change the mode."""
+    _on_path(session, "change the mode of", path, 'chmod -- "$1" "$2"', f"{mode:04o}", path)
+
+
+def chown(session: Session, path: str, owner: str | None, group: str | None) -> None:
+    """Change the owner, the group or both; a link itself, not what it points to."""
+    _on_path(session, "change the owner of", path, 'chown -h -- "$1" "$2"', _ownership(owner, group), path)
+
+
+def rename(session: Session, source: str, target: str) -> None:
+    """Rename, in place of a file of the new name."""
+    _on_path(session, f"rename {source} to", target, 'mv -fT -- "$1" "$2"', source, target)
+
+
+def resolve(session: Session, path: str) -> str:
+    """The path with all links in it followed; the last part may be missing."""
+    result = execute(session, script('readlink -f -- "$1" && printf x', path), check=False, live=False)
+    if result.exit_code != 0:
+        raise file_failure(session, "follow", path, result, hint="a link on the way leads nowhere")
+    return result.stdout.decode("utf-8", "surrogateescape").removesuffix("\nx")
+
+
+@contextlib.contextmanager
+def temporary_folder(session: Session) -> Iterator[str]:
+    """A folder on the host that only we can enter; it is removed with all that is in it, whatever happens."""
+    result = execute(session, script('mktemp -d "${TMPDIR:-/tmp}/kx.XXXXXXXXXX"'), check=False, live=False)
+    folder = result.out.rstrip("\n")
+    if result.exit_code != 0 or "/kx." not in folder:
+        raise file_failure(session, "make a temporary folder in", "/tmp", result)
+    try:
+        yield folder
+    finally:
+        execute(session.for_cleanup(), script('rm -rf -- "$1"', folder), check=False, live=False)
+
+
+def _ownership(owner: str | None, group: str | None) -> str:
+    return f"{owner or ''}:{group}" if group else owner or ""
+
+
+def _on_path(session: Session, what: str, path: str, body: str, *arguments: str) -> CommandResult:
+    command = script(body, *arguments)
+    result = execute(session, command, check=False, live=False)
+    if result.exit_code in (126, 127):
+        raise failure(session, command, result)
+    if result.exit_code != 0:
+        raise file_failure(session, what, path, result)
+    return result
+
+
+__all__ = [
+    "READ_LIMIT",
+    "FileState",
+    "ancestors",
+    "chmod",
+    "chown",
+    "inspect",
+    "missing_folders",
+    "mkdir",
+    "read_bytes",
+    "read_text",
+    "remove",
+    "remove_empty",
+    "rename",
+    "resolve",
+    "symlink",
+    "temporary_folder",
+    "write",
+]

@@ -1,0 +1,25 @@
+"""What every operation on a host is bound to: the connector, the time that is left, and who watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One action's way to its host."""
+
+    connector: Connector
+    deadline: Deadline = field(default_factory=Deadline)
+    cancel: Cancel = field(default_factory=Cancel)
+    on_output: OnOutput | None = None
+    sensitive: bool = False
+    """True if neither commands nor their output may be shown."""
+    become: str = ""
+    """The user that the connector becomes on the host, for messages."""
+
+    def for_cleanup(self, seconds: float = 15.0) -> Session:
+        """The same way with time of its own: what was begun is tidied up also after a timeout or a cancel."""
+        return replace(self, deadline=Deadline.after(seconds), cancel=Cancel(), on_output=None)

@@ -1,0 +1,137 @@
+"""Archives through the runner: listed, compared, unpacked, packed; and the dangerous ones refused."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kubexm_exec.runner import Runner
+from kubexm_exec.runner.archives import Entry, Format, checked, format_of
+from kubexm_exec.step import StepFailed
+
+FILES = {"top/a.txt": b"a\n", "top/bin/tool": b"#!/bin/sh\n", "top/odd é \\name": b"odd"}
+TARS: list[Format] = ["tar", "tar.gz", "tar.xz", "tar.bz2"]
+
+
+def make(path: Path, fmt: Format, files: dict[str, bytes] = FILES) -> str:
+    if fmt == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+        return str(path)
+    modes = {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz", "tar.bz2": "w:bz2"}
+    with tarfile.open(path, modes[fmt]) as tar:  # type: ignore[call-overload]  # typeshed wants a literal for the mode
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            info.mode = 0o755 if "bin" in name else 0o644
+            tar.addfile(info, io.BytesIO(data))
+    return str(path)
+
+
+@pytest.mark.parametrize("fmt", [*TARS, "zip"])
+def test_an_archive_is_listed_unpacked_and_recognised(runner: Runner, folder: Path, fmt: Format) -> None:
+    if fmt == "zip" and shutil.which("unzip") is None:
+        pytest.skip("there is no unzip on this machine")
+    archive = make(folder / f"x:y.{fmt}", fmt)
+    target = folder / "to"
+    target.mkdir()
+    entries = runner.archive_entries(archive, fmt)
+    assert [entry.name for entry in entries] == list(FILES)
+    assert not runner.archive_matches(archive, fmt, str(target), entries)
+    runner.unpack(archive, str(target), fmt)
+    assert {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()} == FILES
+    assert runner.archive_matches(archive, fmt, str(target), entries)
+    (target / "top/a.txt").write_text("other")
+    assert not runner.archive_matches(archive, fmt, str(target), entries)
+
+
+def test_leading_parts_of_names_are_taken_off(runner: Runner, folder: Path) -> None:
+    archive = make(folder / "x.tar.gz", "tar.gz")
+    (folder / "to").mkdir()
+    entries = runner.archive_entries(archive, "tar.gz", strip=1)
+    assert [entry.name for entry in entries] == ["a.txt", "bin/tool", "odd é \\name"]
+    runner.unpack(archive, f"{folder}/to", "tar.gz", strip=1)
+    assert (folder / "to/bin/tool").stat().st_mode & 0o111
+    assert runner.archive_matches(archive, "tar.gz", f"{folder}/to", entries, strip=1)
+
+
+def test_taking_off_more_than_there_is_says_so(runner: Runner, folder: Path) -> None:
+    archive = make(folder / "x.tar", "tar")
+    with pytest.raises(StepFailed) as caught:
+        runner.archive_entries(archive, "tar", strip=5)
+    assert "stripComponents: 5" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "a/.."])
+def test_an_archive_that_climbs_out_is_refused_before_anything_is_written(
+    runner: Runner, folder: Path, name: str
+) -> None:
+    archive = make(folder / "evil.tar", "tar", {"good": b"x", name: b"evil"})
+    with pytest.raises(StepFailed, match="outside the folder"):
+        runner.archive_entries(archive, "tar")
+
+
+def test_an_archive_that_writes_through_its_own_link_is_refused() -> None:
+    entries = [Entry("a", "link"), Entry("a/passwd", "file")]
+    with pytest.raises(StepFailed, match="outside the folder"):
+        checked(entries, "evil.tar", 0)
+
+
+def test_a_link_in_a_real_archive_is_seen_as_one(runner: Runner, folder: Path) -> None:
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        link = tarfile.TarInfo("etc")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+        tar.addfile(link)
+        tar.addfile(tarfile.TarInfo("etc/passwd"))
+    with pytest.raises(StepFailed, match="outside the folder"):
+        runner.archive_entries(f"{folder}/x.tar", "tar")
+
+
+def test_what_is_not_an_archive_is_named(runner: Runner, folder: Path) -> None:
+    (folder / "x.tar.gz").write_bytes(b"not an archive")
+    with pytest.raises(StepFailed) as caught:
+        runner.archive_entries(f"{folder}/x.tar.gz", "tar.gz")
+    assert f"list {folder}/x.tar.gz" in caught.value.message
+    assert caught.value.hint == "is it really a tar.gz archive?"
+
+
+@pytest.mark.parametrize("fmt", TARS)
+def test_a_folder_is_packed_and_the_archive_recognised_until_something_changes(
+    runner: Runner, folder: Path, fmt: Format
+) -> None:
+    source = folder / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "file").write_text("one")
+    archive = f"{folder}/x.{fmt}"
+    assert not runner.is_packed(str(source), archive, fmt)
+    runner.pack(str(source), archive, fmt)
+    assert runner.is_packed(str(source), archive, fmt)
+    assert sorted(path.name for path in folder.iterdir()) == ["source", f"x.{fmt}"]
+    (source / "sub" / "file").write_text("two")
+    assert not runner.is_packed(str(source), archive, fmt)
+
+
+def test_packing_what_is_not_there_leaves_nothing(runner: Runner, folder: Path) -> None:
+    with pytest.raises(StepFailed):
+        runner.pack(f"{folder}/missing", f"{folder}/x.tar", "tar")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fmt"),
+    [("a.tgz", "tar.gz"), ("A.TAR.XZ", "tar.xz"), ("v1.2.tar", "tar"), ("x.zip", "zip"), ("y.tbz2", "tar.bz2")],
+)
+def test_the_format_is_told_by_the_name(name: str, fmt: str) -> None:
+    assert format_of(f"/x/{name}") == fmt
+
+
+def test_a_name_that_tells_no_format_asks_for_one() -> None:
+    with pytest.raises(StepFailed) as caught:
+        format_of("/x/file.bin")
+    assert "set `format`" in caught.value.hint
