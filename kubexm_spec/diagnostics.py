@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # source.py raises what is defined here, so the import cannot go the other way at run time
@@ -192,9 +193,15 @@ def suggest(word: str, candidates: Iterable[str]) -> str | None:
         if singular and _singular(_plain(name)) == singular:
             return name
     limit = _allowed_edits(len(plain))
-    close = [(edits, name) for name in names if (edits := _distance(plain, _plain(name), limit)) <= limit]
-    if close:
-        return min(close, key=lambda pair: pair[0])[1]
+    best: str | None = None
+    for name in names:
+        edits = _distance(plain, _plain(name), limit)
+        if edits <= limit:  # from now on only a closer one is of interest
+            best, limit = name, edits - 1
+        if limit < 1:
+            break
+    if best is not None:
+        return best
     longer = [name for name in names if len(plain) >= 3 and _plain(name).startswith(plain)]
     return longer[0] if len(longer) == 1 else None
 
@@ -205,6 +212,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     return f"did you mean {json.dumps(found, ensure_ascii=False)}?" if found else ""
 
 
+@lru_cache(maxsize=65536)  # the same few thousand names are candidates again and again
 def _plain(word: str) -> str:
     return re.sub(r"[\s_\-.]+", "", word).casefold()
 
@@ -226,15 +234,18 @@ def _distance(a: str, b: str, limit: int) -> int:
     """Edits (insert, delete, replace, swap neighbours) from a to b; anything over the limit is limit + 1."""
     if abs(len(a) - len(b)) > limit or len(a) > 200:
         return limit + 1
+    far = limit + 1
+    last: list[int] = []
     before: list[int] = []
-    row = list(range(len(b) + 1))
+    row = [min(j, far) for j in range(len(b) + 1)]
     for i, x in enumerate(a, 1):
-        before, last, row = row, before, [i]
-        for j, y in enumerate(b, 1):
+        last, before, row = before, row, [min(i, far), *[far] * len(b)]
+        for j in range(max(1, i - limit), min(len(b), i + limit) + 1):  # further from the diagonal it is too far anyway
+            y = b[j - 1]
             cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
             if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
                 cost = min(cost, last[j - 2] + 1)
-            row.append(cost)
+            row[j] = min(cost, far)
         if min(row) > limit:
-            return limit + 1
+            return far
     return row[-1]

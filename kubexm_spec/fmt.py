@@ -38,11 +38,12 @@ def _full(text: str) -> str:
 
 def _settle(text: str, style: Callable[[str], str]) -> str | None:
     """The text that the style leaves as it is, or None if there is none."""
+    from ruamel.yaml.error import YAMLError
+
     for _ in range(_ROUNDS):
         try:
             done = style(text)
-            load_documents(done, "")
-        except SpecError:
+        except YAMLError:  # what came out cannot be read: not the text that is looked for
             return None
         if done == text:
             return done
@@ -52,7 +53,11 @@ def _settle(text: str, style: Callable[[str], str]) -> str | None:
 
 def _holds(text: str, data: list[Any], remarks: list[str]) -> bool:
     """Whether a text has this data and these comments."""
-    return [comment for _, comment in comments(text)] == remarks and _same(load_documents(text, ""), data, set())
+    try:
+        found = load_documents(text, "")
+    except SpecError:
+        return False
+    return [comment for _, comment in comments(text)] == remarks and _same(found, data, set())
 
 
 def _same(a: Any, b: Any, seen: set[tuple[int, int]]) -> bool:

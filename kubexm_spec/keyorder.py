@@ -24,12 +24,14 @@ def order_keys(text: str) -> str:
 
     A mapping with a comment, an empty line or a merge in it stays as it is.
     """
+    todo = [(node, is_step) for root in compose(text) for node, is_step in _mappings(root) if _order(node, is_step)]
+    if not todo:
+        return text
     table = LineTable(text)
     lines = list(table.lines)
     commented = {table.position(offset)[0] - 1 for offset, _ in comments(text)}
-    for root in compose(text):
-        for node, is_step in _mappings(root):
-            _reorder(node, is_step, lines, commented, table)
+    for node, is_step in todo:
+        _reorder(node, is_step, lines, commented, table)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -52,13 +54,17 @@ def _mappings(root: Node) -> Iterator[tuple[Node, bool]]:
     yield root, False
 
 
-def _reorder(node: Node, is_step: bool, lines: list[str], commented: set[int], table: LineTable) -> None:
-    if not node.entries or node.merges:
-        return
-    names = list(node.entries)
+def _order(node: Node, is_step: bool) -> list[str]:
+    """The names of the keys in their usual order, or nothing if they are in it already."""
+    names = list(node.entries or ())
     wanted = sorted(names, key=lambda name: _rank(name, is_step))
-    if wanted == names:
+    return wanted if wanted != names and not node.merges else []
+
+
+def _reorder(node: Node, is_step: bool, lines: list[str], commented: set[int], table: LineTable) -> None:
+    if not node.entries:
         return
+    names, wanted = list(node.entries), _order(node, is_step)
     places = [table.position(entry.key[0]) for entry in node.entries.values()]
     first, column = places[0][0] - 1, places[0][1] - 1
     end = table.position(node.end - 1)[0]

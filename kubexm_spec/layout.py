@@ -39,7 +39,7 @@ class _Layout:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines: list[str] = []  # finished ones
-        self._line = ""
+        self._line: list[str] = []  # the pieces of the current one
         self._indent = 0  # of the current line
         self._blocks: list[_Block] = []
         self._blocks_before: list[_Block] = []  # as they were at the last visible token
@@ -75,7 +75,7 @@ class _Layout:
         if self._begins_line(token.start):
             new = self._blocks[-1].new + _STEP if self._blocks else 0
         else:  # on the line of its dash
-            new = len(self._line) + 1
+            new = sum(map(len, self._line)) + 1
         self._blocks.append(_Block(self._column(token.start), new, is_list, unmarked))
 
     def _write(self, token: Token) -> None:
@@ -84,11 +84,11 @@ class _Layout:
             return
         gap = self._gap(token.start)
         if self._last is not None and "\n" not in gap:
-            self._line += self._space(self._last, token)
+            self._line.append(self._space(self._last, token))
         else:
             indent = self._indentation(token)
             self._write_gap(gap, self._column(token.start), indent)
-            self._line, self._indent = " " * indent, indent
+            self._line, self._indent = [" " * indent], indent
         if token.kind in _CLOSING:
             self._flows.pop()
         elif token.kind in _OPENING:
@@ -99,7 +99,7 @@ class _Layout:
         if token.kind == "Scalar":
             self._write_scalar(token)
         else:
-            self._line += self._text[token.start : token.end]
+            self._line.append(self._text[token.start : token.end])
         self._blocks_before = list(self._blocks)
 
     def _gap(self, end: int) -> str:
@@ -108,6 +108,9 @@ class _Layout:
         if self._last is not None and self._last.style in ("|", ">"):
             return "\n" * (2 if self._empty_before else 1) + gap
         return gap
+
+    def _end_line(self) -> None:
+        self._lines.append("".join(self._line))
 
     # Spaces
 
@@ -154,8 +157,8 @@ class _Layout:
             rest = pieces.pop(0)
             if rest.strip():
                 blank = rest[: rest.index("#")]
-                self._line += (blank if blank and "\t" not in blank else "  ") + rest.strip()
-            self._lines.append(self._line)
+                self._line += [blank if blank and "\t" not in blank else "  ", rest.strip()]
+            self._end_line()
         if pieces and not pieces[-1].strip():
             pieces.pop()  # the old indentation of the next token
         for piece in pieces:
@@ -184,13 +187,14 @@ class _Layout:
             self._write_block_scalar(text)
         elif "\n" in text:
             first, *rest = text.split("\n")
-            self._lines.append(self._line + (first if token.style else first.rstrip()))
+            self._line.append(first if token.style else first.rstrip())
+            self._end_line()
             self._indent = self._value_indent()
             lines = [" " * self._indent + line.lstrip(" \t") if line.strip(" \t") else "" for line in rest]
             self._lines += [line if token.style else line.rstrip() for line in lines[:-1]]
-            self._line = lines[-1]
+            self._line = [lines[-1]]
         else:
-            self._line += text
+            self._line.append(text)
 
     def _write_block_scalar(self, text: str) -> None:
         header, *body = text.split("\n")
@@ -214,13 +218,10 @@ class _Layout:
                 kept.pop()
                 self._empty_before = True
         indent = self._value_indent()
-        self._lines.append(f"{self._line}{style}{_STEP if digit else ''}{chomp}{rest.rstrip()}")
-        lines = [" " * indent + line if line else "" for line in kept]
-        if lines:
-            self._lines += lines[:-1]
-            self._line = lines[-1]
-        else:
-            self._line = self._lines.pop()
+        self._line.append(f"{style}{_STEP if digit else ''}{chomp}{rest.rstrip()}")
+        for line in kept:
+            self._end_line()
+            self._line = [" " * indent + line if line else ""]
 
     def _old_parent_column(self) -> int:
         """The old column that an explicit indentation counts from."""

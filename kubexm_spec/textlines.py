@@ -8,7 +8,7 @@ from functools import cached_property
 
 from kubexm_spec.diagnostics import Span
 
-# What editors call a line end. YAML 1.1 has more (U+0085, U+2028, U+2029), but no editor counts lines by them.
+# What editors call a line end, and what loading lets through of what YAML calls one.
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 

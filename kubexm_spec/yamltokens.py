@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _SILENT: Final = frozenset({"StreamStart", "BlockMappingStart", "BlockSequenceStart", "BlockEnd"})
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token: its kind (the library's class name without "Token"), where it is, and a scalar's style."""
+class Token(NamedTuple):
+    """A token: its kind (the library's class name without "Token"), its range, and the style of a scalar."""
 
     kind: str
     start: int
     end: int
-    style: str = ""
-
-    @property
-    def visible(self) -> bool:
-        """Whether it is there in the text: the marks of block structure and of implicit keys are not."""
-        return self.end > self.start and self.kind not in _SILENT
+    style: str
+    visible: bool  # whether it is there in the text: the marks of block structure and of implicit keys are not
 
 
 def scan(text: str) -> Iterator[Token]:
     """The tokens of a text that can be loaded, up to and with the end of the stream."""
     for token in _raw_tokens(text):
-        kind = type(token).__name__.removesuffix("Token")
-        yield Token(kind, token.start_mark.index, token.end_mark.index, getattr(token, "style", None) or "")
+        kind = type(token).__name__[:-5]
+        start, end = token.start_mark.index, token.end_mark.index
+        style = (token.style or "") if kind == "Scalar" else ""
+        yield Token(kind, start, end, style, end > start and kind not in _SILENT)
 
 
 def comments(text: str) -> list[tuple[int, str]]:
@@ -36,13 +32,14 @@ def comments(text: str) -> list[tuple[int, str]]:
     found = list[tuple[int, str]]()
     at = 0
     for token in scan(text):
-        if token.visible or token.kind == "StreamEnd":
-            offset = at
-            for piece in text[at : token.start if token.visible else len(text)].split("\n"):
-                if piece.strip().startswith("#"):
-                    found.append((offset + piece.index("#"), piece.strip()))
-                offset += len(piece) + 1
-            at = token.end
+        if not token.visible and token.kind != "StreamEnd":
+            continue
+        end = token.start if token.visible else len(text)
+        while (mark := text.find("#", at, end)) >= 0:  # between tokens there is nothing but comments and space
+            stop = text.find("\n", mark, end)
+            at = end if stop < 0 else stop
+            found.append((mark, text[mark:at].rstrip()))
+        at = token.end
     return found
 
 
