@@ -13,7 +13,7 @@ from kubexm_exec.graph import GraphHost
 from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import did_you_mean
-from kubexm_spec.models import ConnectionSpec, GroupSpec, HostSpec, InventoryBody, RunOnSpec
+from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody, RunOnSpec
 from kubexm_spec.ranges import expand_pair, expand_range, is_range
 from kubexm_spec.source import Place
 
@@ -73,6 +73,7 @@ class _Inventory:
         for name, expanded in self.expanded.items():
             made = self._host(name, expanded, member_of[name])
             self.state.hosts[name] = made
+            self.state.host_entries[name] = expanded.index
             for role in made.roles:
                 roles.setdefault(role, []).append(name)
         self.state.roles = {role: tuple(hosts) for role, hosts in roles.items()}
@@ -146,7 +147,9 @@ class _Inventory:
         for layer in layers:
             connection.update({key: value for key in _CONNECTION_KEYS if (value := getattr(layer, key)) is not None})
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
-        variables, _ = merged_vars(self.body, roles, groups, expanded.index)
+        variables: dict[str, Any] = {}
+        for _, _, values in _var_layers(self.body, roles, member_of, expanded.index):
+            variables.update(values)
         options = {
             key: connection[attribute]
             for key, attribute in (
@@ -172,26 +175,27 @@ class _Inventory:
         )
 
 
-def merged_vars(
-    body: InventoryBody, roles: Iterable[str], groups: Iterable[tuple[str, GroupSpec]], host: int
-) -> tuple[dict[str, Any], dict[str, tuple[str | int, ...]]]:
-    """A host's inventory variables (all < role < group < host), and where in the inventory each one is from."""
-    values: dict[str, Any] = {}
-    origin: dict[str, tuple[str | int, ...]] = {}
+def _var_layers(
+    body: InventoryBody, roles: Iterable[str], groups: Iterable[str], host: int
+) -> list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]]:
+    """A host's inventory variables from the weakest layer to the strongest: (label, path in the inventory, values)."""
+    layers: list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]] = [("inventory vars", ("vars",), body.vars)]
+    layers.extend(
+        (f"role {role}", ("roles", role, "vars"), body.roles[role].vars) for role in roles if role in body.roles
+    )
+    layers.extend((f"group {group}", ("groups", group, "vars"), body.groups[group].vars) for group in groups)
+    layers.append(("host vars", ("hosts", host, "vars"), body.hosts[host].vars))
+    return layers
 
-    def add(layer: Mapping[str, Any], *path: str | int) -> None:
-        for key, value in layer.items():
-            values[key] = value
-            origin[key] = (*path, "vars", key)
 
-    add(body.vars)
-    for role in roles:
-        if role in body.roles:
-            add(body.roles[role].vars, "roles", role)
-    for name, group in groups:
-        add(group.vars, "groups", name)
-    add(body.hosts[host].vars, "hosts", host)
-    return values, origin
+def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:
+    """Every inventory variable of a host with the layer and place it was written at, weakest first."""
+    inventory = state.bundle.inventory
+    if inventory is None or host not in state.host_entries:
+        return []
+    known = state.hosts[host]
+    layers = _var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
+    return [(label, name, inventory.place(*path, name)) for label, path, values in layers for name in values]
 
 
 def _match(pattern: str, hosts: Iterable[str]) -> list[str]:

@@ -120,6 +120,8 @@ class State:
     tags: frozenset[str] = frozenset()
     skip_tags: frozenset[str] = frozenset()
     hosts: dict[str, GraphHost] = field(default_factory=dict)
+    host_entries: dict[str, int] = field(default_factory=dict)
+    """The number of the inventory's entry that each host came from."""
     all_hosts: tuple[str, ...] = ()
     """The inventory's hosts in order, without the control node (unless there is no other)."""
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)

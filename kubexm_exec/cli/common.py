@@ -1,0 +1,205 @@
+"""What commands share: options for specs, compiling with errors shown as people or machines want them, and exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from kubexm_exec.cli import codes
+
+if TYPE_CHECKING:
+    from kubexm_exec.compile import Compilation, CompileOptions
+    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_spec.diagnostics import Diagnostics
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(function: F) -> F:
+    """``--output text|json`` for commands that report."""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, or data for machines.",
+    )(function)
+
+
+def value_options(function: F) -> F:
+    """Where values and hosts come from."""
+    for option in reversed(
+        [
+            click.option(
+                "-e",
+                "--set",
+                "values",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="Value of a parameter; may be repeated.",
+            ),
+            click.option(
+                "--vars-file",
+                "vars_files",
+                multiple=True,
+                metavar="FILE",
+                help="YAML file with values of parameters; may be repeated.",
+            ),
+            click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
+            click.option(
+                "--limit", metavar="HOSTS", help="Only these hosts: names, ranges or globs, separated by commas."
+            ),
+            click.option("--tags", metavar="TAGS", help="Only steps with one of these tags."),
+            click.option("--skip-tags", metavar="TAGS", help="No steps with one of these tags."),
+            click.option(
+                "--templates",
+                multiple=True,
+                metavar="FOLDER",
+                help="Folder of templates that come before the shipped ones.",
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def fail(
+    message: str, hint: str = "", *, code: int = codes.WRONG, output: str = "text", kind: str = "usage"
+) -> NoReturn:
+    """End with one clear message."""
+    if output == "json":
+        finding: dict[str, Any] = {
+            "code": kind,
+            "severity": "error",
+            "summary": message,
+            "hint": hint,
+            "span": None,
+            "notes": [],
+            "detail": "",
+        }
+        click.echo(
+            json.dumps(
+                {"event": "diagnostics", "diagnostics": [finding], "errors": 1, "warnings": 0}, ensure_ascii=False
+            )
+        )
+    else:
+        click.echo(f"error: {message}" + (f"\n  → {hint}" if hint else ""), err=True)
+    raise SystemExit(code)
+
+
+def wants_color(stream: Any) -> bool:
+    """Colours on a terminal unless NO_COLOR says no; FORCE_COLOR says yes."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+
+
+def show_diagnostics(diagnostics: Diagnostics, sources: Mapping[str, Any], output: str, *, ran: bool = False) -> None:
+    """All findings, for people on stderr or as one JSON object on stdout."""
+    if output == "json":
+        click.echo(
+            json.dumps(
+                {
+                    "event": "diagnostics",
+                    "diagnostics": diagnostics.as_list(),
+                    "errors": len(diagnostics.errors),
+                    "warnings": len(diagnostics.warnings),
+                },
+                ensure_ascii=False,
+            )
+        )
+        return
+    if not len(diagnostics):
+        return
+    from kubexm_spec.excerpt import render, summary_line
+
+    text = render(diagnostics, color=wants_color(sys.stderr), sources=sources)
+    click.echo(text.rstrip("\n"), err=True)
+    if diagnostics.has_errors:
+        click.echo("\n" + summary_line(diagnostics, ran), err=True)
+    else:
+        click.echo("", err=True)
+
+
+def compile_options(
+    values: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    inventory: str | None,
+    limit: str | None,
+    tags: str | None,
+    skip_tags: str | None,
+    templates: tuple[str, ...],
+    output: str,
+) -> CompileOptions:
+    """The options of ``value_options`` as the compiler takes them."""
+    from kubexm_exec.compile import CompileOptions
+    from kubexm_spec.diagnostics import SpecError
+    from kubexm_spec.source import SourceFile
+
+    texts: dict[str, str] = {}
+    for pair in values:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip():
+            fail(f"-e {pair}: a value is given as KEY=VALUE", output=output)
+        texts[key.strip()] = value
+    from_files: dict[str, Any] = {}
+    for name in vars_files:
+        try:
+            source = SourceFile.load(name)
+        except SpecError as error:
+            show_diagnostics(error.diagnostics, {}, output)
+            raise SystemExit(codes.WRONG) from None
+        data = source.documents[0] if source.documents else {}
+        if not isinstance(data, dict):
+            fail(f"{name} holds no mapping of parameters to values", output=output)
+        from_files.update(data)
+    return CompileOptions(
+        values=from_files,
+        texts=texts,
+        inventory=inventory,
+        limit=_words(limit),
+        tags=frozenset(_words(tags)),
+        skip_tags=frozenset(_words(skip_tags)),
+        templates=templates,
+    )
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def compile_or_exit(spec: str, options: CompileOptions, output: str) -> tuple[Compilation, ExecutionGraph]:
+    """The compiled spec; findings are shown, errors end the program with exit code 2."""
+    from kubexm_exec.compile import compile_file
+
+    result = compile_file(spec, options)
+    if result.graph is None:
+        show_diagnostics(result.diagnostics, result.sources, output)
+        raise SystemExit(codes.WRONG)
+    if len(result.diagnostics):
+        show_diagnostics(result.diagnostics, result.sources, output)
+    return result, result.graph
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file whole or not at all; ``-`` is standard output."""
+    import pathlib
+
+    if path == "-":
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    target = pathlib.Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        fail(f"{path} cannot be written: {error.strerror}", code=codes.FAILED)

@@ -1,0 +1,43 @@
+"""``kubexm graph``: draws the graph of a spec."""
+
+from __future__ import annotations
+
+import click
+
+from kubexm_exec.cli.common import compile_options, compile_or_exit, value_options, write_text
+
+
+@click.command("graph")
+@click.argument("spec")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["mermaid", "dot", "json", "svg", "html"]),
+    default="mermaid",
+    show_default=True,
+    help="Text to paste, data, or a picture. SVG and HTML need no network.",
+)
+@click.option(
+    "-o", "--out", "target", default="-", metavar="FILE", help="Where to write it; standard output by default."
+)
+@value_options
+def command(
+    spec: str,
+    form: str,
+    target: str,
+    values: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    inventory: str | None,
+    limit: str | None,
+    tags: str | None,
+    skip_tags: str | None,
+    templates: tuple[str, ...],
+) -> None:
+    """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
+    from kubexm_exec.draw import draw
+
+    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, "text")
+    _, graph = compile_or_exit(spec, options, "text")
+    write_text(target, draw(graph, form))
+    if target != "-":
+        click.echo(f"Wrote {target}.", err=True)

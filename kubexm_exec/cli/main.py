@@ -1,0 +1,59 @@
+"""``kubexm``: everything around a run; each command lives in its own module and is imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
+    "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),
+    "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
+    "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to be run exactly as it is."),
+    "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
+    "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
+    "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),
+    "validate": ("kubexm_exec.cli.validate", "Check specs; nothing is run."),
+    "vars": ("kubexm_exec.cli.vars", "Show the values a host sees, and where each one is from."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and help, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """An unknown name gets a suggestion."""
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            from kubexm_spec.diagnostics import did_you_mean
+
+            guess = did_you_mean(args[0], _COMMANDS)
+            ctx.fail(f"there is no command {args[0]!r}" + (f"; {guess}" if guess else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in --help, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in sorted(_COMMANDS)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kubexm", prog_name="kubexm")
+def main() -> None:
+    """Declarative specs for hosts and clusters: check, draw, plan and inspect them.
+
+    Run one with: kubexm-run SPEC
+    """

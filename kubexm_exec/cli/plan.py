@@ -1,0 +1,69 @@
+"""``kubexm plan``: saves the compiled graph."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, output_option, value_options
+
+
+@click.command("plan")
+@click.argument("spec")
+@click.option("-o", "--out", "target", metavar="FILE", help="Where to save the plan; without it, it is only summed up.")
+@value_options
+@output_option
+def command(
+    spec: str,
+    target: str | None,
+    values: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    inventory: str | None,
+    limit: str | None,
+    tags: str | None,
+    skip_tags: str | None,
+    templates: tuple[str, ...],
+    output: str,
+) -> None:
+    """Compile SPEC and save the graph with the digests of all it was made from.
+
+    Run it later with: kubexm-run --plan FILE. A plan whose files changed is refused.
+    """
+    from kubexm_exec.plan import PlanError, make_plan, save_plan
+    from kubexm_exec.registry import step_registry
+
+    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    _, graph = compile_or_exit(spec, options, output)
+    plan = make_plan(graph, spec, step_registry())
+    if target is not None:
+        try:
+            save_plan(plan, target)
+        except PlanError as error:
+            fail(str(error), code=codes.FAILED, output=output)
+    hosts = {host for node in graph.steps() for host in node.hosts}
+    lasting = [node.id for node in graph.steps() if not node.reversible and not node.skip]
+    if output == "json":
+        summary = {
+            "name": graph.name,
+            "hash": graph.content_hash(),
+            "nodes": sum(1 for _ in graph.steps()),
+            "actions": graph.actions(),
+            "hosts": sorted(hosts),
+            "notReversible": lasting,
+            "file": target,
+        }
+        click.echo(json.dumps(summary, ensure_ascii=False))
+        return
+    steps = list(graph.steps())
+    click.echo(f"{graph.name}: {len(steps)} nodes, {graph.actions()} actions on {len(hosts)} hosts")
+    for node in steps:
+        mark = "" if node.reversible else "  cannot be undone"
+        where = node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"
+        click.echo(f"  {node.id}  {node.step_name}  {where}{mark}")
+    click.echo(f"hash {graph.content_hash()[:16]}")
+    if target is not None:
+        click.echo(f"Saved to {target}. Run it with: kubexm-run --plan {target}")
+    else:
+        click.echo(f"Save it with: kubexm plan {spec} -o plan.json")

@@ -1,0 +1,104 @@
+"""``kubexm steps``: lists step types, or documents one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import fail, output_option, wants_color
+
+if TYPE_CHECKING:
+    from kubexm_exec.registry import PluginInfo, Registry
+    from kubexm_exec.stepdoc import FieldDoc, StepDoc
+
+
+@click.command("steps")
+@click.argument("name", required=False)
+@output_option
+def command(name: str | None, output: str) -> None:
+    """List the installed step types with the package each comes from, or document the one named NAME."""
+    from kubexm_exec.registry import RegistryError, step_registry
+
+    registry = step_registry()
+    if name is None:
+        _list(registry, output)
+        return
+    try:
+        info, step = registry.info(name), registry.load(name)
+    except RegistryError as error:
+        fail(error.message, error.hint, code=codes.WRONG, output=output, kind=error.code)
+    from kubexm_exec.stepdoc import describe
+
+    _show(describe(name, step), info, output)
+
+
+def _list(registry: Registry[Any], output: str) -> None:
+    from kubexm_exec.registry import RegistryError
+    from kubexm_exec.stepdoc import describe
+
+    rows: list[dict[str, Any]] = []
+    for info in registry.infos():
+        row: dict[str, Any] = {"name": info.name, "distribution": info.distribution, "version": info.version}
+        try:
+            doc = describe(info.name, registry.load(info.name))
+            row.update(summary=doc.summary, reversible=doc.reversible, error="")
+        except RegistryError as error:
+            row.update(summary="", reversible=False, error=error.message)
+        rows.append(row)
+    if output == "json":
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    width = max(len(row["name"]) for row in rows)
+    package_width = max(len(f"{row['distribution']} {row['version']}") for row in rows)
+    for row in rows:
+        package = f"{row['distribution']} {row['version']}"
+        text = row["summary"] if not row["error"] else f"BROKEN: {row['error']}"
+        click.echo(f"{row['name']:<{width}}  {package:<{package_width}}  {text}")
+    click.echo("\nOne in full: kubexm steps NAME")
+
+
+def _show(doc: StepDoc, info: PluginInfo, output: str) -> None:
+    if output == "json":
+        click.echo(
+            json.dumps(
+                {**doc.to_json(), "distribution": info.distribution, "version": info.version}, ensure_ascii=False
+            )
+        )
+        return
+    color = wants_color(sys.stdout)
+
+    def head(text: str) -> str:
+        return click.style(text, bold=True) if color else text
+
+    click.echo(f"{head(doc.name)}  ({info.distribution} {info.version})\n\n{doc.text}\n")
+    _fields(head("Parameters"), doc.params)
+    _fields(head("Outputs"), doc.outputs)
+    if doc.any_output:
+        click.echo("Outputs may have any name.\n")
+    click.echo("It can be undone.\n" if doc.reversible else "It cannot be undone.\n")
+    if doc.example:
+        click.echo(head("Example") + "\n")
+        click.echo("\n".join(f"  {line}" for line in doc.example.splitlines()))
+
+
+def _fields(title: str, fields: tuple[FieldDoc, ...]) -> None:
+    if not fields:
+        return
+    click.echo(title)
+    width = max(len(field.name) for field in fields)
+    for field in fields:
+        mark = (
+            " (required)"
+            if field.required and title.endswith("Parameters")
+            else f" (default {field.default})"
+            if field.default
+            else ""
+        )
+        click.echo(f"  {field.name:<{width}}  {field.type}{mark}")
+        if field.description:
+            click.echo(f"  {'':<{width}}    {field.description}")
+    click.echo("")

@@ -1,0 +1,70 @@
+"""``kubexm vars``: the values a host sees, and where each one is from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, output_option, value_options
+
+
+@click.command("vars")
+@click.argument("spec")
+@click.option("--host", required=True, metavar="HOST", help="The host to look from.")
+@click.option("--task", metavar="MODULE/TASK", help="Look from inside a task (or MODULE); the pipeline by default.")
+@value_options
+@output_option
+def command(
+    spec: str,
+    host: str,
+    task: str | None,
+    values: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    inventory: str | None,
+    limit: str | None,
+    tags: str | None,
+    skip_tags: str | None,
+    templates: tuple[str, ...],
+    output: str,
+) -> None:
+    """Show params and vars as HOST sees them, each with the place it comes from.
+
+    What is closer to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars < group vars < host vars.
+    Parameters: default < --vars-file < -e.
+    """
+    from kubexm_exec.varsview import explain
+    from kubexm_spec.diagnostics import did_you_mean
+
+    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    result, graph = compile_or_exit(spec, options, output)
+    state = result.state
+    if state is None:
+        raise RuntimeError("a compiled graph has its state")
+    if host not in state.hosts:
+        fail(f'there is no host "{host}"', did_you_mean(host, state.hosts), output=output, kind="unknown-host")
+    scope = (task or "").strip("/")
+    if scope not in graph.scopes:
+        fail(
+            f'there is no module or task "{scope}"',
+            did_you_mean(scope, graph.scopes),
+            output=output,
+            kind="unknown-scope",
+        )
+    rows = explain(state, options, host, scope)
+    if output == "json":
+        click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, default=str))
+        return
+    name_width = max((len(row.name) for row in rows), default=4)
+    shown = [(row, _short(row.value)) for row in rows]
+    value_width = min(max((len(text) for _, text in shown), default=5), 48)
+    for row, text in shown:
+        click.echo(f"{row.name:<{name_width}}  {text:<{value_width}}  {row.source}")
+        for hidden in row.hidden:
+            click.echo(f"{'':<{name_width}}    {'hides ' + hidden}")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 48 else text[:45] + "..."

@@ -1,0 +1,126 @@
+"""Plans: a compiled graph saved with the digests of all it was made from, and refused when one of them changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.registry import Registry, RegistryError
+
+KIND = "kubexm.io/plan"
+
+
+class PlanError(Exception):
+    """The file is no plan, or cannot be read; the message says what to do."""
+
+
+class StalePlanError(Exception):
+    """What the plan was made from has changed; ``changes`` says what."""
+
+    def __init__(self, changes: list[str]) -> None:
+        super().__init__("; ".join(changes))
+        self.changes = changes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A saved graph and where its files are."""
+
+    graph: ExecutionGraph
+    spec: str
+    root: str
+    packages: dict[str, dict[str, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "kind": KIND,
+            "spec": self.spec,
+            "root": self.root,
+            "packages": self.packages,
+            "graph": self.graph.to_json(),
+        }
+
+
+def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any]) -> Plan:
+    """The plan of a graph compiled from a spec."""
+    root = pathlib.Path(spec).parent.absolute()
+    return Plan(graph, spec, str(root), _packages(sorted({node.step_name for node in graph.steps()}), steps))
+
+
+def _packages(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for name in types:
+        info = steps.info(name)
+        found[name] = {"distribution": info.distribution, "version": info.version}
+    return found
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced at once or not at all."""
+    target = pathlib.Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    text = json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise PlanError(f"the plan cannot be written to {path}: {error.strerror}") from error
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file; raises PlanError."""
+    try:
+        data = json.loads(pathlib.Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PlanError(f"{path} is no plan: {error}") from error
+    if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
+        raise PlanError(f"{path} is no plan; make one with: kubexm plan SPEC -o {path}")
+    try:
+        return Plan(ExecutionGraph.from_json(data["graph"]), data["spec"], data["root"], data["packages"])
+    except (ValueError, KeyError) as error:
+        raise PlanError(f"{path} cannot be used: {error}") from error
+
+
+def check_plan(plan: Plan, steps: Registry[Any]) -> None:
+    """Raise StalePlanError if a file or a package is not what it was when the plan was made."""
+    from kubexm_exec.compile.types import file_digest
+
+    changes: list[str] = []
+    for name, expected in plan.graph.sources.items():
+        path = pathlib.Path(plan.root, name)
+        try:
+            actual = file_digest(path)
+        except OSError as error:
+            changes.append(f"{_shown(path)}: {error.strerror}")
+            continue
+        if actual != expected:
+            changes.append(f"{_shown(path)} has changed")
+    for name, package in plan.packages.items():
+        try:
+            info = steps.info(name)
+        except RegistryError as error:
+            changes.append(error.message)
+            continue
+        if (info.distribution, info.version) != (package["distribution"], package["version"]):
+            changes.append(
+                f"step type {name} was {package['distribution']} {package['version']}, now {info.distribution} {info.version}"
+            )
+    if changes:
+        raise StalePlanError(changes)
+
+
+def _shown(path: pathlib.Path) -> str:
+    return os.path.relpath(path)

@@ -1,0 +1,114 @@
+"""Describes a step type from its class alone: docstring, parameters, outputs and example."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from kubexm_exec.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDoc:
+    """A parameter or output."""
+
+    name: str
+    type: str
+    required: bool
+    default: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDoc:
+    """All that is to be said about a step type."""
+
+    name: str
+    summary: str
+    text: str
+    params: tuple[FieldDoc, ...]
+    outputs: tuple[FieldDoc, ...]
+    any_output: bool
+    reversible: bool
+    example: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "documentation": self.text,
+            "params": [_field_json(f) for f in self.params],
+            "outputs": [_field_json(f) for f in self.outputs],
+            "anyOutput": self.any_output,
+            "reversible": self.reversible,
+            "example": self.example,
+        }
+
+
+def _field_json(doc: FieldDoc) -> dict[str, Any]:
+    return {
+        "name": doc.name,
+        "type": doc.type,
+        "required": doc.required,
+        "default": doc.default,
+        "description": doc.description,
+    }
+
+
+def describe(name: str, step: type[Step[Any]]) -> StepDoc:
+    """The documentation of a step type."""
+    text = inspect.getdoc(step) if step.__doc__ else ""
+    text = text or "(no documentation)"
+    outputs = step.outputs_model
+    return StepDoc(
+        name=name,
+        summary=text.strip().splitlines()[0].rstrip("."),
+        text=text,
+        params=_fields(step.params_model),
+        outputs=_fields(outputs),
+        any_output=outputs.model_config.get("extra") == "allow",
+        reversible=step.reversible,
+        example=inspect.cleandoc(step.example) if step.example else "",
+    )
+
+
+def _fields(model: type[BaseModel]) -> tuple[FieldDoc, ...]:
+    schema = model.model_json_schema(by_alias=True)
+    definitions = schema.get("$defs", {})
+    required = set(schema.get("required", ()))
+    found = []
+    for name, raw in schema.get("properties", {}).items():
+        default = "" if "default" not in raw or raw["default"] in (None, "", [], {}) else _text(raw["default"])
+        description = " ".join(str(raw.get("description", "")).split())
+        found.append(FieldDoc(name, _type(raw, definitions), name in required, default, description))
+    return tuple(found)
+
+
+def _text(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _type(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A type as a person would say it."""
+    if "$ref" in raw:
+        return _type(definitions.get(raw["$ref"].rpartition("/")[2], {}), definitions)
+    if "enum" in raw:
+        return " or ".join(map(str, raw["enum"]))
+    if "const" in raw:
+        return str(raw["const"])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in raw:
+            kinds = [_type(one, definitions) for one in raw[key] if one.get("type") != "null"]
+            return " or ".join(dict.fromkeys(kinds))
+    kind = raw.get("type")
+    if kind == "array":
+        return f"list of {_type(raw.get('items', {}), definitions)}"
+    if kind == "object":
+        return "object"
+    return str(kind) if kind else "any"
