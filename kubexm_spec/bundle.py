@@ -180,7 +180,7 @@ class Loader:
         """The document that ``uses`` (or ``inventory``) names: ``path``, ``path#name``, ``#name`` or ``kubexm:name``."""
         file_part, _, wanted = reference.partition("#")
         if file_part.startswith(SHIPPED_PREFIX):
-            path = self._shipped(file_part.removeprefix(SHIPPED_PREFIX), kind, used_by)
+            path = self.shipped(file_part.removeprefix(SHIPPED_PREFIX), kind, used_by)
             if path is None:
                 return None
             source = self.source(path, file_part, used_by)
@@ -211,7 +211,8 @@ class Loader:
             hint=guess or "paths are relative to the file that names them",
         )
 
-    def _shipped(self, name: str, kind: str, used_by: Place) -> pathlib.Path | None:
+    def shipped(self, name: str, kind: str, used_by: Place | None) -> pathlib.Path | None:
+        """The file of a shipped document, or None with a finding."""
         root = shipped_root("specs")
         known = {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
         found = known.get(name) or known.get(f"{kind.lower()}s/{name}")
@@ -282,7 +283,13 @@ def load_bundle(
     ``inventory`` (a path relative to the working directory) takes the place of the pipeline's own.
     """
     loader = Loader(diagnostics)
-    source = loader.source(pathlib.Path(path), os.fspath(path))
+    name = os.fspath(path)
+    found_path = (
+        loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None)
+        if name.startswith(SHIPPED_PREFIX)
+        else pathlib.Path(name)
+    )
+    source = loader.source(found_path, name) if found_path is not None else None
     if source is None:
         return None
     found = [i for i, data in enumerate(source.documents) if isinstance(data, dict) and data.get("kind") == "Pipeline"]

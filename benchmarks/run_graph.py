@@ -1,0 +1,51 @@
+"""Runs a graph of benchmark steps with the concurrent executor, with events on, as a run from the command line does."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.plugins import BenchRegistry
+from kubexm_exec.events import Event, EventBus
+from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.ids import new_run_id
+from kubexm_exec.registry import connector_registry
+from kubexm_exec.result import GraphExecutionResult, Status
+from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.secrets import Redactor, Secrets
+
+
+class Counter:
+    """A subscriber that does next to nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, event: Event) -> None:
+        """One more."""
+        self.count += 1
+
+
+def run_graph(graph: ExecutionGraph, forks: int) -> tuple[float, GraphExecutionResult, int]:
+    """Seconds of the execution alone, the result, and how many events there were."""
+    redactor = Redactor()
+    bus = EventBus(new_run_id(), redactor.mask)
+    counter = Counter()
+    bus.subscribe(counter)
+    runtime = Runtime(
+        graph,
+        options=RunOptions(forks=forks),
+        bus=bus,
+        secrets=Secrets(redactor),
+        steps=BenchRegistry(),
+        connectors=connector_registry(),
+    )
+    try:
+        begun = time.perf_counter()
+        result = ConcurrentExecutor().execute(runtime)
+        seconds = time.perf_counter() - begun
+    finally:
+        runtime.close()
+    if result.status is not Status.SUCCESS:
+        raise RuntimeError(f"the benchmark's graph ended {result.status}")
+    return seconds, result, counter.count
