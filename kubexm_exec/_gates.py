@@ -1,0 +1,168 @@
+"""Adds up ends: judges a gate when all it waits for has ended, and says what a node has come to as a whole."""
+
+from __future__ import annotations
+
+from kubexm_exec._parts import (
+    CANCELLED,
+    DEPENDENCY,
+    FAILED,
+    ON_DONE,
+    ON_FAILURE,
+    ON_SUCCESS,
+    PENDING,
+    Act,
+    Blame,
+    Gate,
+    Node,
+    Watch,
+    further,
+)
+from kubexm_exec.graph import Policy
+from kubexm_exec.result import SkipReason, Status
+
+
+def judge(gate: Gate) -> None:
+    """Decide what those who wait for the gate get to hear; a pure function of the ends of what it waits for.
+
+    failed: a node it waits for (``on: success``) has more failures than it allows, a gate it waits for has failed, or
+    it is a batch gate and more hosts failed so far than the task allows. closed: failed, or something it waits for was
+    skipped because of a closed gate, or was cancelled. Hosts that failed within the budget are out: they stay behind.
+    """
+    wants: dict[object, bool] = {}
+    if gate.batch:
+        _carry(gate)
+    for watch in gate.watches:
+        if watch.node.bad or watch.on == ON_FAILURE or gate.batch:
+            _judge_watch(gate, watch, wants)
+    for source, on, root in gate.sources:
+        if on == ON_SUCCESS:
+            gate.failed |= source.failed
+            if source.blame is not None:
+                _close(gate, further(source.blame))
+            for host, blame in source.out.items():
+                _leave(gate, host, further(blame))
+        elif on == ON_FAILURE:
+            wants[root] = wants.get(root, False) or source.failed
+    if gate.batch:
+        _judge_batch(gate)
+    if gate.relay:
+        # A node without hosts has not failed: it only passes on that there is no way through.
+        gate.failed = False
+    gate.unmet = gate.blame is None and not all(wants.values())
+
+
+def lets_go(gate: Gate) -> bool:
+    """Whether anything that waits for the open gate can still run."""
+    return any(
+        act.state == PENDING and not act.node.spec.skip and (on == ON_DONE or act.host not in gate.out)
+        for acts, on, _ in gate.targets
+        if on == ON_DONE or (on == ON_SUCCESS and not gate.unmet)
+        for act in acts
+    )
+
+
+def sum_up(node: Node) -> tuple[Status, SkipReason | None, str, str]:
+    """Status, reason, cause and message of a node as a whole, once all its actions or gates have ended."""
+    if node.spec.is_gate:
+        return _sum_up_gate(node.parts)
+    bad, hosts = node.bad, len(node.at)
+    if not hosts:
+        return Status.SKIPPED, None, "", "no hosts"
+    if not bad:
+        return Status.SUCCESS, None, "", node.spec.skip
+    if node.over_budget(node.fails, hosts):
+        return Status.FAILED, None, "", f"{node.fails} of {hosts} hosts failed"
+    codes = {act.state for act in bad}
+    if CANCELLED in codes:
+        return Status.CANCELLED, None, "", ""
+    if len(bad) == hosts and FAILED not in codes:
+        reason = SkipReason.DEPENDENCY if DEPENDENCY in codes else SkipReason.LIMIT
+        return Status.SKIPPED, reason, min(act.blame for act in bad if act.blame)[2], ""
+    return Status.SUCCESS, None, "", ""
+
+
+def _sum_up_gate(parts: list[Gate]) -> tuple[Status, SkipReason | None, str, str]:
+    closed = [gate for gate in parts if gate.failed] or [gate for gate in parts if gate.blame]
+    if not closed:
+        return Status.SUCCESS, None, "", ""
+    reason = SkipReason.LIMIT if any(gate.limit for gate in closed) else SkipReason.DEPENDENCY
+    cause = min(gate.blame for gate in closed if gate.blame)[2]
+    return (Status.FAILED if closed[0].failed else Status.SKIPPED), reason, cause, ""
+
+
+def _judge_watch(gate: Gate, watch: Watch, wants: dict[object, bool]) -> None:
+    node = watch.node
+    bad = _bad(watch)
+    hosts = len(node.at)
+    failures = sum(act.state == FAILED for act in bad)
+    if watch.partial and node.owner is not None:
+        # Other hosts may add to a fragment's node later: only what this gate has waited for counts.
+        hosts = len(gate.seen[node] if gate.batch else watch.members or ())
+    if gate.batch and node in gate.fails:
+        failures = len(gate.fails[node][1])
+    over = failures > 0 and node.over_budget(failures, hosts)
+    if watch.on == ON_SUCCESS:
+        if over:
+            gate.failed = True
+            _close(gate, (1, node.rank, node.id))
+        for act in bad:
+            if act.blame is not None:
+                blame = further(act.blame)
+                _leave(gate, act.host, blame)
+                if act.shut:
+                    _close(gate, blame)
+    elif watch.on == ON_FAILURE:
+        wants[watch.root] = wants.get(watch.root, False) or over
+
+
+def _carry(gate: Gate) -> None:
+    """Add up what failed so far: before the earlier batch gates, and in this batch."""
+    for source, _, _ in gate.sources:
+        for node, (distance, hosts) in source.fails.items():
+            near, known = gate.fails.get(node, (distance + 1, set()))
+            gate.fails[node] = (min(near, distance + 1), known | hosts)
+        for node, acts in source.seen.items():
+            gate.seen[node] = gate.seen.get(node, set()) | acts
+    for watch in gate.watches:
+        node = watch.node
+        if watch.members is not None and node.owner is not None:
+            gate.seen[node] = gate.seen.get(node, set()) | watch.members
+        failed = {act.host for act in _bad(watch) if act.state == FAILED}
+        if failed:
+            gate.fails[node] = (1, failed | gate.fails.get(node, (1, set()))[1])
+
+
+def _judge_batch(gate: Gate) -> None:
+    failed = {host for _, hosts in gate.fails.values() for host in hosts}
+    if failed and len(failed) > Policy(max_failures=gate.node.spec.batch_budget or "0").budget(_hosts(gate)):
+        gate.failed = gate.limit = True
+        for node, (distance, _) in gate.fails.items():
+            _close(gate, (distance, node.rank, node.id))
+
+
+def _hosts(gate: Gate) -> int:
+    """How many hosts the nodes have that it was written to wait for; what fragments added later does not count."""
+    hosts: set[str] = set()
+    for watch in gate.watches:
+        if watch.node.owner is gate.node.owner:
+            hosts.update(watch.node.at if watch.node.owner is None else (act.host for act in watch.members or ()))
+    return len(hosts)
+
+
+def _bad(watch: Watch) -> list[Act]:
+    """The actions it waited for that ended badly."""
+    members = watch.members
+    if not watch.partial or members is None:
+        return watch.node.bad
+    return [act for act in watch.node.bad if act in members]
+
+
+def _close(gate: Gate, blame: Blame) -> None:
+    if gate.blame is None or blame < gate.blame:
+        gate.blame = blame
+
+
+def _leave(gate: Gate, host: str, blame: Blame) -> None:
+    known = gate.out.get(host)
+    if known is None or blame < known:
+        gate.out[host] = blame

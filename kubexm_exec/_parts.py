@@ -1,0 +1,253 @@
+"""The parts the scheduler's machine is made of: actions, nodes and gates with their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple, TypeAlias
+
+from kubexm_exec._limits import Pool
+from kubexm_exec.graph import ExecutionNode, On
+from kubexm_exec.result import SkipReason, Status
+
+# States of an action. Ints in this order, so that one comparison answers "has it ended?" and "was it bad?".
+PENDING: Final = 0
+"""Waits for its dependencies."""
+WAITING: Final = 1
+"""Waits for its turn, or is offered."""
+RUNNING: Final = 2
+DEFERRED: Final = 3
+"""Has run, and waits for its next attempt."""
+SUCCESS: Final = 4
+PRECHECK: Final = 5
+CONDITION: Final = 6
+IGNORED: Final = 7
+"""Failed, and counts as success for what waits."""
+FAILED: Final = 8
+DEPENDENCY: Final = 9
+LIMIT: Final = 10
+CANCELLED: Final = 11
+
+ENDED: Final = SUCCESS
+"""From here on the state is final."""
+BAD: Final = FAILED
+"""From here on what waits for success does not run."""
+
+VIEW: Final[tuple[tuple[Status, SkipReason | None], ...]] = (
+    (Status.PENDING, None),
+    (Status.PENDING, None),
+    (Status.RUNNING, None),
+    (Status.RUNNING, None),
+    (Status.SUCCESS, None),
+    (Status.SKIPPED, SkipReason.PRECHECK),
+    (Status.SKIPPED, SkipReason.CONDITION),
+    (Status.FAILED, None),
+    (Status.FAILED, None),
+    (Status.SKIPPED, SkipReason.DEPENDENCY),
+    (Status.SKIPPED, SkipReason.LIMIT),
+    (Status.CANCELLED, None),
+)
+"""How each state looks from outside."""
+
+ON_SUCCESS: Final = 0
+ON_FAILURE: Final = 1
+ON_DONE: Final = 2
+ON: Final[dict[On, int]] = {On.SUCCESS: ON_SUCCESS, On.FAILURE: ON_FAILURE, On.DONE: ON_DONE}
+
+Blame: TypeAlias = tuple[int, int, str]
+"""Who is to blame for a bad end: (edges between, place in graph order, node id). The least is the nearest failed node.
+
+The distance counts edges, gates included; among equally near ones the first in graph order is named. Nodes of a
+fragment share the place of the node they grew from and are told apart by their id, because the order in which they are
+added depends on the interleaving, and the blame must not."""
+
+
+def further(blame: Blame) -> Blame:
+    """The same blame seen from one edge further away."""
+    return (blame[0] + 1, blame[1], blame[2])
+
+
+class Action(NamedTuple):
+    """A node on one host; the host is empty for the pause of a batch gate."""
+
+    node: str
+    host: str
+
+
+class Doubt:
+    """What an action has heard of its dependencies that may keep it from running; most actions never have one."""
+
+    __slots__ = ("blame", "limit", "shut", "unmet", "wants")
+
+    def __init__(self) -> None:
+        self.blame: Blame | None = None
+        self.shut = False
+        self.limit = False
+        self.unmet = False
+        self.wants: dict[object, bool] = {}
+        """Has it failed, for each dependency whose failure is waited for (a node and its fragments are one)."""
+
+    def accuse(self, blame: Blame) -> None:
+        """A dependency is bad."""
+        if self.blame is None or blame < self.blame:
+            self.blame = blame
+
+
+class Act:
+    """An action inside the scheduler."""
+
+    __slots__ = ("action", "blame", "doubt", "edges", "host", "key", "node", "pending", "shut", "state", "watch")
+
+    def __init__(self, action: Action, node: Node, key: int) -> None:
+        self.action = action
+        self.host = action.host
+        self.node = node
+        self.key = key
+        self.state = PENDING
+        self.pending = 0
+        """Dependencies that have not ended."""
+        self.doubt: Doubt | None = None
+        self.blame: Blame | None = None
+        """Set when it ends badly."""
+        self.shut = False
+        """Ended badly for more than its host: a gate behind it closes. (A failed host only leaves the run.)"""
+        self.edges: list[tuple[Act, int, object]] | None = None
+        """Who waits for this very action, beside the node's edges: fragments, and those who wait for their exits."""
+        self.watch: list[tuple[Gate, Watch]] | None = None
+        """Gates that wait for this very action, not for the whole node."""
+
+    def hear(self, source: Act, on: int, root: object) -> None:
+        """The action this one waits for has ended."""
+        if on == ON_SUCCESS:
+            if source.blame is not None:
+                doubt = self._doubting()
+                doubt.accuse(further(source.blame))
+                doubt.shut |= source.shut
+        elif on == ON_FAILURE:
+            wants = self._doubting().wants
+            wants[root] = wants.get(root, False) or source.state in (FAILED, IGNORED)
+
+    def hear_gate(self, gate: Gate, on: int, root: object) -> None:
+        """The gate this one waits for has been judged."""
+        if on == ON_SUCCESS:
+            out = gate.out.get(self.host)
+            if out is not None:
+                self._doubting().accuse(further(out))
+            if gate.blame is not None:
+                doubt = self._doubting()
+                doubt.accuse(further(gate.blame))
+                doubt.shut = True
+                doubt.limit |= gate.limit
+            if gate.unmet:
+                self._doubting().unmet = True
+        elif on == ON_FAILURE:
+            wants = self._doubting().wants
+            wants[root] = wants.get(root, False) or gate.failed
+
+    def _doubting(self) -> Doubt:
+        if self.doubt is None:
+            self.doubt = Doubt()
+        return self.doubt
+
+
+class Node:
+    """A node inside the scheduler: its actions (or gates) and what they add up to."""
+
+    __slots__ = (
+        *("at", "bad", "cause", "children", "digest", "edges", "fails", "final", "gates", "hi", "id", "left"),
+        *("limit", "message", "owner", "parts", "pause", "pausing", "rank", "reason", "spec", "status"),
+    )
+
+    def __init__(self, spec: ExecutionNode, rank: int, owner: Node | None) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.rank = rank
+        self.hi: int = -1 if owner is None else owner.hi
+        """Place in graph order of what its fragments add: right behind the last action of the graph's own node."""
+        self.owner = owner
+        """For a node of a fragment: the node that returned it."""
+        self.children: list[Node] = []
+        self.digest = ""
+        """For a node of a fragment: what defines it, to tell the same one from a clash."""
+        self.at: dict[str, Act] = {}
+        self.parts: list[Gate] = []
+        """For a gate: one for each time it was added; for a node without hosts: what stands in for it."""
+        self.limit: Pool | None = None
+        """The pool of the node's own limit, if it has one."""
+        self.pause: Act | None = None
+        self.pausing: list[Gate] = []
+        self.left = 0
+        """Actions and parts that have not ended."""
+        self.bad: list[Act] = []
+        self.fails = 0
+        """Failed actions, ignored ones aside."""
+        self.edges: list[tuple[dict[str, Act], int, object]] = []
+        """Who waits for this node on the same host: their actions by host, for which outcome, for whose sake."""
+        self.gates: list[tuple[Gate, Watch]] = []
+        """Gates that wait for all its hosts."""
+        self.final = False
+        """Has ended, and no fragment can add to it any more."""
+        self.status = Status.PENDING
+        self.reason: SkipReason | None = None
+        self.cause = ""
+        self.message = ""
+
+    def over_budget(self, failures: int, hosts: int) -> bool:
+        """Whether that many failures are more than the node allows."""
+        return failures > self.spec.policy.budget(hosts)
+
+
+class Watch:
+    """What a gate waits for in one node: all its actions, or some."""
+
+    __slots__ = ("grown", "members", "node", "on", "partial", "root")
+
+    def __init__(self, node: Node, on: int, root: object, *, members: set[Act] | None, partial: bool) -> None:
+        self.node = node
+        self.on = on
+        self.root = root
+        self.members = members
+        """The very actions; None for all of a node that cannot grow."""
+        self.partial = partial
+        """The gate does not wait for all the hosts the node will ever have."""
+        self.grown: dict[Node, Watch] = {}
+        """What fragments of the node have added, by their nodes."""
+
+
+class Gate:
+    """A gate that waits, or what stands in for a node without hosts (``relay``): it passes on what it waits for."""
+
+    __slots__ = (
+        *("blame", "ended", "failed", "fails", "left", "limit", "node", "out", "relay", "seen", "sources"),
+        *("targets", "then", "unmet", "watches"),
+    )
+
+    def __init__(self, node: Node, *, relay: bool = False) -> None:
+        self.node = node
+        self.relay = relay
+        self.left = 0
+        """Nodes, actions and gates it still waits for."""
+        self.watches: list[Watch] = []
+        self.sources: list[tuple[Gate, int, object]] = []
+        self.targets: list[tuple[Collection[Act], int, object]] = []
+        """Actions that wait for it."""
+        self.then: list[Gate] = []
+        """Gates that wait for it."""
+        self.ended = False
+        self.failed = False
+        self.blame: Blame | None = None
+        """Set when it is closed: nothing that waits for success runs."""
+        self.limit = False
+        """It is closed because more hosts failed than the task allows."""
+        self.unmet = False
+        """It waited for a failure that never was."""
+        self.out: dict[str, Blame] = {}
+        """Hosts that have left the run."""
+        self.fails: dict[Node, tuple[int, set[str]]] = {}
+        """Batch gates: distance and failed hosts of each node, earlier batches included."""
+        self.seen: dict[Node, set[Act]] = {}
+        """Batch gates: actions of fragments that were judged, earlier batches included."""
+
+    @property
+    def batch(self) -> bool:
+        """Whether it stands between two batches."""
+        return self.node.spec.batch_budget is not None and not self.relay
