@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kubexm_spec.yamlload import open_events
+from kubexm_spec.yamlload import MAX_DEPTH, open_events, skip_collection
 
 _PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
 Range = tuple[int, int]
@@ -67,6 +67,10 @@ class Entry:
     node: Node
 
 
+class _TooDeep(Exception):
+    """More collections inside one another than are read."""
+
+
 class _Open:
     """A collection being read, and the key whose value comes next: its range, and its name (None: not usable)."""
 
@@ -87,7 +91,7 @@ def compose(text: str) -> list[Node]:
     composer = _Composer(text)
     try:
         composer.run()
-    except YAMLError:  # whoever loads the text reports it; here what was read before it is worth having
+    except (YAMLError, _TooDeep):  # whoever loads the text reports it; here what was read before it is worth having
         return composer.roots
     return composer.roots
 
@@ -150,11 +154,11 @@ class _Composer:
         start, end = self._trim(event.start_mark.index, event.end_mark.index)
         if self._awaits_key():
             self._set_key((start, end), None, False)
-            depth = 1
-            while depth:
-                name = type(next_event()).__name__
-                depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+            if not skip_collection(next_event):
+                raise _TooDeep
             return
+        if len(self._stack) >= MAX_DEPTH:
+            raise _TooDeep
         node = Node(start, end)
         if mapping:
             node.entries = {}

@@ -75,6 +75,17 @@ def open_events_without_c(text: str) -> Callable[[], Any]:
     return next_event
 
 
+def skip_collection(next_event: Callable[[], Any]) -> bool:
+    """Go to the end of the collection that has just begun; False if it is too deep for that."""
+    depth = 1
+    while depth:
+        name = type(next_event()).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > MAX_DEPTH:
+            return False
+    return True
+
+
 def resolve_plain(value: str) -> object:
     """What an unquoted scalar means in YAML 1.2; ValueError for a number that cannot be held."""
     if value and value[0] not in _FIRST:
@@ -290,10 +301,8 @@ class _Loader:
             self._add("unquoted-expression", "a value that begins with {{ must be in quotes", start - 1, end, hint)
         else:
             self._problem("key-not-a-string", "a key cannot be a list or a mapping", event)
-        depth = 1
-        while depth:
-            name = type(next_event()).__name__
-            depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if not skip_collection(next_event):
+            raise SpecError(self._found)
 
     # Anchors, aliases and merges
 
@@ -302,11 +311,11 @@ class _Loader:
         if name not in anchors:
             hint = did_you_mean(name, anchors) or f"put &{name} before a value further up in this document"
             self._problem("unknown-alias", f"there is no anchor &{name} before this", event, hint)
-            return None, 1
+            return {}, 1
         weight = weights[name]
         if weight is None:
             self._problem("recursive-alias", f"*{name} is inside the very value it stands for", event)
-            return None, 1
+            return {}, 1
         return anchors[name], weight
 
     def _merge(self, into: dict[str, Any], merges: list[tuple[Any, Any]]) -> None:

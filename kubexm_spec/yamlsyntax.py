@@ -35,6 +35,8 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
         "a list item is not expected here",
         "begin the list on a line of its own, below the key",
     ),
+    "did not find expected ',' or ']'": ("expected a comma or ] here", "close the list, or put the value in quotes"),
+    "did not find expected ',' or '}'": ("expected a comma or } here", "close the mapping, or put the value in quotes"),
     "could not find expected ':'": ("expected a colon after this key", 'write "key: value", and check the indentation'),
     "found unknown escape character": (
         "this is no escape of a text in double quotes",
