@@ -310,11 +310,25 @@ def _step_nodes(step: StepDraft, waits: list[Dependency]) -> tuple[list[Executio
         result.extend(linked)
         last = _last(post[-1], linked)
         after.extend(Dependency(node.id, Mode.HOST) for node in linked)
-    watched = [Dependency(node.id, Mode.HOST, On.FAILURE) for node in own]
-    failed = _chain(step.hooks.get(Hook.ON_FAILURE, []), watched, On.SUCCESS, repeat=True)
+    failed = _on_failure(step, own)
     result.extend(failed)
     always = step.hooks.get(Hook.ALWAYS, [])
     if always:
         waits_for_all = [replace(d, on=On.DONE) for d in (*after, *(Dependency(n.id, Mode.HOST) for n in failed))]
         result.extend(_chain(always, waits_for_all, On.DONE, repeat=True))
     return result, last
+
+
+def _on_failure(step: StepDraft, own: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """What runs on a host when the step failed there; each item of a loop has its own."""
+    hooks = step.hooks.get(Hook.ON_FAILURE, [])
+    if step.spec.for_each is None:
+        return _chain(hooks, [Dependency(node.id, Mode.HOST, On.FAILURE) for node in own], On.SUCCESS, repeat=True)
+    result: list[ExecutionNode] = []
+    for number, watched in enumerate(own):
+        waits = [Dependency(watched.id, Mode.HOST, On.FAILURE)]
+        for hook in hooks:
+            node = replace(hook.nodes[number], dependencies=tuple(waits))
+            result.append(node)
+            waits = [waits[0], Dependency(node.id, Mode.HOST)]
+    return result

@@ -22,7 +22,26 @@ _MOST_ITEMS = 10_000
 def make_nodes(state: State) -> None:
     """Fill the nodes of every draft; they are not linked yet."""
     for draft in state.all_drafts():
-        draft.nodes = draft_nodes(state, draft)
+        # Hooks of the items of a loop are made with the loop, below.
+        if not draft.nodes:
+            draft.nodes = draft_nodes(state, draft)
+        if draft.spec.for_each is not None:
+            for hook in draft.hooks.get(Hook.ON_FAILURE, []):
+                hook.nodes = _item_hooks(state, hook, draft.nodes)
+
+
+def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> list[ExecutionNode]:
+    """When an item of a loop fails, its own copy of the hook runs, and knows the item."""
+    if hook.spec.for_each is not None:
+        state.diagnostics.error(
+            "loop-in-hook",
+            "an onFailure step of a loop is there for each item; it cannot loop itself",
+            hook.place.child("forEach"),
+        )
+    suffix = f"hooks/{hook.hook.value}/{hook.spec.name}"
+    return [
+        _node(hook, node_id=f"{item.id}/{suffix}", hosts=item.hosts, item=item.item, has_item=True) for item in items
+    ]
 
 
 def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
