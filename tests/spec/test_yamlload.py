@@ -344,7 +344,12 @@ assert "ruamel.yaml.cyaml" not in sys.modules
 assert source.documents == [{"a": {"b": [1, "0644"]}, "c": {"b": [1, "0644"]}}], source.documents
 assert source.place(0, ("c", "b", 1)).file_line == "<text>:1:15", source.place(0, ("c", "b", 1)).file_line
 assert format_text("a:\\n- b   # c\\n", "f") == "a:\\n  - b   # c\\n"
-for text, code in (("a: 1\\na: 2", "duplicate-key"), ("a: !x y", "unknown-tag"), ("a: [", "yaml-syntax"), ("a:\\n\\tb: 1", "tab-indentation")):
+for text, code in (
+    ("a: 1\\na: 2", "duplicate-key"),
+    ("a: !x y", "unknown-tag"),
+    ("a: [", "yaml-syntax"),
+    ("a:\\n\\tb: 1", "tab-indentation"),
+):
     try:
         SourceFile.from_text(text)
     except SpecError as error:
