@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 
@@ -49,7 +50,14 @@ def timestamp(seconds: float | None) -> str | None:
     """Seconds since the epoch as RFC 3339 text."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    # Many events share a second, and formatting a date is most of the cost of an event.
+    whole, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{_second(whole)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,21 +104,30 @@ class HostResult:
             "changed": self.changed,
             "attempts": self.attempts,
         }
-        optional: dict[str, Any] = {
-            "reason": self.reason.value if self.reason else None,
-            "cause": self.cause,
-            "failureKind": self.kind.value if self.kind else None,
-            "ignored": self.ignored,
-            "command": self.command,
-            "exitCode": self.exit_code,
-            "hint": self.hint,
-            "forecast": self.forecast.value if self.forecast else None,
-            "diffs": self.diffs,
-            "outputs": self.outputs,
-            "undo": self.undo,
-            "traceback": self.traceback,
-        }
-        data.update({key: value for key, value in optional.items() if value not in (None, "", [], {}, False)})
+        if self.reason is not None:
+            data["reason"] = self.reason.value
+        if self.kind is not None:
+            data["failureKind"] = self.kind.value
+        if self.exit_code is not None:
+            data["exitCode"] = self.exit_code
+        if self.forecast is not None:
+            data["forecast"] = self.forecast.value
+        if self.cause:
+            data["cause"] = self.cause
+        if self.ignored:
+            data["ignored"] = True
+        if self.command:
+            data["command"] = self.command
+        if self.hint:
+            data["hint"] = self.hint
+        if self.diffs:
+            data["diffs"] = self.diffs
+        if self.outputs:
+            data["outputs"] = self.outputs
+        if self.undo:
+            data["undo"] = self.undo
+        if self.traceback:
+            data["traceback"] = self.traceback
         return data
 
 

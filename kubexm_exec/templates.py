@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import BaseLoader, Environment, Template, TemplateError, TemplateNotFound, TemplateSyntaxError
 from jinja2.exceptions import SecurityError
 
-from kubexm_exec.expr import ExpressionError, Expressions
+from kubexm_exec.expr import ExpressionError, Expressions, UnknownValueError
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.shipped import shipped_root
 
@@ -30,7 +30,7 @@ class TemplateFinder:
 
     @classmethod
     def for_spec(cls, base: str | Path, extra: Iterable[str | Path] = ()) -> TemplateFinder:
-        """The folders of a spec that lies in ``base``: its own, the given ones, those of the environment, the shipped ones."""
+        """The folders for a spec that lies in ``base``: its own, given ones, the environment's, the shipped ones."""
         folder = Path(base)
         from_environment = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
         more = [Path(part).expanduser() for part in (*extra, *from_environment)]
@@ -110,6 +110,8 @@ class Templates:
         finder, environment = self._environment(base)
         try:
             return self._load(environment, finder, name).render(context)
+        except UnknownValueError:
+            raise
         except ExpressionError as error:
             raise ExpressionError(_placed(name, finder, error), error.fragment) from error
         except TemplateNotFound as error:

@@ -1,0 +1,169 @@
+"""Questions to a person at the terminal, or to what is piped in instead: one at a time, never beyond a deadline."""
+
+from __future__ import annotations
+
+import io
+import os
+import selectors
+import threading
+from typing import Final, TextIO
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+
+_YES: Final = frozenset({"y", "yes", "true", "ok", "approve"})
+_NO: Final = frozenset({"n", "no", "false", "deny", "reject"})
+
+
+class InputLines:
+    """Reads lines of an input without ever reading ahead of what was asked for by more than one piece.
+
+    A terminal and a pipe are read by their descriptor, so that a deadline or a cancel ends the waiting; anything else
+    (a StringIO) has its lines at once.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._buffer = b""
+        self._ended = False
+        try:
+            self._fd: int | None = stream.fileno()
+        except (OSError, io.UnsupportedOperation, AttributeError):
+            self._fd = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person sits there."""
+        return self._fd is not None and os.isatty(self._fd)
+
+    def read(self, deadline: Deadline, cancel: Cancel) -> str | None:
+        """The next line without its end, or None when there is no more; raises CommandTimedOut or CommandCancelled."""
+        if self._fd is None:
+            line = self._stream.readline()
+            return line.rstrip("\r\n") if line else None
+        while b"\n" not in self._buffer and not self._ended:
+            self._wait(self._fd, deadline, cancel)
+            piece = os.read(self._fd, 4096)
+            self._ended = not piece
+            self._buffer += piece
+        if not self._buffer:
+            # The end of a terminal's input (Ctrl-D) is not the end of the terminal.
+            self._ended = not self.is_terminal
+            return None
+        raw, _, self._buffer = self._buffer.partition(b"\n")
+        return raw.decode("utf-8", "replace").rstrip("\r")
+
+    @staticmethod
+    def _wait(fd: int, deadline: Deadline, cancel: Cancel) -> None:
+        with _Waker() as waker, selectors.DefaultSelector() as selector:
+            remove = cancel.on_set(waker.wake)
+            try:
+                selector.register(waker.reader, selectors.EVENT_READ)
+                try:
+                    selector.register(fd, selectors.EVENT_READ)
+                except PermissionError:
+                    return  # a regular file: it can always be read
+                while not cancel.is_set():
+                    ready = selector.select(deadline.left())
+                    if any(key.fd == fd for key, _ in ready):
+                        return
+                    if deadline.passed():
+                        raise CommandTimedOut("nobody answered in time")
+                raise CommandCancelled("it was cancelled")
+            finally:
+                remove()
+
+
+class _Waker:
+    """A descriptor that becomes readable when another thread calls ``wake``."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+        self._lock = threading.Lock()
+        self._open = True
+        os.set_blocking(self._writer, False)
+
+    def __enter__(self) -> _Waker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._open = False
+            os.close(self.reader)
+            os.close(self._writer)
+
+    def wake(self) -> None:
+        """Make the reader readable; after the end nothing happens."""
+        with self._lock:
+            # Without the lock the number could already belong to somebody else's file.
+            if self._open:
+                os.write(self._writer, b"!")
+
+
+class Asker:
+    """Asks for yes or no; several steps that ask at once get their turn one after another."""
+
+    def __init__(self, lines: InputLines | None, output: TextIO) -> None:
+        self._lines = lines
+        self._output = output
+        self._turn = threading.Condition()
+        self._busy = False
+
+    def ask(self, who: str, question: str, *, default: bool | None, deadline: Deadline, cancel: Cancel) -> bool | None:
+        """True or False; the default (which may be None) if nobody is there or nobody answers in time."""
+        lines = self._lines
+        if lines is None:
+            return default
+        try:
+            self._take_turn(deadline, cancel)
+        except CommandTimedOut:
+            return default
+        try:
+            return self._asked(lines, who, question, default, deadline, cancel)
+        finally:
+            with self._turn:
+                self._busy = False
+                self._turn.notify()
+
+    def _asked(
+        self, lines: InputLines, who: str, question: str, default: bool | None, deadline: Deadline, cancel: Cancel
+    ) -> bool | None:
+        choices = {True: "[Y/n]", False: "[y/N]", None: "[y/n]"}[default]
+        while True:
+            self._say(f"{who}: {question} {choices} ")
+            try:
+                answer = lines.read(deadline, cancel)
+            except CommandTimedOut:
+                self._say("\nNobody answered in time.\n")
+                return default
+            if answer is None:
+                self._say("\nThe input has ended.\n")
+                return default
+            if not lines.is_terminal:
+                self._say(f"{answer}\n")
+            word = answer.strip().lower()
+            if word in _YES or word in _NO:
+                return word in _YES
+            if not word and default is not None:
+                return default
+            self._say("Please answer yes or no.\n")
+
+    def _take_turn(self, deadline: Deadline, cancel: Cancel) -> None:
+        remove = cancel.on_set(self._wake)
+        try:
+            with self._turn:
+                while self._busy:
+                    if cancel.is_set():
+                        raise CommandCancelled("it was cancelled")
+                    if not self._turn.wait(deadline.left()):
+                        raise CommandTimedOut("another question was not answered in time")
+                self._busy = True
+        finally:
+            remove()
+
+    def _wake(self) -> None:
+        with self._turn:
+            self._turn.notify_all()
+
+    def _say(self, text: str) -> None:
+        self._output.write(text)
+        self._output.flush()

@@ -1,0 +1,80 @@
+"""One try of an action and what it came to: the data that the driver and the life cycle pass to each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.evaluate import ActionRecord
+from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.result import HostResult, NodeResult
+from kubexm_exec.step import Params
+
+NO_DEADLINE: Final = Deadline()
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try of a step on a host, with what may end it early and what it saved for its undo."""
+
+    node: ExecutionNode
+    host: str
+    number: int
+    cancel: Cancel
+    deadline: Deadline = NO_DEADLINE
+    started: float = 0.0
+    params: Mapping[str, Any] | None = None
+    """Rendered parameters to be used instead of the node's (the debugger's ``set``)."""
+    used: Params | None = None
+    """The checked parameters it ran with."""
+    undo: Mapping[str, Any] | None = None
+    abandoned: bool = False
+    """The driver has given up on it; whatever it still says is ignored."""
+    connected: bool = False
+    """It has a connection, so a kill of its command may take a moment."""
+
+    def begin(self) -> None:
+        """Let its time run from now."""
+        timeout = self.node.policy.timeout
+        self.started = time.time()
+        self.deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
+
+
+@dataclass(slots=True, eq=False)
+class ActionOutcome:
+    """What an attempt came to. ``result`` is what people see; ``outputs`` are the real ones, for later steps."""
+
+    result: HostResult
+    outputs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    fragment: Sequence[Mapping[str, Any]] = ()
+    unknown: str = ""
+    """Not empty: nothing was done and what it would give is not known, because of this."""
+
+
+class ActionRecords:
+    """Finished actions, for the expressions of later ones."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeResult] = {}
+        self._more: dict[tuple[str, str], ActionOutcome] = {}
+
+    def add(self, node: str, outcome: ActionOutcome) -> None:
+        """Remember what an action came to, besides its result, which is among those of its node."""
+        if outcome.outputs or outcome.unknown:
+            self._more[node, outcome.result.host_name] = outcome
+
+    def get(self, node: str, host: str) -> ActionRecord | None:
+        """The record of an action, or None if it has not finished."""
+        of = self.nodes.get(node)
+        result = None if of is None else of.host_results.get(host)
+        if result is None:
+            return None
+        more = self._more.get((node, host))
+        if more is None:
+            return ActionRecord(result.status.value, result.changed)
+        return ActionRecord(result.status.value, result.changed, more.outputs, more.unknown)

@@ -1,0 +1,175 @@
+"""The engine's side of the step SDK: what one attempt may use, made only when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from kubexm_exec.attempt import Attempt
+from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
+from kubexm_exec.output import OutputLines
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.step import StepContext, StepFailed
+
+SENSITIVE: Final = "(sensitive)"
+_PROGRESS_INTERVAL: Final = 0.1
+"""Seconds between two reports of progress of one step."""
+
+
+class ActionContext(StepContext):
+    """The context of one attempt; ``runner`` and ``log`` are made on first use: a step without them costs nothing."""
+
+    def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
+        node = attempt.node
+        self._runtime = runtime
+        self._attempt = attempt
+        self._output: OutputLines | None = None
+        self._next_progress = 0.0
+        self.host = runtime.host_views[attempt.host]
+        self.node = node.id
+        self.run_id = runtime.run_id
+        self.attempt = attempt.number
+        self.sensitive = node.sensitive
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there yet.
+        if name == "runner":
+            value = self._make_runner()
+        elif name == "log":
+            value = self._runtime.logger(node=self.node, host=self.host.name)
+        elif name == "_names":
+            value = self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
+        else:
+            raise AttributeError(f"a step's context has no {name!r}")
+        setattr(self, name, value)
+        return value
+
+    def _make_runner(self) -> Any:
+        from kubexm_exec.runner import Runner
+
+        attempt = self._attempt
+        connector = self._runtime.connect(attempt.host, attempt.deadline)
+        attempt.connected = True
+        if not self.sensitive:
+            self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
+        return Runner(
+            connector,
+            deadline=attempt.deadline,
+            cancel=attempt.cancel,
+            on_output=self._output,
+            sensitive=self.sensitive,
+        )
+
+    def _emit_output(self, stream: str, text: str) -> None:
+        if not self._attempt.abandoned:
+            self._runtime.bus.emit(ACTION_OUTPUT, self.node, self.host.name, stream=stream, text=text)
+
+    def output(self, stream: str) -> str:
+        """The last of what commands of this attempt wrote."""
+        return "" if self._output is None else self._output.tail(stream)
+
+    def close(self) -> None:
+        """Send on what is still held back; nothing comes after this."""
+        if self._output is not None:
+            self._output.close()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Facts of the host, gathered on first use."""
+        return self._runtime.facts_by(self.host.name, self._attempt.deadline, self._attempt.cancel)
+
+    def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
+        """A place to remember things for the length of the run."""
+        node = self._attempt.node
+        keys: dict[str, tuple[str, ...]] = {
+            "run": ("run",),
+            "module": ("module", node.module),
+            "task": ("task", node.module, node.task),
+            "host": ("host", self.host.name),
+        }
+        if scope not in keys:
+            raise ValueError(f"there is no cache {scope!r}; choose one of {', '.join(keys)}")
+        return self._runtime.cache(*keys[scope])
+
+    def secret(self, reference: str) -> str:
+        """The value behind a reference, masked from now on."""
+        return self._runtime.secrets.resolve(reference)
+
+    def local_path(self, path: str) -> Path:
+        """A path on the control node, relative to the file that the step was written in."""
+        return Path(self._runtime.base(self._attempt.node), path)
+
+    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+        """A template rendered for this host."""
+        names = {**self._names, **variables} if variables else self._names
+        return self._runtime.templates.render(name, self._runtime.base(self._attempt.node), names)
+
+    def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """The value of a bare expression for this host."""
+        names = {**self._names, **variables} if variables else self._names
+        return self._runtime.expressions.expression(expression)(names)
+
+    def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
+        """Tell the people who watch; more often than they can read is left out, except the end."""
+        self._still_wanted()
+        now = time.monotonic()
+        if now < self._next_progress and (done is None or done != total):
+            return
+        self._next_progress = now + _PROGRESS_INTERVAL
+        text = SENSITIVE if self.sensitive else message
+        self._runtime.bus.emit(ACTION_PROGRESS, self.node, self.host.name, message=text, done=done, total=total)
+
+    def save_undo(self, data: Mapping[str, Any]) -> None:
+        """Remember what ``rollback`` needs; it must be plain data, as it will be stored."""
+        self._still_wanted()
+        try:
+            self._attempt.undo = json.loads(json.dumps(dict(data), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"save_undo takes plain JSON data: {error}") from error
+
+    def keep(self, data: bytes) -> str:
+        """Store bytes for a later undo."""
+        return self._runtime.blobs.put(data)
+
+    def kept(self, token: str) -> bytes:
+        """The bytes behind a token."""
+        return self._runtime.blobs.get(token)
+
+    def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
+        """Ask the person who runs this."""
+        attempt = self._attempt
+        asked_until = attempt.deadline.earlier(timeout)
+        who = f"{self.node} on {self.host.name}"
+        runtime = self._runtime
+        answer = runtime.asker.ask(who, question, default=default, deadline=asked_until, cancel=attempt.cancel)
+        if answer is not None:
+            return answer
+        attempted = "nobody can be asked" if runtime.lines is None else "nobody answered"
+        raise StepFailed(
+            f"{attempted}: {question}",
+            hint="run it on a terminal, pipe the answer in, or give the step a `default`",
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a cancel or the end of the step's time ends it early."""
+        attempt = self._attempt
+        until = Deadline.after(max(0.0, seconds))
+        left = attempt.deadline.left()
+        wait = until.left() if left is None else min(left, until.left() or 0.0)
+        if attempt.cancel.wait(wait):
+            raise CommandCancelled("it was cancelled")
+        if attempt.deadline.passed():
+            raise CommandTimedOut("its time was over")
+        self._still_wanted()
+
+    def time_left(self) -> float | None:
+        """Seconds until this attempt's timeout, or None."""
+        return self._attempt.deadline.left()
+
+    def _still_wanted(self) -> None:
+        if self._attempt.abandoned:
+            raise CommandCancelled("the step was left behind because it did not stop in time")

@@ -1,0 +1,101 @@
+"""The executor that only looks: asks every step's precheck what it would change, and changes nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.context import ActionContext
+from kubexm_exec.events import ACTION_FORECAST
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.expr import UnknownValueError
+from kubexm_exec.failures import caused_by
+from kubexm_exec.lifecycle import Lifecycle, diff_data
+from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.step import Forecast
+
+
+class CheckExecutor:
+    """Shows per host what would change; contacts the hosts, runs only prechecks, changes nothing."""
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Look at every action."""
+        check = _Check(runtime)
+        return Driver(runtime, check.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
+
+
+class _Check:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lifecycle = Lifecycle(runtime)
+        self._open: dict[str, set[str]] = {}
+        """By host, the nodes that would change it, or of which that is not known."""
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        """Ask the precheck, and tell what it says."""
+        ctx: ActionContext | None = None
+        try:
+            if not self._lifecycle.holds(attempt):
+                return self._lifecycle.done(attempt, self._lifecycle.unmet(attempt))
+            step = self._lifecycle.step(attempt)
+            ctx = ActionContext(self._runtime, attempt)
+            forecast = self._lifecycle.forecast(step, ctx)
+            if forecast.state is ForecastState.SATISFIED:
+                outcome = self._lifecycle.satisfied(attempt, step, forecast)
+            else:
+                outcome = self._would_run(attempt, forecast)
+        except UnknownValueError as error:
+            outcome = self._would_run(attempt, Forecast.unknown(error.because or error.message))
+        except BaseException as error:  # noqa: BLE001  a precheck may raise anything: it is its own failure
+            outcome = self._raised(attempt, error, ctx)
+        if ctx is not None:
+            ctx.close()
+        outcome = self._lifecycle.done(attempt, outcome)
+        result = outcome.result
+        if result.forecast is not None:
+            self._runtime.bus.emit(
+                ACTION_FORECAST,
+                attempt.node.id,
+                attempt.host,
+                state=result.forecast.value,
+                message=result.message,
+                diffs=result.diffs,
+            )
+        return outcome
+
+    def _would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
+        self._open.setdefault(attempt.host, set()).add(attempt.node.id)
+        result = HostResult(
+            host_name=attempt.host,
+            status=Status.SUCCESS,
+            message=forecast.message,
+            forecast=forecast.state,
+            diffs=diff_data(forecast.diffs),
+        )
+        return ActionOutcome(result, unknown=f"depends on {attempt.node.id}")
+
+    def _raised(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
+        # A host that does not answer will not do so after a change either.
+        before = "" if caused_by(error, ConnectorError) else self._nearest_open(attempt)
+        if before:
+            return self._would_run(attempt, Forecast.unknown(f"depends on {before}"))
+        return self._lifecycle.broke(attempt, error, ctx)
+
+    def _nearest_open(self, attempt: Attempt) -> str:
+        """The nearest node before this one that would change the same host, or may."""
+        would_change = self._open.get(attempt.host)
+        if not would_change:
+            return ""
+        nodes = self._runtime.nodes
+        seen = {attempt.node.id}
+        pending = deque([attempt.node])
+        while pending:
+            for dependency in pending.popleft().dependencies:
+                if dependency.node in would_change:
+                    return dependency.node
+                if dependency.node not in seen and dependency.node in nodes:
+                    seen.add(dependency.node)
+                    pending.append(nodes[dependency.node])
+        return ""

@@ -1,0 +1,17 @@
+"""The executor for real runs: as many actions at once as the limits allow."""
+
+from __future__ import annotations
+
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.lifecycle import Lifecycle
+from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.runtime import Runtime
+
+
+class ConcurrentExecutor:
+    """Makes the spec true on all hosts, in parallel."""
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Run the graph to its end."""
+        lifecycle = Lifecycle(runtime)
+        return Driver(runtime, lifecycle.perform, name="concurrent", forks=max(1, runtime.options.forks)).run()

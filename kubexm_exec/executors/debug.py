@@ -1,0 +1,133 @@
+"""The executor for looking closely: one action at a time, with a person (or a script) deciding before each."""
+
+from __future__ import annotations
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.context import ActionContext
+from kubexm_exec.events import ACTION_FORECAST
+from kubexm_exec.executors.debugger import Choice, Debugger, Stop
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.failures import failed
+from kubexm_exec.lifecycle import Lifecycle, diff_data, shown_params
+from kubexm_exec.result import GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.step import Forecast
+
+
+class DebugExecutor:
+    """Walks through the graph one action at a time and asks before each."""
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Walk with the debugger's commands from the runtime's input."""
+        session = _Session(runtime)
+        driver = Driver(runtime, session.perform, name="debug", forks=None)
+        session.debugger.scheduler = driver.scheduler
+        return driver.run()
+
+
+class _Session:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lifecycle = Lifecycle(runtime)
+        self._changed: dict[tuple[str, str], dict[str, object]] = {}
+        """Parameters that were set by hand: they hold for later attempts too."""
+        self._count = 0
+        self.debugger = Debugger(runtime)
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        """Perform it as the person at the prompt wants."""
+        if attempt.number == 1:
+            self._count += 1
+        debugger = self.debugger
+        changed = self._changed.get((attempt.node.id, attempt.host))
+        if changed is not None:
+            attempt.params = changed
+        if debugger.has_quit or not debugger.stops_at(attempt.node):
+            outcome = self._run(attempt)
+        else:
+            outcome = self._asked(attempt)
+        while not debugger.has_quit and self._wants_answer(attempt, outcome):
+            choice = debugger.after_failure(attempt, outcome.result)
+            if choice is Choice.SKIP:
+                return self._skipped(attempt, f"skipped by hand after a failure: {outcome.result.message}")
+            if choice is not Choice.RETRY:
+                break
+            outcome = self._run(attempt)
+        return outcome
+
+    def _run(self, attempt: Attempt) -> ActionOutcome:
+        attempt.begin()
+        outcome = self._lifecycle.perform(attempt)
+        if not self.debugger.has_quit:
+            self.debugger.show_outcome(attempt, outcome.result)
+        return outcome
+
+    def _wants_answer(self, attempt: Attempt, outcome: ActionOutcome) -> bool:
+        """A failure is shown before any policy deals with it; going on without stops, only when no attempt is left."""
+        if outcome.result.status is not Status.FAILED:
+            return False
+        retry = attempt.node.policy.retry
+        kind = outcome.result.kind
+        is_tried_again = attempt.number < retry.attempts and kind is not None and kind.value in retry.on
+        return self.debugger.is_stepping or not is_tried_again
+
+    def _asked(self, attempt: Attempt) -> ActionOutcome:
+        try:
+            if not self._lifecycle.holds(attempt):
+                outcome = self._lifecycle.done(attempt, self._lifecycle.unmet(attempt))
+                self.debugger.show_skip(self._position(), attempt, outcome.result.message)
+                return outcome
+        except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's own failure
+            outcome = self._lifecycle.done(attempt, self._lifecycle.broke(attempt, error, None))
+            self.debugger.show_outcome(attempt, outcome.result)
+            return outcome
+        while True:
+            stop = self._look(attempt)
+            choice = self.debugger.before(stop)
+            if choice is Choice.CHANGED:
+                self._changed[attempt.node.id, attempt.host] = dict(attempt.params or {})
+                continue
+            if choice is Choice.SKIP:
+                return self._skipped(attempt, "skipped by hand")
+            if choice is Choice.QUIT:
+                result = HostResult(
+                    host_name=attempt.host, status=Status.CANCELLED, message="not run: the debugger was quit"
+                )
+                return self._lifecycle.done(attempt, ActionOutcome(result))
+            return self._run(attempt)
+
+    def _look(self, attempt: Attempt) -> Stop:
+        """Render the parameters and ask the precheck, without doing anything."""
+        attempt.begin()
+        stop = Stop(self._position(), attempt)
+        ctx: ActionContext | None = None
+        try:
+            step = self._lifecycle.step(attempt)
+            if attempt.params is None and attempt.used is not None:
+                stop.params = attempt.used.model_dump(by_alias=True, exclude_unset=True)
+            else:
+                stop.params = dict(attempt.params or {})
+            ctx = ActionContext(self._runtime, attempt)
+            stop.forecast = self._lifecycle.forecast(step, ctx)
+        except BaseException as error:  # noqa: BLE001  it is shown, and the person decides
+            stop.problem = failed(attempt, error).message
+        if ctx is not None:
+            ctx.close()
+        forecast = stop.forecast or Forecast.unknown(stop.problem)
+        self._runtime.bus.emit(
+            ACTION_FORECAST,
+            attempt.node.id,
+            attempt.host,
+            state=forecast.state.value,
+            message=forecast.message,
+            diffs=[] if attempt.node.sensitive else diff_data(forecast.diffs),
+            params=shown_params(attempt.node, stop.params),
+        )
+        return stop
+
+    def _position(self) -> str:
+        return f"[{self._count}/{self._runtime.graph.actions()}]"
+
+    def _skipped(self, attempt: Attempt, why: str) -> ActionOutcome:
+        result = HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=why)
+        return self._lifecycle.done(attempt, ActionOutcome(result))

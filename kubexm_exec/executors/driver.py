@@ -1,0 +1,356 @@
+"""The one loop behind all executors: starts what is ready, waits for what runs, and records what it came to."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from kubexm_exec.attempt import NO_DEADLINE, ActionOutcome, Attempt
+from kubexm_exec.connectors.base import Deadline
+from kubexm_exec.events import (
+    ACTION_RETRY,
+    ACTION_STARTED,
+    GATE_PAUSE,
+    GRAPH_EXTENDED,
+    RUN_FINISHED,
+    RUN_STARTED,
+    RUN_STOPPING,
+)
+from kubexm_exec.executors.record import RunRecord, counts
+from kubexm_exec.executors.workers import Done, Perform, Workers
+from kubexm_exec.failures import left_behind
+from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, node_to_json
+from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.scheduler import Action, Outcome, Scheduler
+from kubexm_exec.undo import Saved, undo_all
+from kubexm_spec.diagnostics import SpecError
+
+_OUTCOMES: Final = {(status, reason): Outcome(status, reason) for status in Status for reason in (None, *SkipReason)}
+_CONNECTED_GRACE: Final = 4.0
+"""Seconds more for an attempt with a connection: killing a process group that does not want to die takes a while."""
+_ABORT_GRACE: Final = 1.0
+"""Seconds that process groups have to be killed when the run must end now."""
+_STOPPING: Final = {
+    "failFast": "a step failed: nothing new is started, what runs is finished",
+    "rollback": "a step failed: nothing new is started, then what was done is undone",
+    "cancel": "cancelled: what runs is stopped, always hooks are run",
+}
+
+
+class Driver:
+    """Runs a graph to its end; executors differ in how they perform an attempt, and whether threads do it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        perform: Perform,
+        *,
+        name: str,
+        forks: int | None,
+        acts: bool = True,
+    ) -> None:
+        """``forks``: how many threads, or None to perform one at a time in the caller's thread, in graph order.
+
+        ``acts`` is False for executors that only look: they neither retry nor pause, and a failure stops nothing.
+        """
+        graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
+        self._runtime = runtime
+        self._perform = perform
+        self._name = name
+        self._forks = forks
+        self._acts = acts
+        self._emit = runtime.bus.emit
+        self._scheduler = Scheduler(graph, forks=forks or 1)
+        self._record = RunRecord(runtime, name)
+        self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
+        self._workers = Workers(perform, self._events.put, forks) if forks else None
+        self._running: dict[Action, Attempt] = {}
+        self._again: dict[Action, tuple[int, float]] = {}
+        """Next attempt and first start of the actions that are tried again."""
+        self._pauses: set[Action] = set()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._stopped = ""
+        self._rollback_due = False
+        """A failure asked for a rollback before somebody cancelled the run."""
+        self._undoes = graph.failure_policy is FailurePolicy.ROLLBACK
+        self._saved: dict[Action, Saved] = {}
+        """What was done, in the order it finished; only kept if it may have to be undone."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The state of every action."""
+        return self._scheduler
+
+    def run(self) -> GraphExecutionResult:
+        """Walk the graph to its end."""
+        runtime = self._runtime
+        graph = runtime.graph
+        removers = [token.on_set(self._wake) for token in (runtime.cancel, runtime.abort)]
+        if self._workers is not None:
+            runtime.later = self._later
+        runtime.watch()
+        try:
+            self._emit(
+                RUN_STARTED,
+                graph=graph.name,
+                executor=self._name,
+                forks=self._forks or 1,
+                hosts=len(graph.hosts),
+                nodes=sum(1 for _ in graph.steps()),
+                actions=graph.actions(),
+            )
+            self._loop()
+            if self._stopped == "rollback" or self._rollback_due:
+                self._record.result.not_reversible.extend(undo_all(runtime, list(self._saved.values())))
+        finally:
+            for remove in removers:
+                remove()
+            if self._workers is not None:
+                self._workers.close(wait=not self._running)
+            runtime.close()
+        status = self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED
+        result = self._record.end(status)
+        start, end = result.start_time or 0.0, result.end_time or 0.0
+        self._emit(
+            RUN_FINISHED,
+            status=result.status.value,
+            message=result.message,
+            counts=counts(result),
+            seconds=round(end - start, 3),
+        )
+        return result
+
+    # The loop
+
+    def _loop(self) -> None:
+        scheduler, runtime = self._scheduler, self._runtime
+        while True:
+            if runtime.cancel.is_set():
+                self._cancel()
+                if runtime.abort.is_set():
+                    return self._end_now()
+            self._settle()
+            started = False
+            for action in scheduler.ready():
+                self._start(action)
+                started = True
+            if not started and scheduler.done:
+                return None
+            # Performed in this thread, an action has ended already: look at once what it has made ready.
+            self._collect(wait=not (started and self._workers is None))
+
+    def _settle(self) -> None:
+        """Record what the scheduler decided by itself."""
+        for transition in self._scheduler.drain():
+            if transition.host:
+                self._again.pop(Action(transition.node, transition.host), None)
+            self._record.transition(transition)
+        stopped = self._scheduler.stopped
+        if stopped and stopped != self._stopped:
+            self._stopped = stopped
+            self._emit(RUN_STOPPING, reason=stopped, message=_STOPPING[stopped])
+            for gate in list(self._pauses):
+                self._open(gate)
+
+    def _collect(self, *, wait: bool) -> None:
+        """Take what threads report, and do what it is time for; ``wait`` until there is something."""
+        events = self._events
+        if wait and not events.qsize():
+            left = self._timers[0][0] - time.monotonic() if self._timers else None
+            if left is None or left > 0:
+                try:
+                    self._take(events.get(timeout=left))
+                except Empty:
+                    left = 0.0
+        for _ in range(events.qsize()):
+            self._take(events.get())
+        if self._timers:
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
+                heapq.heappop(self._timers)[2]()
+
+    def _take(self, event: Done | Callable[[], None] | None) -> None:
+        if type(event) is tuple:
+            self._finish(*event)
+        elif callable(event):
+            event()
+
+    def _wake(self) -> None:
+        self._events.put(None)
+
+    def _at(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), what))
+
+    def _later(self, seconds: float, what: Callable[[], None], /) -> None:
+        """Called by other threads: only this one touches the timers."""
+        self._events.put(lambda: self._at(seconds, what))
+
+    # One action
+
+    def _start(self, action: Action) -> None:
+        node = self._runtime.nodes[action.node]
+        self._scheduler.start(action)
+        if not action.host:
+            self._pause(action, node)
+            return
+        number, _ = self._again.get(action, (1, 0.0))
+        always = node.hook is Hook.ALWAYS
+        cancel = self._runtime.last if always else self._runtime.work
+        timeout = node.policy.timeout
+        deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
+        attempt = Attempt(node, action.host, number, cancel, deadline, time.time())
+        self._running[action] = attempt
+        self._emit(ACTION_STARTED, node.id, action.host, attempt=number, step=node.step_name)
+        if self._workers is None:
+            self._finish(attempt, self._perform(attempt))
+            return
+        if timeout is not None:
+            self._at(timeout + self._runtime.options.grace, lambda: self._overdue(attempt))
+        self._workers.submit(attempt, len(self._running))
+
+    def _pause(self, gate: Action, node: ExecutionNode) -> None:
+        if not self._acts or self._scheduler.stopped:
+            self._scheduler.finish(gate, _OUTCOMES[Status.SUCCESS, None])
+            return
+        self._pauses.add(gate)
+        self._emit(GATE_PAUSE, node.id, seconds=node.pause)
+        self._at(node.pause, lambda: self._open(gate))
+
+    def _open(self, gate: Action) -> None:
+        if gate in self._pauses:
+            self._pauses.remove(gate)
+            self._scheduler.finish(gate, _OUTCOMES[Status.SUCCESS, None])
+
+    def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
+        node = attempt.node
+        action = Action(node.id, attempt.host)
+        if self._running.get(action) is not attempt:
+            return  # left behind long ago
+        del self._running[action]
+        result = outcome.result
+        first = self._again.pop(action, None)
+        result.start_time = attempt.started if first is None else first[1]
+        result.attempts = attempt.number
+        if result.end_time is None:
+            result.end_time = time.time()
+        if self._undoes:
+            self._save(action, attempt, result)
+        if result.status is Status.FAILED and self._retries(attempt, result):
+            self._retry(action, attempt, result)
+            return
+        if outcome.fragment and result.status is Status.SUCCESS:
+            self._extend(action, node, outcome)
+        self._scheduler.finish(action, _OUTCOMES[outcome.result.status, outcome.result.reason])
+        self._record.action(node, outcome)
+
+    def _retries(self, attempt: Attempt, result: HostResult) -> bool:
+        retry = attempt.node.policy.retry
+        if (
+            attempt.number >= retry.attempts
+            or not self._acts
+            or (result.kind or FailureKind.FAILED).value not in retry.on
+        ):
+            return False
+        exempt = {"": True, "cancel": attempt.node.hook is Hook.ALWAYS}
+        is_hook = attempt.node.hook in (Hook.ALWAYS, Hook.ON_FAILURE)
+        # After a stop nothing is begun again, except by hooks that the stop does not concern.
+        return exempt.get(self._scheduler.stopped, is_hook)
+
+    def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
+        retry = attempt.node.policy.retry
+        delay = retry.wait(attempt.number)
+        self._again[action] = attempt.number + 1, result.start_time or attempt.started
+        self._scheduler.defer(action)
+        self._emit(
+            ACTION_RETRY,
+            action.node,
+            action.host,
+            attempt=attempt.number,
+            attempts=retry.attempts,
+            delay=delay,
+            message=result.message,
+            kind=(result.kind or FailureKind.FAILED).value,
+        )
+        self._at(delay, lambda: self._resume(action))
+
+    def _resume(self, action: Action) -> None:
+        if action in self._again and action not in self._running:
+            self._scheduler.resume(action)
+
+    def _extend(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> None:
+        runtime = self._runtime
+        try:
+            if runtime.compile_fragment is None:
+                raise ValueError("this run cannot take more steps")
+            nodes = runtime.compile_fragment(runtime.graph, node, action.host, outcome.fragment)
+            self._scheduler.extend(action, nodes)
+        except (ValueError, SpecError) as error:
+            result = outcome.result
+            result.status = Status.FAILED
+            result.kind = FailureKind.FAILED
+            result.message = f"the steps that it returned cannot be run: {runtime.redactor.mask(str(error))}"
+            result.hint = "see which names and references the returned steps use"
+            result.ignored = node.policy.ignore_errors
+            return
+        added = runtime.add_nodes(nodes)
+        self._emit(GRAPH_EXTENDED, nodes=[node_to_json(each) for each in added], by=node.id)
+
+    def _save(self, action: Action, attempt: Attempt, result: HostResult) -> None:
+        if attempt.undo is None and not result.changed and action not in self._saved:
+            return
+        # Taken out and put in again: the order is that of the last finish.
+        saved = self._saved.pop(action, None) or Saved(attempt.node, attempt.host)
+        saved.result = result
+        if attempt.undo is not None:
+            saved.attempts.append(attempt)
+        self._saved[action] = saved
+
+    # Stopping
+
+    def _cancel(self) -> None:
+        if self._stopped == "cancel":
+            return
+        self._settle()
+        self._rollback_due = self._stopped == "rollback"
+        self._scheduler.stop("cancel")
+        self._runtime.work.set()
+        for attempt in self._running.values():
+            if attempt.node.hook is not Hook.ALWAYS:
+                self._give_grace(attempt)
+        self._settle()
+
+    def _give_grace(self, attempt: Attempt) -> None:
+        self._at(self._runtime.options.grace, lambda: self._overdue(attempt, by_cancel=True))
+
+    def _overdue(self, attempt: Attempt, *, by_cancel: bool = False, patient: bool = True) -> None:
+        """An attempt should have come back by now; leave its thread behind and go on without it."""
+        action = Action(attempt.node.id, attempt.host)
+        if self._running.get(action) is not attempt or self._workers is None:
+            return
+        if patient and attempt.connected:
+            self._at(_CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
+            return
+        attempt.abandoned = True
+        self._workers.abandon()
+        self._finish(attempt, ActionOutcome(left_behind(attempt, by_cancel=by_cancel)))
+
+    def _end_now(self) -> None:
+        """Kill what runs and go, without waiting for anything else."""
+        self._runtime.last.set()
+        until = time.monotonic() + _ABORT_GRACE
+        while self._running and (left := until - time.monotonic()) > 0:
+            try:
+                self._take(self._events.get(timeout=left))
+            except Empty:
+                break
+        for attempt in list(self._running.values()):
+            attempt.abandoned = True
+            self._finish(attempt, ActionOutcome(left_behind(attempt, by_cancel=True)))
+        self._settle()

@@ -1,0 +1,88 @@
+"""The executor that contacts nothing: shows every action in order, with its parameters as far as they are known."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.events import ACTION_FORECAST
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.expr import UnknownValueError
+from kubexm_exec.lifecycle import Lifecycle, shown_params
+from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.step import Step
+
+_OFFLINE: Final = "a dry run contacts no host"
+
+
+class DryRunExecutor:
+    """Says what would run where, in order, without contacting any host."""
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Walk the graph and forecast."""
+        runtime.offline = _OFFLINE
+        walk = _DryRun(runtime)
+        return Driver(runtime, walk.perform, name="dry-run", forks=None, acts=False).run()
+
+
+class _DryRun:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lifecycle = Lifecycle(runtime)
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        """Render what can be rendered, and tell it."""
+        try:
+            outcome = self._forecast(attempt)
+        except BaseException as error:  # noqa: BLE001  a step type that cannot be loaded or checked is its action's failure
+            outcome = self._lifecycle.broke(attempt, error, None)
+        return self._lifecycle.done(attempt, outcome)
+
+    def _forecast(self, attempt: Attempt) -> ActionOutcome:
+        node = attempt.node
+        unknown: list[UnknownValueError] = []
+        condition = "true"
+        try:
+            if not self._lifecycle.holds(attempt):
+                condition = "false"
+        except UnknownValueError as error:
+            condition = "unknown"
+            unknown.append(error)
+        kind: type[Step[Any]] = self._runtime.steps.load(node.step_name)
+        params: dict[str, Any] = {}
+        if condition != "false":
+            params, more = self._runtime.evaluator.partial_params(
+                node, attempt.host, skip=self._lifecycle.raw_keys(kind)
+            )
+            unknown += more
+            if not more:
+                attempt.used = kind.params_model.model_validate(params)
+        names = list(dict.fromkeys(error.name for error in unknown))
+        state = ForecastState.UNKNOWN if unknown else ForecastState.CHANGE
+        message = self._message(attempt, condition, names)
+        self._runtime.bus.emit(
+            ACTION_FORECAST,
+            node.id,
+            attempt.host,
+            state=state.value,
+            message=message,
+            diffs=[],
+            params=shown_params(node, params),
+            unknown=names,
+            condition=condition,
+        )
+        if condition == "false":
+            return self._lifecycle.unmet(attempt)
+        result = HostResult(host_name=attempt.host, status=Status.SUCCESS, message=message, forecast=state)
+        return ActionOutcome(result, unknown=f"{node.id} has not run: {_OFFLINE}")
+
+    @staticmethod
+    def _message(attempt: Attempt, condition: str, names: list[str]) -> str:
+        node = attempt.node
+        if condition == "false":
+            return f"would not run: condition not met: {node.when}"
+        text = f"would run {node.step_name}"
+        if condition == "unknown":
+            text += f" if {node.when}" if isinstance(node.when, str) else " if its condition holds"
+        return f"{text} (not known yet: {', '.join(names)})" if names else text

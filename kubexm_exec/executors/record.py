@@ -1,0 +1,127 @@
+"""Builds the result of a run while it goes on, and tells the subscribers the same."""
+
+from __future__ import annotations
+
+import time
+
+from kubexm_exec.attempt import ActionOutcome
+from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED
+from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.scheduler import Transition
+
+
+class RunRecord:
+    """The only place where results are put together."""
+
+    def __init__(self, runtime: Runtime, executor: str) -> None:
+        self._runtime = runtime
+        self._emit = runtime.bus.emit
+        self._nodes = runtime.records.nodes
+        self.result = GraphExecutionResult(
+            graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, start_time=time.time()
+        )
+
+    def action(self, node: ExecutionNode, outcome: ActionOutcome) -> None:
+        """An action has come to its end."""
+        result = outcome.result
+        of = self._nodes.get(node.id)
+        if of is None:
+            of = self._nodes[node.id] = NodeResult(
+                node_name=node.id, step_name=node.step_name, start_time=result.start_time, end_time=result.end_time
+            )
+        else:
+            if result.start_time is not None and (of.start_time is None or result.start_time < of.start_time):
+                of.start_time = result.start_time
+            if result.end_time is not None and (of.end_time is None or result.end_time > of.end_time):
+                of.end_time = result.end_time
+        of.host_results[result.host_name] = result
+        self._runtime.records.add(node.id, outcome)
+        self._emit(ACTION_FINISHED, node.id, result.host_name, **result.to_json())
+
+    def transition(self, transition: Transition) -> None:
+        """The scheduler has brought an action or a node to its end by itself."""
+        node = self._runtime.nodes.get(transition.node)
+        if node is None or node.is_gate:
+            return
+        if transition.host:
+            self.action(node, ActionOutcome(_untried(transition)))
+            return
+        of = self._nodes.get(node.id)
+        if of is None:
+            of = self._nodes[node.id] = NodeResult(node_name=node.id, step_name=node.step_name)
+        of.status, of.message = transition.status, transition.message
+        self._emit(NODE_FINISHED, node.id, status=transition.status.value, message=transition.message)
+
+    def end(self, status: Status) -> GraphExecutionResult:
+        """The whole result, in graph order, with every host of every node."""
+        result = self.result
+        for node in self._runtime.graph.steps():
+            of = self._nodes.get(node.id)
+            if of is None:
+                of = NodeResult(node_name=node.id, step_name=node.step_name)
+            for host in node.hosts:
+                if host not in of.host_results:
+                    of.host_results[host] = HostResult(
+                        host_name=host, status=Status.CANCELLED, message="the run ended before it could start"
+                    )
+            if of.status is Status.PENDING:
+                of.status = Status.CANCELLED
+            if len(node.hosts) > 1:
+                of.host_results = {host: of.host_results[host] for host in node.hosts}
+            result.node_results[node.id] = of
+        result.status = status
+        result.end_time = time.time()
+        result.message = message(result)
+        return result
+
+
+def _untried(transition: Transition) -> HostResult:
+    result = HostResult(
+        host_name=transition.host, status=transition.status, reason=transition.reason, cause=transition.cause
+    )
+    if transition.status is Status.CANCELLED:
+        because = f" because '{transition.cause}' failed" if transition.cause else ""
+        result.message = f"Cancelled before it started{because}"
+    elif transition.reason is SkipReason.DEPENDENCY:
+        result.message = f"Skipped due to failed dependency '{transition.cause}'"
+    elif transition.reason is SkipReason.LIMIT:
+        result.message = f"Skipped because too many hosts failed, such as in '{transition.cause}'"
+    else:
+        result.message = transition.message
+    return result
+
+
+def counts(result: GraphExecutionResult) -> dict[str, int]:
+    """How many actions came to what: ok is changed plus unchanged; ignored failures are counted on their own."""
+    total = dict.fromkeys(("ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled"), 0)
+    for node in result.node_results.values():
+        for host in node.host_results.values():
+            total[_class(host)] += 1
+    total["ok"] = total["changed"] + total["unchanged"]
+    return total
+
+
+def _class(host: HostResult) -> str:
+    if host.status is Status.SUCCESS:
+        return "changed" if host.changed else "unchanged"
+    if host.status is Status.SKIPPED:
+        return "unchanged" if host.reason is SkipReason.PRECHECK else "skipped"
+    if host.status is Status.FAILED:
+        if host.ignored:
+            return "ignored"
+        return "unreachable" if host.kind is FailureKind.UNREACHABLE else "failed"
+    return "cancelled"
+
+
+def message(result: GraphExecutionResult) -> str:
+    """The run in one sentence."""
+    total = counts(result)
+    actions = sum(total.values()) - total["ok"]
+    parts = [
+        f"{number} {name}"
+        for name in ("changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled")
+        if (number := total[name])
+    ]
+    return f"{actions} actions: {', '.join(parts)}" if parts else "there was nothing to do"

@@ -1,0 +1,234 @@
+"""Everything that one run shares: graph, plug-ins, values, connections, secrets, and the way to stop it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, TextIO, TypeAlias
+
+from kubexm_exec.asking import Asker, InputLines
+from kubexm_exec.attempt import ActionRecords
+from kubexm_exec.blobs import BlobStore
+from kubexm_exec.connectors.base import Cancel, Connector, Deadline
+from kubexm_exec.evaluate import Evaluator
+from kubexm_exec.events import EventBus
+from kubexm_exec.expr import Expressions, UnknownValueError
+from kubexm_exec.facts import Facts
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
+from kubexm_exec.output import Later
+from kubexm_exec.pool import ConnectorPool, Loads
+from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.secrets import Secrets
+from kubexm_exec.step import HostView
+from kubexm_exec.templates import TemplateFinder, Templates
+
+FragmentCompiler: TypeAlias = Callable[
+    [ExecutionGraph, ExecutionNode, str, Sequence[Mapping[str, Any]]], Sequence[ExecutionNode]
+]
+"""Makes nodes of the steps (spec data) that a node returned on a host; raises SpecError or ValueError."""
+
+_FACTS_TIME: Final = 60.0
+"""Seconds that an expression waits for a host's facts."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunOptions:
+    """What the caller chooses for a run."""
+
+    forks: int = 50
+    """How many actions run at once."""
+    input: TextIO | None = None
+    """Where answers to questions and the debugger's commands come from; None: nobody is there."""
+    output: TextIO = field(default_factory=lambda: sys.stdout)
+    """Where questions and the debugger are shown."""
+    verbose: int = 0
+    templates: tuple[Path, ...] = ()
+    """More folders of templates."""
+    open_timeout: float = 30.0
+    """Seconds to wait for a connection."""
+    grace: float = 2.0
+    """Seconds that a step has to come back after its time is over, before it is left behind."""
+    breakpoints: tuple[str, ...] = ()
+    """Globs of nodes at which the debugger stops."""
+
+
+class Runtime:
+    """Everything a run shares. Executors drive it; steps see nothing of it but their context."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        *,
+        options: RunOptions,
+        bus: EventBus,
+        secrets: Secrets,
+        steps: Loads,
+        connectors: Loads,
+        templates: TemplateFinder | None = None,
+        compile_fragment: FragmentCompiler | None = None,
+    ) -> None:
+        self.nodes: dict[NodeID, ExecutionNode] = dict(graph.nodes)
+        """All nodes, those of fragments too; the same mapping that ``graph`` has."""
+        self.graph = replace(graph, nodes=self.nodes)
+        self.options = options
+        self.bus = bus
+        self.run_id = bus.run
+        self.secrets = secrets
+        self.redactor = secrets.redactor
+        self.steps = steps
+        self.compile_fragment = compile_fragment
+        self.records = ActionRecords()
+        self.expressions = Expressions()
+        self.evaluator = Evaluator(
+            self.graph,
+            self.expressions,
+            records=self.records,
+            facts=self.facts,
+            secret=secrets.resolve,
+            run_id=bus.run,
+        )
+        self.host_views = {name: _view(host) for name, host in graph.hosts.items()}
+        self.cancel = Cancel()
+        """Set it to stop the run: nothing new starts, what runs is told, ``always`` hooks run. Not in a signal handler:
+        there, call ``interrupt``."""
+        self.abort = Cancel()
+        """Set it to end now, without waiting for anything."""
+        self.work = Cancel()
+        """What running steps look at; set by the driver when the run is cancelled."""
+        self.last = Cancel()
+        """What ``always`` hooks and undos look at; set only when the run must end now."""
+        self.later: Later | None = None
+        """Set by a driver that can call back while actions run."""
+        self.offline = ""
+        """Not empty: no host may be contacted, because of this."""
+        self.blobs = BlobStore()
+        self._finder = templates
+        self._pool = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
+        self._facts = Facts(self.connect)
+        self._caches: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._interrupts = 0
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        self._watcher: threading.Thread | None = None
+
+    # What steps and expressions need
+
+    @cached_property
+    def templates(self) -> Templates:
+        """Renders templates with the run's expressions."""
+        return Templates(self.expressions, self._finder_for)
+
+    def _finder_for(self, base: str) -> TemplateFinder:
+        if self._finder is None:
+            return TemplateFinder.for_spec(base, self.options.templates)
+        return TemplateFinder([Path(base) / "templates", Path(base), *self._finder.folders])
+
+    @cached_property
+    def lines(self) -> InputLines | None:
+        """The lines of the input; everybody who reads it must use this one object."""
+        return None if self.options.input is None else InputLines(self.options.input)
+
+    @cached_property
+    def asker(self) -> Asker:
+        """Asks the person who runs this."""
+        return Asker(self.lines, self.options.output)
+
+    def connect(self, host: str, deadline: Deadline) -> Connector:
+        """The open connector of a host; raises ConnectorError."""
+        if self.offline:
+            raise UnknownValueError(f"host {host}", self.offline)
+        return self._pool.get(host, deadline)
+
+    def facts(self, host: str) -> Mapping[str, Any]:
+        """The facts of a host for an expression."""
+        if self.offline:
+            raise UnknownValueError(f"facts of {host}", self.offline)
+        return self._facts.of(host, Deadline.after(_FACTS_TIME), self.work)
+
+    def facts_by(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
+        """The facts of a host for a step, within its time."""
+        return self._facts.of(host, deadline, cancel)
+
+    def cache(self, *key: str) -> MutableMapping[str, Any]:
+        """The values remembered under a key for the length of the run."""
+        return self._caches.setdefault(key, {})
+
+    def base(self, node: ExecutionNode) -> str:
+        """The folder that a node's relative paths start in."""
+        scope = self.graph.scopes.get(node.scope)
+        while scope is not None and not scope.base:
+            scope = self.graph.scopes.get(scope.parent) if scope.parent is not None else None
+        return scope.base if scope is not None else str(Path.cwd())
+
+    def logger(self, **bound: Any) -> Any:
+        """A logger with the run and more bound to it."""
+        from kubexm_exec.logs import get_logger
+
+        return get_logger(run=self.run_id, **bound)
+
+    # Growing
+
+    def add_nodes(self, nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+        """Know the nodes of a fragment, or more hosts of those already known; gives the nodes as they are now."""
+        added: list[ExecutionNode] = []
+        for node in nodes:
+            known = self.nodes.get(node.id)
+            if known is None:
+                self.evaluator.index.add(node)
+            else:
+                more = tuple(host for host in node.hosts if host not in known.hosts)
+                node = replace(known, hosts=known.hosts + more)
+            self.nodes[node.id] = node
+            added.append(node)
+        return added
+
+    # Stopping
+
+    def interrupt(self) -> int:
+        """Stop the run, the second time at once; says which time it is. May be called in a signal handler."""
+        # Locks are taken by the watcher: the handler runs in a thread that may hold them itself.
+        self._interrupts += 1
+        self._signals.put(self._interrupts)
+        return self._interrupts
+
+    def watch(self) -> None:
+        """Begin to act on ``interrupt``."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="kubexm-interrupt", daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        while times := self._signals.get():
+            self.cancel.set()
+            if times > 1:
+                self.abort.set()
+
+    def close(self) -> None:
+        """Let go of everything the run held."""
+        if self._watcher is not None:
+            self._signals.put(0)
+            self._watcher.join()
+            self._watcher = None
+        for host, error in self._pool.close():
+            self.logger(host=host).warning("the connection could not be closed", error=str(error))
+        self.blobs.close()
+
+    def result_json(self, result: GraphExecutionResult) -> dict[str, Any]:
+        """The result as plain data without any secret."""
+        return self.redactor.mask(result.to_json())
+
+
+def _view(host: GraphHost) -> HostView:
+    return HostView(
+        name=host.name,
+        address=host.address,
+        internal_address=host.internal_address or host.address,
+        roles=host.roles,
+        groups=host.groups,
+        labels=host.labels,
+        user=host.user,
+    )
