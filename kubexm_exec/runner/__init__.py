@@ -59,11 +59,11 @@ class Runner:
         check: bool = True,
         expect: Collection[int] = (0,),
         live: bool = True,
+        max_output: int = 1 << 20,
     ) -> CommandResult:
         """Run a fixed piece of POSIX shell. Data goes into ``arguments`` (``"$1"``, ``"$2"``), never into the text."""
-        return commands.execute(
-            self._session, script(body, *arguments, stdin=stdin), check=check, expect=expect, live=live
-        )
+        command = script(body, *arguments, stdin=stdin, max_output=max_output)
+        return commands.execute(self._session, command, check=check, expect=expect, live=live)
 
     def show(self, text: str) -> None:
         """Show a text to those who watch, as if a command had printed it."""

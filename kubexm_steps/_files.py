@@ -1,0 +1,319 @@
+"""What every step that writes files has in common: what would change, how it is shown, done, and undone."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pydantic import Field
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
+from kubexm_steps._types import show_mode
+
+KEEP_LIMIT: Final = 64 << 20
+"""Bytes of replaced content that one action keeps for its undo; beyond it, it cannot be undone."""
+SHOWN_LIMIT: Final = 1 << 20
+"""Bytes of a file that are read to show what changes in it."""
+NEW_FILE: Final = 0o644
+SECRET_FILE: Final = 0o600
+HIDDEN: Final = "content hidden"
+
+
+class FileOutputs(Outputs):
+    """What later steps can know of the file."""
+
+    path: str = Field(description="The file on the host.")
+    sha256: str = Field("", description="Digest of its content; empty if it was removed or the step is sensitive.")
+    size: int = Field(0, description="Its size in bytes.")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file should hold: bytes, or a file on the control node that is too large to be read at once."""
+
+    sha256: str
+    size: int
+    data: bytes | None = None
+    local: Path | None = None
+
+    @classmethod
+    def of(cls, data: bytes | str) -> Content:
+        """These bytes, or this text."""
+        raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        return cls(hashlib.sha256(raw).hexdigest(), len(raw), raw)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Content:
+        """What is in a file on the control node."""
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return cls(digest, file.tell(), None, path)
+        except OSError as error:
+            raise local_failure("read", path, error) from error
+
+    def text(self) -> str | None:
+        """The text to show; None if it is none or too much."""
+        if self.size > SHOWN_LIMIT:
+            return None
+        return as_text(self.data if self.local is None else self.local.read_bytes())
+
+    def open(self) -> bytes | BinaryIO:
+        """What the runner's ``write`` takes."""
+        if self.local is None:
+            return self.data or b""
+        return self.local.open("rb")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file as it should be. Content None: whatever is there, and a new file is empty."""
+
+    path: str
+    content: Content | None
+    mode: int | None = None
+    owner: str | None = None
+    group: str | None = None
+    create_parents: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What lies between a file as it is and as it should be."""
+
+    wanted: Wanted
+    before: FileState
+    mode: int
+    """The mode it will have."""
+    content: bool
+    permissions: bool
+    ownership: bool
+
+    @property
+    def created(self) -> bool:
+        """Whether there was no such file (a link that is replaced counts as none)."""
+        return self.before.kind != "file"
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return self.content or self.permissions or self.ownership
+
+    def notes(self) -> list[str]:
+        """What changes apart from content, in few words."""
+        if self.before.kind == "absent":
+            return ["created", show_mode(self.mode)]
+        if self.before.kind == "link":
+            return [f"link to {self.before.target} becomes a file", show_mode(self.mode)]
+        notes = [f"{show_mode(self.before.mode)} -> {show_mode(self.mode)}"] if self.permissions else []
+        if self.ownership:
+            owner, group = self.wanted.owner or self.before.owner, self.wanted.group or self.before.group
+            notes.append(f"{self.before.owner}:{self.before.group} -> {owner}:{group}")
+        return notes
+
+    def summary(self) -> str:
+        """What changes, for a message."""
+        if self.before.kind != "file":
+            return "new" if self.before.kind == "absent" else self.notes()[0]
+        return ", ".join([*(["content"] if self.content else []), *self.notes()])
+
+
+def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
+    """What would have to change; something that is no file there is a failure."""
+    if before.kind == "directory":
+        raise StepFailed(
+            f"write {wanted.path}: it is a folder",
+            hint="choose another path, or remove the folder first with a directory step",
+        )
+    if before.kind == "other":
+        raise StepFailed(f"write {wanted.path}: it is a device, pipe or socket", hint="choose another path")
+    fixed = wanted.mode if wanted.mode is not None else SECRET_FILE if ctx.sensitive else None
+    if before.kind != "file":
+        return Change(wanted, before, NEW_FILE if fixed is None else fixed, True, True, True)
+    mode = before.mode if fixed is None else fixed
+    return Change(
+        wanted,
+        before,
+        mode,
+        content=wanted.content is not None and wanted.content.sha256 != before.sha256,
+        permissions=mode != before.mode,
+        ownership=not before.owned_by(wanted.owner, wanted.group),
+    )
+
+
+def forecast_file(ctx: StepContext, wanted: Wanted) -> Forecast:
+    """What ``write_file`` would do."""
+    folder = posixpath.dirname(wanted.path)
+    before, parent = ctx.runner.inspect_all([wanted.path, folder])
+    change = compare(ctx, wanted, before)
+    if not change.any:
+        return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
+    if parent.kind == "absent" and not wanted.create_parents:
+        return Forecast.unknown(f"the folder {folder} is not there yet")
+    verb = "create" if change.created else "change"
+    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [file_diff(ctx, change)])
+
+
+def file_diff(ctx: StepContext, change: Change) -> Diff:
+    """The change for people: content as a diff where it is text that may be shown."""
+    notes = change.notes()
+    if not change.content:
+        return Diff(change.wanted.path, note=", ".join(notes))
+    if ctx.sensitive:
+        return Diff(change.wanted.path, note=", ".join([*notes, HIDDEN]))
+    after = "" if change.wanted.content is None else change.wanted.content.text()
+    before = "" if change.created else shown_text(ctx, change.before)
+    if before is None or after is None:
+        sizes = f"{change.before.size} -> {change.wanted.content.size if change.wanted.content else 0} bytes"
+        return Diff(change.wanted.path, note=", ".join([*notes, f"not shown: {sizes}"]))
+    if not change.created and before.splitlines() == after.splitlines():
+        notes = [*notes, "only line ends differ"]
+    return Diff(change.wanted.path, None if change.created else before, after, ", ".join(notes))
+
+
+def shown_text(ctx: StepContext, state: FileState) -> str | None:
+    """The text of a file as it is; None if it is none, or too much to be shown."""
+    return None if state.size > SHOWN_LIMIT else as_text(ctx.runner.read_bytes(state.path, limit=SHOWN_LIMIT))
+
+
+def as_text(data: bytes | None) -> str | None:
+    """The bytes as text, if they are some."""
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def write_file(ctx: StepContext, wanted: Wanted) -> Result:
+    """Make the file what it should be, and remember what is needed to undo that."""
+    before = ctx.runner.inspect(wanted.path)
+    change = compare(ctx, wanted, before)
+    if not change.any:
+        return Result(
+            changed=False, message=f"{wanted.path} is as it should be", outputs=file_outputs(ctx, wanted, before)
+        )
+    folders = ctx.runner.missing_folders(posixpath.dirname(wanted.path)) if wanted.create_parents else []
+    remember(ctx, [change], folders)
+    if folders:
+        ctx.runner.mkdir(folders[-1])
+    apply_change(ctx, change)
+    verb = "created" if change.created else "changed"
+    message = f"{verb} {wanted.path}" + ("" if before.kind == "absent" else f" ({change.summary()})")
+    return Result(message=message, outputs=file_outputs(ctx, wanted, before))
+
+
+def apply_change(ctx: StepContext, change: Change) -> None:
+    """Write the file, or change only its mode or owner if that is all."""
+    wanted = change.wanted
+    if not change.content:
+        if change.ownership:
+            ctx.runner.chown(wanted.path, wanted.owner, wanted.group)
+        # Giving a file away takes its set-user-id bits off, so the mode comes last.
+        if change.permissions or (change.ownership and change.mode & 0o6000):
+            ctx.runner.chmod(wanted.path, change.mode)
+        return
+    source = b"" if wanted.content is None else wanted.content.open()
+    try:
+        ctx.runner.write(wanted.path, source, mode=change.mode, owner=wanted.owner, group=wanted.group)
+    finally:
+        if not isinstance(source, bytes):
+            source.close()
+
+
+def forecast_absence(ctx: StepContext, path: str) -> Forecast:
+    """What ``remove_file`` would do."""
+    state = ctx.runner.inspect(path, digest=False)
+    if state.kind == "absent":
+        return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
+    _refuse_folder(state)
+    before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
+    note = f"link to {state.target} removed" if state.kind == "link" else "removed"
+    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)])
+
+
+def remove_file(ctx: StepContext, path: str) -> Result:
+    """Remove the file or link, and remember it."""
+    outputs = {"path": path, "sha256": "", "size": 0}
+    state = ctx.runner.inspect(path)
+    if state.kind == "absent":
+        return Result(changed=False, message=f"{path} is not there", outputs=outputs)
+    _refuse_folder(state)
+    remember(ctx, [Change(Wanted(path, None), state, state.mode, True, False, False)], [])
+    ctx.runner.remove(path)
+    return Result(message=f"removed {path}", outputs=outputs)
+
+
+def _refuse_folder(state: FileState) -> None:
+    if state.kind == "directory":
+        raise StepFailed(
+            f"remove {state.path}: it is a folder", hint="use a directory step with `state: absent` for folders"
+        )
+    if state.kind == "other":
+        raise StepFailed(f"remove {state.path}: it is a device, pipe or socket, which this step leaves alone")
+
+
+def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[str, Any]:
+    """What later steps see of the file."""
+    digest, size = before.sha256, before.size
+    if wanted.content is not None:
+        digest, size = wanted.content.sha256, wanted.content.size
+    elif before.kind != "file":
+        digest, size = hashlib.sha256(b"").hexdigest(), 0
+    # A digest of a secret can be tried against guesses.
+    return {"path": wanted.path, "sha256": "" if ctx.sensitive else digest, "size": size}
+
+
+def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]) -> None:
+    """Save what ``restore`` needs, before anything is changed. Too much content is not kept: then there is no undo."""
+    total = sum(change.before.size for change in changes if change.content and change.before.kind == "file")
+    if total > KEEP_LIMIT:
+        ctx.log.warning("cannot be undone: too much content is replaced", bytes=total, limit=KEEP_LIMIT)
+        return
+    ctx.save_undo({"files": [_record(ctx, change) for change in changes], "folders": list(folders)})
+
+
+def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
+    state = change.before
+    record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    if state.kind == "link":
+        record["target"] = state.target
+    elif state.kind == "file":
+        record |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
+        if change.content:
+            record["content"] = ctx.keep(ctx.runner.read_bytes(state.path, limit=KEEP_LIMIT))
+    return record
+
+
+def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Put back what ``remember`` saved; what was created goes away, with its folders if nothing else is in them."""
+    for record in reversed(undo.get("files", ())):
+        _restore_one(ctx, record)
+    ctx.runner.remove_empty(list(undo.get("folders", ())))
+
+
+def _restore_one(ctx: StepContext, record: Mapping[str, Any]) -> None:
+    path = record["path"]
+    if record["kind"] == "absent":
+        ctx.runner.remove(path)
+    elif record["kind"] == "link":
+        ctx.runner.symlink(record["target"], path)
+    elif "content" in record:
+        ctx.runner.write(
+            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"]
+        )
+    else:
+        ctx.runner.chown(path, record["owner"], record["group"])
+        ctx.runner.chmod(path, record["mode"])
+
+
+def local_failure(what: str, path: Path, error: OSError) -> StepFailed:
+    """The failure of something on the control node."""
+    reason = (error.strerror or str(error)).lower()
+    return StepFailed(f"{what} {path} on the control node: {reason}", hint="this file belongs beside the spec")

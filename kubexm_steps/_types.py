@@ -1,0 +1,115 @@
+"""Parameters that several step types share: paths, modes, owners, texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from kubexm_exec.step import Params
+
+_MODE: Final = re.compile(r"(?:0o|0)?([0-7]{3,4})")
+
+
+def parse_mode(value: Any) -> int:
+    """A mode as people write it: ``"0644"``, ``"640"``, or YAML's own octal ``0o644``.
+
+    A plain number is refused where it could be a ``0644`` that YAML read as decimal, because it would silently be
+    another mode.
+    """
+    if isinstance(value, str):
+        found = _MODE.fullmatch(value.strip())
+        if found is None:
+            raise ValueError(f'{value!r} is not a mode; write three or four octal digits in quotes, such as "0644"')
+        return int(found[1], 8)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f'a mode is a string such as "0644", not {type(value).__name__}')
+    if _could_be_meant_as_octal(value) or not 0 <= value <= 0o7777 or not _is_sensible(value):
+        raise ValueError(f'the number {value} is not clear as a mode; write it in quotes, such as "0644"')
+    return value
+
+
+def _could_be_meant_as_octal(number: int) -> bool:
+    digits = str(number)
+    return len(digits) <= 4 and set(digits) <= set("01234567") and _is_sensible(int(digits, 8))
+
+
+def _is_sensible(mode: int) -> bool:
+    """Whether the group may do no more than the owner, and others no more than the group, as in almost every mode."""
+    owner, group, others = mode >> 6 & 7, mode >> 3 & 7, mode & 7
+    return group & ~owner == 0 and others & ~group == 0 and owner & 4 != 0
+
+
+def show_mode(mode: int) -> str:
+    """A mode for people: ``0644``."""
+    return f"{mode:04o}"
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError(f'a path on a host starts with "/", and {path!r} does not')
+    if "\0" in path:
+        raise ValueError("a path cannot hold a NUL character")
+    return path.rstrip("/") or "/"
+
+
+def _name_or_number(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _account(name: str) -> str:
+    if not name or name.startswith("-") or any(char in name for char in ":/\0\n"):
+        raise ValueError(f"{name!r} is not the name or number of a user or group")
+    return name
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+HostPath = Annotated[str, AfterValidator(_absolute)]
+"""An absolute path on the host."""
+
+Mode = Annotated[
+    int,
+    BeforeValidator(parse_mode),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string", "pattern": "^(0o|0)?[0-7]{3,4}$"}, {"type": "integer"}],
+            "description": 'Permissions in octal, in quotes: "0644".',
+            "examples": ["0644", "0700"],
+        }
+    ),
+]
+"""Permissions; see ``parse_mode``."""
+
+Account = Annotated[str, AfterValidator(_account), BeforeValidator(_name_or_number)]
+"""A user or a group, by name or by number."""
+
+Text = Annotated[str, BeforeValidator(_text)]
+"""Text; a number that an expression gave is taken as its digits."""
+
+
+class OwnedParams(Params):
+    """The parameters of everything that has permissions and an owner."""
+
+    mode: Mode | None = Field(
+        None,
+        description='Permissions as an octal string such as `"0644"`. Without it, those of what is there are kept.',
+    )
+    owner: Account | None = Field(
+        None, description="User that it belongs to, by name or number. Without it: not changed."
+    )
+    group: Account | None = Field(
+        None, description="Group that it belongs to, by name or number. Without it: not changed."
+    )
+
+
+class OneFileParams(OwnedParams):
+    """The parameters of every step that writes one file."""
+
+    path: HostPath = Field(description="The file on the host, as an absolute path.")
+    create_parents: bool = Field(
+        False, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
+    )

@@ -1,0 +1,308 @@
+"""The step type ``archive``: unpack an archive into a folder, or pack a folder into one."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import Entry, FileState
+from kubexm_exec.runner.archives import Format, checked, format_of
+from kubexm_exec.step import Diff, Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._archives import local_entries
+from kubexm_steps._files import Change, Content, Wanted, remember, restore
+from kubexm_steps._types import Account, HostPath
+
+
+class ArchiveParams(Params):
+    """Parameters of ``archive``."""
+
+    path: HostPath = Field(description="Folder to unpack into; with `action: pack` the archive to be written.")
+    src: HostPath | None = Field(
+        None, description="Archive on the host; with `action: pack` the folder whose content is packed."
+    )
+    local_src: Annotated[str | None, LocalFile()] = Field(
+        None,
+        description="Archive on the control node, instead of `src`; it is sent only if something is to be unpacked.",
+    )
+    action: Literal["unpack", "pack"] = Field("unpack", description="What to do.")
+    format: Format | None = Field(
+        None, description="Kind of archive, if its name does not tell. `zip` is unpacked only."
+    )
+    strip_components: int = Field(
+        0, ge=0, description="How many leading parts to take off each name in a tar archive, as in `tar`."
+    )
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-fA-F]{64}$", description="Digest that the archive must have before it is unpacked."
+    )
+    creates: HostPath | None = Field(
+        None, description="Do nothing if this path exists. Quicker than comparing everything, and less exact."
+    )
+    owner: Account | None = Field(None, description="User that what is unpacked belongs to; else the one we work as.")
+    group: Account | None = Field(None, description="Group that what is unpacked belongs to.")
+    create_parents: bool = Field(False, description="Make missing folders above `path` (0755).")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> ArchiveParams:
+        if (self.src is None) == (self.local_src is None):
+            raise ValueError("archive takes either src (on the host) or localSrc (on the control node)")
+        if self.action == "pack":
+            wrong = {
+                "localSrc": self.local_src,
+                "stripComponents": self.strip_components,
+                "sha256": self.sha256,
+                "owner": self.owner,
+                "group": self.group,
+            }
+            if given := [name for name, value in wrong.items() if value]:
+                raise ValueError(f"{' and '.join(given)} cannot go with `action: pack`")
+        name = self.path if self.action == "pack" else self.src or self.local_src or ""
+        zipped = self.format == "zip" or (self.format is None and name.lower().endswith(".zip"))
+        if zipped and self.action == "pack":
+            raise ValueError("zip archives can be unpacked, not packed; choose tar.gz or tar.xz")
+        if zipped and self.strip_components:
+            raise ValueError("stripComponents works with tar archives only")
+        return self
+
+
+class ArchiveOutputs(Outputs):
+    """What later steps can know of it."""
+
+    path: str = Field(description="The folder, or the archive that was packed.")
+    entries: int = Field(
+        0, description="How many things the archive holds; 0 after packing, or if `creates` was there."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What unpacking would change."""
+
+    entries: list[Entry]
+    changes: list[Change]
+    folders: list[str]
+    foreign: list[Change]
+    """What is the same but belongs to somebody else than it should."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.changes or self.folders or self.foreign)
+
+    def summary(self) -> str:
+        new = sum(change.before.kind == "absent" for change in self.changes) + len(self.folders)
+        parts = [
+            (new, "new"),
+            (len(self.changes) + len(self.folders) - new, "replaced"),
+            (len(self.foreign), "given away"),
+        ]
+        return ", ".join(f"{count} {word}" for count, word in parts if count)
+
+
+class ArchiveStep(Step[ArchiveParams]):
+    """An archive unpacked into a folder, or a folder packed into an archive.
+
+    Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
+
+    - What is there already with the same content is recognised; then nothing is done. Permissions are not compared.
+    - An archive with names that lead out of the folder (`../`, absolute, through its own links) is refused as a whole.
+    - Unpacked files belong to the user that kubexm works as, or to `owner` and `group`, never to those in the archive.
+    - Packing is repeated only if names, modes, owners, times or content in the folder have changed.
+    - Undo removes what was new and brings back what was replaced (up to 64 MiB).
+    """
+
+    outputs_model = ArchiveOutputs
+    reversible = True
+    example = """\
+- name: etcd
+  type: archive
+  with:
+    src: /var/cache/etcd-v3.5.16-linux-amd64.tar.gz
+    path: /opt/etcd
+    stripComponents: 1
+    creates: /opt/etcd/etcd
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the archive with what is there."""
+        params = self.params
+        if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
+            return Forecast.satisfied(f"{params.creates} exists", self._outputs(0))
+        if params.src is not None and not ctx.runner.inspect(params.src, digest=False).exists:
+            return Forecast.unknown(f"{params.src} is not there yet")
+        above = posixpath.dirname(params.path)
+        if not params.create_parents and not ctx.runner.inspect(above, digest=False).exists:
+            return Forecast.unknown(f"the folder {above} is not there yet")
+        if params.action == "pack":
+            if ctx.runner.is_packed(params.src or "", params.path, self._format):
+                return Forecast.satisfied(f"{params.path} holds what is in {params.src}", self._outputs(0))
+            return Forecast.change(f"would pack {params.src} into {params.path}", [Diff(params.path, note="packed")])
+        plan = self._plan(ctx)
+        if not plan.any:
+            return Forecast.satisfied(f"{params.path} holds all of it", self._outputs(len(plan.entries)))
+        note = f"{len(plan.entries)} entries: {plan.summary()}"
+        return Forecast.change(f"would unpack {self._name} into {params.path}", [Diff(params.path, note=note)])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Unpack or pack."""
+        return self._pack(ctx) if self.params.action == "pack" else self._unpack(ctx)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _unpack(self, ctx: StepContext) -> Result:
+        params = self.params
+        plan = self._plan(ctx)
+        if not plan.any:
+            return Result(
+                changed=False, message=f"{params.path} holds all of it", outputs=self._outputs(len(plan.entries))
+            )
+        above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
+        remember(ctx, [*plan.changes, *plan.foreign], [*above, *plan.folders])
+        ctx.runner.mkdir(params.path, owner=params.owner, group=params.group, parents=params.create_parents)
+        if plan.changes or plan.folders:
+            ctx.progress(f"unpack {self._name}")
+            self._extract(ctx)
+        self._give_away(ctx, plan)
+        return Result(
+            message=f"unpacked {self._name} into {params.path} ({plan.summary()})",
+            outputs=self._outputs(len(plan.entries)),
+        )
+
+    def _extract(self, ctx: StepContext) -> None:
+        params = self.params
+        if params.src is not None:
+            ctx.runner.unpack(params.src, params.path, self._format, strip=params.strip_components)
+            return
+        with ctx.runner.temporary_folder() as folder:
+            sent = f"{folder}/archive"
+            with ctx.local_path(params.local_src or "").open("rb") as file:
+                ctx.runner.write(sent, file, mode=0o600)
+            ctx.runner.unpack(sent, params.path, self._format, strip=params.strip_components)
+
+    def _pack(self, ctx: StepContext) -> Result:
+        params = self.params
+        folder = params.src or ""
+        if ctx.runner.is_packed(folder, params.path, self._format):
+            return Result(changed=False, message=f"{params.path} holds what is in {folder}", outputs=self._outputs(0))
+        if ctx.runner.inspect(folder, digest=False).kind != "directory":
+            raise StepFailed(f"pack {folder}: there is no such folder", hint="`src` is a folder on the host")
+        before = ctx.runner.inspect(params.path, digest=False)
+        if before.kind in ("directory", "other"):
+            raise StepFailed(f"pack {params.path}: it is there and not a file", hint="choose another path")
+        above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
+        remember(ctx, [_replaced(before)], above)
+        if above:
+            ctx.runner.mkdir(above[-1])
+        ctx.runner.pack(folder, params.path, self._format)
+        return Result(message=f"packed {folder} into {params.path}", outputs=self._outputs(0))
+
+    def _plan(self, ctx: StepContext) -> _Plan:
+        params = self.params
+        entries = self._entries(ctx)
+        paths = {posixpath.join(params.path, entry.name): entry for entry in entries}
+        folders = [path for path in _folders_of(paths, params.path) if path not in paths]
+        states = ctx.runner.inspect_all([*folders, *paths], digest=params.local_src is not None)
+        changes: list[Change] = []
+        foreign: list[Change] = []
+        missing: list[str] = []
+        for state in states:
+            entry = paths.get(state.path)
+            wanted_folder = entry is None or entry.kind == "directory"
+            if (
+                state.exists
+                and (state.kind == "directory") != wanted_folder
+                and not (wanted_folder and state.kind == "link")
+            ):
+                raise StepFailed(
+                    f"unpack {self._name}: {state.path} is {'no folder' if wanted_folder else 'a folder'}, "
+                    f"in the archive it is {'one' if wanted_folder else 'none'}",
+                    hint="remove it first, or choose another path",
+                )
+            if not state.exists and wanted_folder:
+                missing.append(state.path)
+            elif entry is not None and not wanted_folder and not _is_same(entry, state):
+                changes.append(_replaced(state))
+            elif entry is not None and not state.owned_by(params.owner, params.group):
+                foreign.append(Change(Wanted(state.path, None), state, state.mode, False, False, True))
+        # If everything is there, only the content can tell whether it is the same.
+        complete = not changes and not missing
+        if complete and params.src is not None and not self._matches(ctx, params.src, entries):
+            changes, foreign = [_replaced(state) for state in states if state.kind == "file"], []
+        return _Plan(entries, changes, sorted(missing, key=lambda path: path.count("/")), foreign)
+
+    def _matches(self, ctx: StepContext, src: str, entries: list[Entry]) -> bool:
+        params = self.params
+        return ctx.runner.archive_matches(src, self._format, params.path, entries, strip=params.strip_components)
+
+    def _entries(self, ctx: StepContext) -> list[Entry]:
+        """What will be unpacked; the digest of the archive is checked first."""
+        params = self.params
+        if params.src is not None:
+            if params.sha256 is not None:
+                self._verify(params.src, ctx.runner.inspect(params.src).sha256)
+            return ctx.runner.archive_entries(params.src, self._format, strip=params.strip_components)
+        path: Path = ctx.local_path(params.local_src or "")
+        if params.sha256 is not None:
+            self._verify(str(path), Content.of_file(path).sha256)
+        return checked(local_entries(path, self._format), str(path), params.strip_components)
+
+    def _verify(self, name: str, digest: str) -> None:
+        wanted = (self.params.sha256 or "").lower()
+        if digest != wanted:
+            raise StepFailed(
+                f"{name}: its sha256 is {digest or 'unknown'}, expected {wanted}",
+                hint="it is another version or damaged: fetch it again, or correct `sha256`",
+            )
+
+    def _give_away(self, ctx: StepContext, plan: _Plan) -> None:
+        params = self.params
+        if params.owner is None and params.group is None:
+            return
+        wanted = f"{params.owner or ''}{':' + params.group if params.group else ''}"
+        names = [posixpath.join(params.path, entry.name) for entry in plan.entries]
+        listed = "".join(f"{name}\0" for name in [*plan.folders, *names]).encode("utf-8", "surrogateescape")
+        ctx.runner.shell('xargs -0 chown -h -- "$1"', wanted, stdin=listed, live=False)
+
+    @cached_property
+    def _format(self) -> Format:
+        name = self.params.path if self.params.action == "pack" else self._name
+        return format_of(name, self.params.format)
+
+    @property
+    def _name(self) -> str:
+        return self.params.src or self.params.local_src or ""
+
+    def _outputs(self, entries: int) -> dict[str, Any]:
+        return {"path": self.params.path, "entries": entries}
+
+
+def _folders_of(paths: Mapping[str, Entry], top: str) -> list[str]:
+    """The folder itself and those that the names go through, topmost first."""
+    folders = {top: None}
+    for path in paths:
+        above: list[str] = []
+        while (path := posixpath.dirname(path)) not in folders:
+            above.append(path)
+        folders.update(dict.fromkeys(reversed(above)))
+    return list(folders)
+
+
+def _is_same(entry: Entry, state: FileState) -> bool:
+    """Whether it is there, and the same as far as the entry tells."""
+    match entry.kind:
+        case "link":
+            return state.kind == "link" and entry.target in ("", state.target)
+        case "file":
+            return state.kind == "file" and entry.sha256 in ("", state.sha256)
+        case _:
+            return state.exists
+
+
+def _replaced(state: FileState) -> Change:
+    return Change(Wanted(state.path, None), state, state.mode, True, False, False)

@@ -1,0 +1,73 @@
+"""The step type ``assert``: conditions that must hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+
+
+class AssertParams(Params):
+    """Parameters of ``assert``."""
+
+    that: Annotated[str | list[str], Expression()] = Field(
+        description="Expression, or a list of them, written as in `when` without braces. All must be true."
+    )
+    message: str = Field("", description="What to say if one is not: what it means, and what to do.")
+
+    @field_validator("that")
+    @classmethod
+    def _something(cls, value: str | list[str]) -> str | list[str]:
+        if not value or any(not each.strip() for each in ([value] if isinstance(value, str) else value)):
+            raise ValueError("there is nothing to assert")
+        return value
+
+
+class AssertOutputs(Outputs):
+    """It has none."""
+
+
+class AssertStep(Step[AssertParams]):
+    """Fails unless all conditions hold. It changes nothing.
+
+    Use it before work begins, to say early and clearly what is wrong: too little memory, an even number of members, a
+    missing parameter. `check` evaluates it too.
+    """
+
+    outputs_model = AssertOutputs
+    example = """\
+- name: odd
+  type: assert
+  with:
+    that:
+      - params.members % 2 == 1
+      - host.roles | length > 0
+    message: An etcd cluster needs an odd number of members.
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Evaluate them: there is nothing else to it."""
+        return Forecast.satisfied(self._hold(ctx))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Evaluate them."""
+        return Result(changed=False, message=self._hold(ctx))
+
+    def _hold(self, ctx: StepContext) -> str:
+        that = self.params.that
+        conditions = [that] if isinstance(that, str) else that
+        for condition in conditions:
+            value = ctx.evaluate(condition)
+            if not isinstance(value, bool):
+                shown = "" if ctx.sensitive else f", but {value!r}"
+                raise StepFailed(
+                    f"`{condition}` is neither true nor false{shown}", hint="an assertion compares: `a == b`, `x in y`"
+                )
+            if not value:
+                raise StepFailed(
+                    self.params.message or f"this does not hold: {condition}",
+                    hint=f"asserted: {condition}" if self.params.message else "",
+                )
+        return f"{len(conditions)} of {len(conditions)} hold" if len(conditions) > 1 else "it holds"

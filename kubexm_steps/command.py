@@ -1,0 +1,104 @@
+"""The step type ``command``: a program, or a line of shell, run on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import Command
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, result_of
+from kubexm_steps._types import Text
+
+
+def _one_of(argv: list[str] | None, shell: str | None, what: str) -> None:
+    if (argv is None) == (shell is None):
+        raise ValueError(f"{what} takes either argv (a list) or shell (a text), not both and not none")
+    if argv is not None and (not argv or not argv[0]):
+        raise ValueError(f"{what}: argv names no program")
+    if shell is not None and not shell.strip():
+        raise ValueError(f"{what}: shell is empty")
+
+
+class UndoParams(Params):
+    """How to undo a command: argv or shell, as for the command itself."""
+
+    argv: list[Text] | None = Field(None, description="Program and arguments, without a shell.")
+    shell: str | None = Field(None, description="A line or more of POSIX shell.")
+
+    @model_validator(mode="after")
+    def _one(self) -> UndoParams:
+        _one_of(self.argv, self.shell, "undo")
+        return self
+
+
+class CommandParams(RunParams):
+    """Parameters of ``command``."""
+
+    argv: list[Text] | None = Field(
+        None, description="Program and arguments. No shell reads them: nothing needs to be quoted."
+    )
+    shell: str | None = Field(
+        None,
+        description="A line or more of POSIX shell (`sh`), for pipes and the like. Values in it must be quoted: "
+        "`{{ value | quote }}`.",
+    )
+    undo: UndoParams | None = Field(
+        None, description="Command that undoes this one, run in the same folder and environment if the run rolls back."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> CommandParams:
+        _one_of(self.argv, self.shell, "command")
+        return self
+
+
+class CommandStep(Step[CommandParams]):
+    """A program, or a line of shell, run on the host.
+
+    Use it where no other step type fits. By itself a command runs every time and counts as a change every time; say
+    how to know better:
+
+    - `creates`, `removes`, `unless`, `onlyIf`: when it need not run. These also make `check` exact.
+    - `changedWhen`: whether a run that took place changed anything; `changedWhen: false` for commands that only ask.
+
+    Its outputs are `stdout`, `stderr` (both without line breaks at the end) and `exitCode`, for later steps. Output is
+    shown while it runs. When its time is over or the run is cancelled, it is killed with all its children; what it has
+    started in the background lives on once it has ended by itself.
+
+    A command can be undone only if you say how, with `undo`.
+    """
+
+    outputs_model = RunOutputs
+    reversible = True
+    example = """\
+- name: member
+  type: command
+  with:
+    argv: [etcdctl, member, add, "{{ host.name }}"]
+    unless: etcdctl member list | grep -q {{ host.name | quote }}
+    undo: {argv: [etcdctl, member, remove, "{{ host.name }}"]}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Ask the guards."""
+        return guarded(ctx, self.params) or Forecast.change(f"would run: {ctx.runner.display(self._command())}")
+
+    def run(self, ctx: StepContext) -> Result:
+        """Run it."""
+        command = self._command()
+        undo = self.params.undo
+        if undo is not None:
+            ctx.save_undo({"line": undo.shell or undo.argv, "cwd": self.params.cwd, "env": dict(self.params.env)})
+        done = ctx.runner.run(command, expect=self.params.expect)
+        return result_of(ctx, self.params, done, ctx.runner.display(command))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Run the command that undoes it."""
+        ctx.runner.run(make_command(undo["line"], undo["cwd"], undo["env"]))
+
+    def _command(self) -> Command:
+        params = self.params
+        return make_command(params.shell or params.argv or "", params.cwd, params.env, params.stdin)

@@ -1,0 +1,190 @@
+"""The step type ``directory``: a folder, or no folder."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_steps._files import KEEP_LIMIT
+from kubexm_steps._types import HostPath, OwnedParams, show_mode
+
+_NEW_FOLDER: Final = 0o755
+_SECRET_FOLDER: Final = 0o700
+# Archives never leave standard input and output: a name with a colon would be taken for another host's.
+_SAVE: Final = 'cd -- "$1" && tar -czf - -- "./$2"'
+_FIRST: Final = 'ls -A -- "$1" | head -n 1'
+_LOAD: Final = 'cd -- "$1" && tar -xzpf -'
+
+
+class DirectoryParams(OwnedParams):
+    """Parameters of ``directory``."""
+
+    path: HostPath = Field(description="The folder on the host, as an absolute path.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the folder if it is there.")
+    parents: bool = Field(
+        True, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
+    )
+    recursive: bool = Field(
+        False, description="With `state: absent`: remove the folder with all that is in it, not only an empty one."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> DirectoryParams:
+        if self.state == "absent" and (self.mode is not None or self.owner is not None or self.group is not None):
+            raise ValueError("a folder that is to be absent has no mode, owner or group")
+        if self.state == "present" and self.recursive:
+            raise ValueError("recursive goes with `state: absent`: it is about what is removed")
+        if self.state == "absent" and self.path == "/":
+            raise ValueError("the root folder cannot be removed")
+        return self
+
+
+class DirectoryOutputs(Outputs):
+    """What later steps can know of the folder."""
+
+    path: str = Field(description="The folder on the host.")
+
+
+class DirectoryStep(Step[DirectoryParams]):
+    """A folder with given permissions and owner, or no folder.
+
+    Missing folders above it are made too. A link to a folder counts as that folder and is left alone.
+
+    - A new folder is `0755` unless `mode` says otherwise, `0700` if the step is `sensitive`; one that is there keeps
+      its mode and owner unless they are given.
+    - `state: absent` removes an empty folder; with `recursive: true` also all that is in it.
+    - Undo removes the folders that were made, if nothing else is in them by then, or puts back the mode and owner. A
+      removed folder comes back with its content, if that was not more than 64 MiB (packed).
+    """
+
+    outputs_model = DirectoryOutputs
+    reversible = True
+    example = """\
+- name: data
+  type: directory
+  with:
+    path: /var/lib/etcd
+    mode: "0700"
+    owner: etcd
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is there with what should be."""
+        before = self._look(ctx)
+        params = self.params
+        if params.state == "absent":
+            if before.kind == "absent":
+                return Forecast.satisfied(f"{params.path} is not there", self._outputs())
+            if not params.recursive and ctx.runner.shell(_FIRST, params.path, live=False).stdout:
+                return Forecast.unknown(f"{params.path} is not empty, and `recursive` is not set")
+            return Forecast.change(f"would remove {params.path}", [Diff(params.path, note="folder removed")])
+        if before.kind == "absent":
+            missing = ctx.runner.missing_folders(params.path)
+            if len(missing) > 1 and not params.parents:
+                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} is not there yet")
+            diffs = [Diff(path, note=f"folder created, {show_mode(_NEW_FOLDER)}") for path in missing[:-1]]
+            diffs.append(Diff(params.path, note=f"folder created, {show_mode(self._mode(ctx, before))}"))
+            return Forecast.change(f"would create {params.path}", diffs)
+        notes = self._notes(ctx, before)
+        if not notes:
+            return Forecast.satisfied(f"{params.path} is as it should be", self._outputs())
+        return Forecast.change(f"would change {params.path}", [Diff(params.path, note=", ".join(notes))])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Make, change or remove the folder."""
+        before = self._look(ctx)
+        params = self.params
+        if params.state == "absent":
+            return self._remove(ctx, before)
+        if before.kind == "absent":
+            missing = ctx.runner.missing_folders(params.path)
+            ctx.save_undo({"made": missing})
+            ctx.runner.mkdir(
+                params.path,
+                mode=self._mode(ctx, before),
+                owner=params.owner,
+                group=params.group,
+                parents=params.parents,
+            )
+            return Result(message=f"created {params.path}", outputs=self._outputs())
+        notes = self._notes(ctx, before)
+        if not notes:
+            return Result(changed=False, message=f"{params.path} is as it should be", outputs=self._outputs())
+        ctx.save_undo({"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)})
+        if not before.owned_by(params.owner, params.group):
+            ctx.runner.chown(before.path, params.owner, params.group)
+        ctx.runner.chmod(before.path, self._mode(ctx, before))
+        return Result(message=f"changed {params.path} ({', '.join(notes)})", outputs=self._outputs())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        path = self.params.path
+        if "made" in undo:
+            ctx.runner.remove_empty(undo["made"])
+        elif "packed" in undo:
+            if not ctx.runner.inspect(path, digest=False).exists:
+                ctx.runner.shell(_LOAD, posixpath.dirname(path), stdin=ctx.kept(undo["packed"]), live=False)
+        elif "empty" in undo:
+            ctx.runner.mkdir(path, mode=undo["mode"], owner=undo["owner"], group=undo["group"])
+        else:
+            path = ctx.runner.resolve(path)
+            ctx.runner.chown(path, undo["owner"], undo["group"])
+            ctx.runner.chmod(path, undo["mode"])
+
+    def _look(self, ctx: StepContext) -> FileState:
+        """The folder, or the one that a link at its place leads to; something else in its place is a failure."""
+        path = self.params.path
+        state = ctx.runner.inspect(path, digest=False)
+        if state.kind == "link" and self.params.state == "present":
+            state = ctx.runner.inspect(ctx.runner.resolve(path), digest=False)
+            if state.kind == "absent":
+                raise StepFailed(f"folder {path}: it is a link that leads nowhere", hint="remove the link first")
+        if state.kind in ("file", "other") or (state.kind == "link" and self.params.state == "absent"):
+            thing = "a link" if state.kind == "link" else "not a folder"
+            raise StepFailed(
+                f"folder {path}: it is {thing}", hint="use a file step with `state: absent` to remove it first"
+            )
+        return state
+
+    def _mode(self, ctx: StepContext, before: FileState) -> int:
+        if self.params.mode is not None:
+            return self.params.mode
+        if before.exists:
+            return before.mode
+        return _SECRET_FOLDER if ctx.sensitive else _NEW_FOLDER
+
+    def _notes(self, ctx: StepContext, before: FileState) -> list[str]:
+        params = self.params
+        mode = self._mode(ctx, before)
+        notes = [] if mode == before.mode else [f"{show_mode(before.mode)} -> {show_mode(mode)}"]
+        if not before.owned_by(params.owner, params.group):
+            owner, group = params.owner or before.owner, params.group or before.group
+            notes.append(f"{before.owner}:{before.group} -> {owner}:{group}")
+        return notes
+
+    def _remove(self, ctx: StepContext, before: FileState) -> Result:
+        params = self.params
+        if before.kind == "absent":
+            return Result(changed=False, message=f"{params.path} is not there", outputs=self._outputs())
+        if params.recursive:
+            self._keep_all(ctx)
+        else:
+            ctx.save_undo({"empty": True, "mode": before.mode, "owner": str(before.uid), "group": str(before.gid)})
+        ctx.runner.remove(params.path, recursive=params.recursive)
+        return Result(message=f"removed {params.path}", outputs=self._outputs())
+
+    def _keep_all(self, ctx: StepContext) -> None:
+        folder, name = posixpath.split(self.params.path)
+        packed = ctx.runner.shell(_SAVE, folder, name, live=False, max_output=KEEP_LIMIT)
+        if packed.dropped:
+            ctx.log.warning("cannot be undone: the folder holds too much to be kept", limit=KEEP_LIMIT)
+        else:
+            ctx.save_undo({"packed": ctx.keep(packed.stdout)})
+
+    def _outputs(self) -> dict[str, Any]:
+        return {"path": self.params.path}

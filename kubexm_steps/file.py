@@ -1,0 +1,87 @@
+"""The step type ``file``: a file with given content, or no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.step import Forecast, Result, Step, StepContext
+from kubexm_steps._files import (
+    Content,
+    FileOutputs,
+    Wanted,
+    forecast_absence,
+    forecast_file,
+    remove_file,
+    restore,
+    write_file,
+)
+from kubexm_steps._types import OneFileParams, Text
+
+
+class FileParams(OneFileParams):
+    """Parameters of ``file``."""
+
+    content: Text | None = Field(
+        None, description="The whole text of the file. Without it the file only has to be there; a new one is empty."
+    )
+    state: Literal["present", "absent"] = Field(
+        "present", description="`absent` removes the file, or the link, if it is there."
+    )
+
+    @model_validator(mode="after")
+    def _absent_has_nothing_else(self) -> FileParams:
+        if self.state == "absent":
+            given = [name for name in ("content", "mode", "owner", "group") if getattr(self, name) is not None]
+            if given:
+                raise ValueError(f"a file that is to be absent has no {' or '.join(given)}")
+        return self
+
+
+class FileStep(Step[FileParams]):
+    """A file with given content, permissions and owner; or no file at all.
+
+    Use it for short texts that stand in the spec itself. For longer ones with expressions in them use `template`, for
+    files that exist beside the spec use `copy`, for one line of a file that others write too use `line-in-file`.
+
+    - The file is replaced in one go: nobody ever reads half of it, and a failure leaves the old one.
+    - Mode and owner of a file that is there are kept unless they are given; a new file is `0644`, or `0600` if the step
+      is `sensitive`.
+    - A link at `path` is replaced by a file; what it points to is left alone.
+    - Undo brings back the old content, mode and owner, or removes the file and the folders made for it.
+    """
+
+    outputs_model = FileOutputs
+    reversible = True
+    example = """\
+- name: motd
+  type: file
+  with:
+    path: /etc/motd
+    content: |
+      Managed by kubexm.
+    mode: "0644"
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is there with what should be."""
+        if self.params.state == "absent":
+            return forecast_absence(ctx, self.params.path)
+        return forecast_file(ctx, self._wanted())
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write or remove the file."""
+        if self.params.state == "absent":
+            return remove_file(ctx, self.params.path)
+        return write_file(ctx, self._wanted())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _wanted(self) -> Wanted:
+        params = self.params
+        content = None if params.content is None else Content.of(params.content)
+        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)

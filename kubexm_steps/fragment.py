@@ -1,0 +1,58 @@
+"""The step type ``fragment``: more steps, decided while the run goes on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext
+
+
+class FragmentParams(Params):
+    """Parameters of ``fragment``."""
+
+    steps: Annotated[list[dict[str, Any]], Expression()] = Field(
+        min_length=1,
+        description="Steps as they stand under `steps:` of a task. Expressions in them are evaluated when they run.",
+    )
+
+
+class FragmentOutputs(Outputs):
+    """It has none; its steps have theirs."""
+
+
+class FragmentStep(Step[FragmentParams]):
+    """Adds steps to the run while it goes on, on the same host, before anything that waits for this step.
+
+    Use it with `when` or `forEach` over something that is known only by then, such as the output of an earlier step.
+    What comes after this step also waits for the added ones. Steps that are known from the start are better written
+    directly.
+    """
+
+    outputs_model = FragmentOutputs
+    example = """\
+- name: repair
+  type: fragment
+  when: steps.probe.outputs.exitCode != 0
+  with:
+    steps:
+      - name: restart
+        type: command
+        with: {argv: [systemctl, restart, etcd]}
+      - name: again
+        type: wait
+        with: {port: 2379}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """What the added steps will do cannot be known before they are there."""
+        return Forecast.unknown(f"adds {self._count()} when it runs")
+
+    def run(self, ctx: StepContext) -> Result:
+        """Hand the steps to the engine."""
+        return Result(changed=False, message=f"adds {self._count()}", fragment=self.params.steps)
+
+    def _count(self) -> str:
+        number = len(self.params.steps)
+        return f"{number} step{'s' if number > 1 else ''}"

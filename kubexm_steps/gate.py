@@ -1,0 +1,51 @@
+"""The step type ``gate``: somebody has to approve before it goes on."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+
+
+class GateParams(Params):
+    """Parameters of ``gate``."""
+
+    question: str = Field(min_length=1, description="Question that is answered with yes or no.")
+    timeout: Duration | None = Field(
+        None, description="How long to wait for an answer; without it, as long as it takes."
+    )
+    default: bool | None = Field(
+        None,
+        description="Answer if nobody is there, or none comes in time. Without it that is a failure.",
+    )
+
+
+class GateOutputs(Outputs):
+    """What later steps can know of the answer."""
+
+    approved: bool = Field(description="Always true: a no fails the step.")
+
+
+class GateStep(Step[GateParams]):
+    """Asks the person who runs this, and goes on only with a yes. It changes nothing.
+
+    A no fails the step, and with it what comes after. Without a terminal, or after `timeout`, the `default` counts.
+    With `runOnce` on its task it is asked once, not for every host.
+    """
+
+    outputs_model = GateOutputs
+    example = """\
+- name: approve
+  type: gate
+  with: {question: "Drain {{ host.name }} now?", timeout: 10m, default: false}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """What somebody will answer cannot be known."""
+        return Forecast.unknown(f"somebody has to approve: {self.params.question}")
+
+    def run(self, ctx: StepContext) -> Result:
+        """Ask."""
+        if ctx.ask(self.params.question, timeout=self.params.timeout, default=self.params.default):
+            return Result(changed=False, message="approved", outputs={"approved": True})
+        raise StepFailed(f"not approved: {self.params.question}", hint="answer yes to go on, or set `default: true`")

@@ -1,0 +1,195 @@
+"""The step type ``http``: a request from the control node, with expectations."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.step import Duration, Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._http import HttpError, Reply, check_url, failed, patiently, request, tls_context
+from kubexm_steps._types import Text
+
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_SHOWN: Final = 300
+
+
+class HttpExpect(Params):
+    """What the answer must be like."""
+
+    status: list[int] | None = Field(None, min_length=1, description="Status codes that are fine; without it any 2xx.")
+    body_contains: str | None = Field(None, description="Text that must be in the body.")
+    json_: Any = Field(
+        None,
+        alias="json",
+        description="Values that the JSON body must have. Objects may have more keys than are named here.",
+    )
+
+
+class HttpParams(Params):
+    """Parameters of ``http``."""
+
+    url: Annotated[str, AfterValidator(check_url)] = Field(description="Address, with http:// or https://.")
+    method: Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="Method.")
+    headers: dict[str, Text] = Field(default_factory=dict, description="Headers of the request.")
+    body: Text | None = Field(None, description="Text to send.")
+    json_: Any = Field(None, alias="json", description="Value to send as JSON, instead of `body`.")
+    timeout: Duration = Field(30.0, description="How long to wait for the whole answer.")
+    expect: HttpExpect = Field(default_factory=HttpExpect, description="What the answer must be like.")
+    ca_file: Annotated[str | None, LocalFile()] = Field(
+        None, description="File on the control node with the CA certificates (PEM) that the server's is checked by."
+    )
+    insecure: bool = Field(False, description="Do not check the server's certificate. For tests only.")
+    follow_redirects: bool = Field(True, description="Go where a redirect leads.")
+
+    @model_validator(mode="after")
+    def _one_body(self) -> HttpParams:
+        if self.body is not None and self.json_ is not None:
+            raise ValueError("body and json exclude each other")
+        return self
+
+
+class HttpOutputs(Outputs):
+    """What later steps can know of the answer."""
+
+    status: int = Field(description="Status code.")
+    headers: dict[str, str] = Field(description="Headers, names in lower case.")
+    body: str = Field(description="Body as text (its first 1 MiB).")
+    json_: Any = Field(None, alias="json", description="Body as a value, if it is JSON.")
+
+
+class HttpStep(Step[HttpParams]):
+    """A request to a server, sent from the control node (not from the host), with expectations of the answer.
+
+    Use it for health checks and APIs. To wait until something answers at all, use `wait` with `url`, or give this step
+    a `retry`.
+
+    - GET, HEAD and OPTIONS never count as a change; `check` sends them too. All others always count as one.
+    - Certificates are checked, by the system's CAs or by those in `caFile`.
+    - Redirects are followed; secrets in headers are not sent on to another host.
+    """
+
+    outputs_model = HttpOutputs
+    example = """\
+- name: health
+  type: http
+  with:
+    url: https://{{ host.address }}:2379/health
+    caFile: ./pki/ca.pem
+    expect: {status: [200], json: {health: "true"}}
+  retry: {attempts: 5, delay: 2s}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Ask, if asking changes nothing."""
+        if self.params.method not in _SAFE:
+            return Forecast.change(f"would send {self._what(ctx)}")
+        try:
+            reply = self._send(ctx)
+        except HttpError as error:
+            return Forecast.unknown(f"{self._what(ctx)}: {error.reason}")
+        wrong = self._wrong(reply)
+        if wrong:
+            return Forecast.unknown(f"{self._what(ctx)}: {wrong if not ctx.sensitive else 'not as expected'}")
+        return Forecast.satisfied(f"{self._what(ctx)}: {reply.status}", _outputs(reply))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Send the request and look at the answer."""
+        what = self._what(ctx)
+        try:
+            reply = self._send(ctx)
+        except HttpError as error:
+            raise failed(what, error) from error
+        wrong = self._wrong(reply)
+        if wrong:
+            if ctx.sensitive:
+                raise StepFailed(f"{what}: the answer is not as expected (hidden: the step is sensitive)")
+            text = reply.text()
+            raise StepFailed(f"{what}: {wrong}", stdout=text[:_SHOWN] + ("..." if len(text) > _SHOWN else ""))
+        return Result(
+            changed=self.params.method not in _SAFE, message=f"{what}: {reply.status}", outputs=_outputs(reply)
+        )
+
+    def _send(self, ctx: StepContext) -> Reply:
+        params = self.params
+        headers = {"User-Agent": "kubexm", **params.headers}
+        body = None if params.body is None else params.body.encode("utf-8", "surrogateescape")
+        if params.json_ is not None:
+            body = json.dumps(params.json_).encode()
+            if not any(name.lower() == "content-type" for name in headers):
+                headers["Content-Type"] = "application/json"
+        left = ctx.time_left()
+        timeout = params.timeout if left is None else min(params.timeout, left)
+        context = self._context(ctx) if params.url.startswith("https:") else None
+        return patiently(
+            ctx,
+            lambda: request(
+                params.method,
+                params.url,
+                headers=headers,
+                body=body,
+                timeout=max(timeout, 0.001),
+                context=context,
+                follow=params.follow_redirects,
+            ),
+        )
+
+    def _context(self, ctx: StepContext) -> Any:
+        path = None if self.params.ca_file is None else ctx.local_path(self.params.ca_file)
+        try:
+            return tls_context(None if path is None else str(path), self.params.insecure)
+        except OSError as error:  # also ssl.SSLError: the file holds no certificate
+            raise StepFailed(
+                f"caFile {path}: {error.strerror or error}", hint="it must be a file with certificates in PEM form"
+            ) from error
+
+    def _wrong(self, reply: Reply) -> str:
+        """What is not as expected; empty if all is."""
+        expect = self.params.expect
+        if expect.status is None and not 200 <= reply.status < 300:
+            return f"status {reply.status}, expected 2xx"
+        if expect.status is not None and reply.status not in expect.status:
+            return f"status {reply.status}, expected {' or '.join(map(str, expect.status))}"
+        if expect.body_contains is not None and expect.body_contains not in reply.text():
+            return f"the body does not contain {expect.body_contains!r}"
+        if expect.json_ is not None:
+            try:
+                actual = json.loads(reply.body)
+            except ValueError:
+                return "the body is not JSON"
+            return first_difference(expect.json_, actual, "json")
+        return ""
+
+    def _what(self, ctx: StepContext) -> str:
+        return f"{self.params.method} {'(hidden)' if ctx.sensitive else self.params.url}"
+
+
+def first_difference(expected: Any, actual: Any, place: str) -> str:
+    """Where the actual value lacks something of the expected one; empty if it has all of it."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key, value in expected.items():
+            if key not in actual:
+                return f"{place}.{key} is missing"
+            if difference := first_difference(value, actual[key], f"{place}.{key}"):
+                return difference
+        return ""
+    if isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            return f"{place} has {len(actual)} items, expected {len(expected)}"
+        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            if difference := first_difference(one, other, f"{place}[{index}]"):
+                return difference
+        return ""
+    # In JSON true is not 1, in Python it is.
+    if expected == actual and isinstance(expected, bool) == isinstance(actual, bool):
+        return ""
+    return f"{place} is {json.dumps(actual)[:_SHOWN]}, expected {json.dumps(expected)[:_SHOWN]}"
+
+
+def _outputs(reply: Reply) -> dict[str, Any]:
+    try:
+        value = json.loads(reply.body) if reply.body else None
+    except ValueError:
+        value = None
+    return {"status": reply.status, "headers": dict(reply.headers), "body": reply.text(), "json": value}

@@ -1,0 +1,106 @@
+"""The step type ``script``: a script of the control node, or from the spec, run on the host."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import Command
+from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, result_of
+from kubexm_steps._files import local_failure
+from kubexm_steps._types import Text
+
+
+class ScriptParams(RunParams):
+    """Parameters of ``script``."""
+
+    src: Annotated[str | None, LocalFile()] = Field(
+        None, description="Script on the control node, relative to the file that this step is written in."
+    )
+    content: str | None = Field(None, description="The script itself, instead of `src`.")
+    interpreter: str | None = Field(
+        None,
+        min_length=1,
+        description="What runs it on the host, such as `bash -eu` or `python3`. Without it: its `#!` line, else `sh`.",
+    )
+    args: list[Text] = Field(default_factory=list, description="Arguments for the script.")
+
+    @model_validator(mode="after")
+    def _one(self) -> ScriptParams:
+        if (self.src is None) == (self.content is None):
+            raise ValueError("script takes either src (a file) or content (a text), not both and not none")
+        if self.interpreter is not None:
+            try:
+                words = shlex.split(self.interpreter)
+            except ValueError as error:
+                raise ValueError(f"interpreter cannot be read: {error}") from error
+            if not words:
+                raise ValueError("interpreter is empty")
+        return self
+
+
+class ScriptStep(Step[ScriptParams]):
+    """A script from the control node, or from the spec itself, run on the host.
+
+    It is sent into a folder that only its user can enter, run, and removed again, whatever happens. Guards, exit codes,
+    `changedWhen` and outputs are those of `command`.
+
+    - Values are best given as `args` or `env`: `content` is a text with expressions, in which values need quoting.
+    - A script cannot be undone; put what must be undoable into `command` with `undo`, or into steps of other types.
+    """
+
+    outputs_model = RunOutputs
+    example = """\
+- name: tune
+  type: script
+  with:
+    src: ./files/tune.sh
+    args: ["{{ host.name }}", --fast]
+    interpreter: bash -eu
+    creates: /var/lib/tuned
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Ask the guards."""
+        return guarded(ctx, self.params) or Forecast.change(f"would run: {self._shown(ctx)}")
+
+    def run(self, ctx: StepContext) -> Result:
+        """Send it, run it, remove it."""
+        params = self.params
+        body = self._body(ctx)
+        with ctx.runner.temporary_folder() as folder:
+            path = f"{folder}/{Path(params.src).name if params.src else 'script'}"
+            ctx.runner.write(path, body, mode=0o700)
+            command = Command(
+                argv=(*self._interpreter(body), path, *params.args),
+                cwd=params.cwd,
+                env=params.env,
+                stdin=None if params.stdin is None else params.stdin.encode("utf-8", "surrogateescape"),
+            )
+            done = ctx.runner.run(command, expect=params.expect)
+        return result_of(ctx, params, done, self._shown(ctx))
+
+    def _body(self, ctx: StepContext) -> bytes:
+        if self.params.src is None:
+            return (self.params.content or "").encode("utf-8", "surrogateescape")
+        path = ctx.local_path(self.params.src)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise local_failure("read", path, error) from error
+
+    def _interpreter(self, body: bytes) -> list[str]:
+        """Named rather than left to the kernel, so that it works where temporary folders are mounted noexec."""
+        if self.params.interpreter is not None:
+            return shlex.split(self.params.interpreter)
+        first = body.partition(b"\n")[0].decode("utf-8", "replace").strip()
+        # As the kernel does it: a program and at most one argument.
+        return first[2:].split(None, 1) if first.startswith("#!") and first[2:].strip() else ["/bin/sh"]
+
+    def _shown(self, ctx: StepContext) -> str:
+        name = self.params.src or "(inline script)"
+        return ctx.runner.display(Command(argv=(name, *self.params.args)))

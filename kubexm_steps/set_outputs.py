@@ -1,0 +1,49 @@
+"""The step type ``set``: values under names, for later steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
+
+
+class SetParams(Params):
+    """Parameters of ``set``."""
+
+    values: dict[str, Any] = Field(min_length=1, description="Names and their values; expressions are evaluated.")
+
+
+class SetOutputs(Outputs):
+    """The names that were given."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class SetStep(Step[SetParams]):
+    """Gives names to values, for later steps: `steps.NAME.outputs.KEY`. It changes nothing.
+
+    Use it to work something out once, from outputs of earlier steps, and use it in several places.
+    """
+
+    outputs_model = SetOutputs
+    example = """\
+- name: derived
+  type: set
+  with:
+    values:
+      endpoint: "https://{{ host.address }}:2379"
+      isFirst: "{{ host.name == 'node1' }}"
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """The values are known: there is nothing to run."""
+        return Forecast.satisfied(self._message(), self.params.values)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Hand the values on."""
+        return Result(changed=False, message=self._message(), outputs=self.params.values)
+
+    def _message(self) -> str:
+        return f"set {', '.join(self.params.values)}"

@@ -1,0 +1,115 @@
+"""The step type ``symlink``: a symbolic link, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._files import Change, Wanted, remember, restore
+from kubexm_steps._types import HostPath
+
+
+class SymlinkParams(Params):
+    """Parameters of ``symlink``."""
+
+    path: HostPath = Field(description="The link on the host, as an absolute path.")
+    target: str | None = Field(
+        None, min_length=1, description="What it points to: absolute, or relative to the folder of the link."
+    )
+    force: bool = Field(False, description="Replace a file of that name; without it that is a failure.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the link if it is there.")
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> SymlinkParams:
+        if self.state == "present" and self.target is None:
+            raise ValueError("a link needs a target")
+        return self
+
+
+class SymlinkOutputs(Outputs):
+    """What later steps can know of the link."""
+
+    path: str = Field(description="The link on the host.")
+    target: str = Field("", description="What it points to; empty if it was removed.")
+
+
+class SymlinkStep(Step[SymlinkParams]):
+    """A symbolic link, or none.
+
+    A link that points elsewhere is changed in one go: there is no moment without it. That makes it the way to switch
+    between versions, such as `/opt/app/current`.
+
+    - The target need not exist.
+    - A file of that name is replaced only with `force: true`; a folder never.
+    - Undo brings back the old link or file, or removes the new link.
+    """
+
+    outputs_model = SymlinkOutputs
+    reversible = True
+    example = """\
+- name: current
+  type: symlink
+  with: {path: /opt/app/current, target: releases/1.4.2}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is there with what should be."""
+        before = self._look(ctx)
+        path = self.params.path
+        if self._is_right(before):
+            return Forecast.satisfied(f"{path} is as it should be", self._outputs())
+        if self.params.state == "absent":
+            return Forecast.change(f"would remove {path}", [Diff(path, note=f"link to {before.target} removed")])
+        target = self.params.target
+        match before.kind:
+            case "absent":
+                note, verb = f"link to {target} created", "create"
+            case "link":
+                note, verb = f"link to {before.target} -> {target}", "change"
+            case _:
+                note, verb = f"file replaced by a link to {target}", "replace"
+        return Forecast.change(f"would {verb} {path}", [Diff(path, note=note)])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Make, change or remove the link."""
+        before = self._look(ctx)
+        path = self.params.path
+        if self._is_right(before):
+            return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
+        remember(ctx, [Change(Wanted(path, None), before, before.mode, True, False, False)], [])
+        if self.params.target is None or self.params.state == "absent":
+            ctx.runner.remove(path)
+            return Result(message=f"removed {path}", outputs=self._outputs())
+        ctx.runner.symlink(self.params.target, path)
+        return Result(message=f"{path} points to {self.params.target}", outputs=self._outputs())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _look(self, ctx: StepContext) -> FileState:
+        state = ctx.runner.inspect(self.params.path, digest=False)
+        if state.kind in ("absent", "link") or (
+            state.kind == "file" and self.params.force and self.params.state == "present"
+        ):
+            return state
+        thing = {"file": "a file", "directory": "a folder"}.get(state.kind, "a device, pipe or socket")
+        hint = (
+            "set `force: true` if the link may replace it"
+            if state.kind == "file" and self.params.state == "present"
+            else "remove it first with a step that says so, or choose another path"
+        )
+        raise StepFailed(f"link {self.params.path}: it is {thing}, not a link", hint=hint)
+
+    def _is_right(self, state: FileState) -> bool:
+        if self.params.state == "absent":
+            return state.kind == "absent"
+        return state.kind == "link" and state.target == self.params.target
+
+    def _outputs(self) -> dict[str, Any]:
+        target = self.params.target if self.params.state == "present" else ""
+        return {"path": self.params.path, "target": target}

@@ -1,0 +1,63 @@
+"""The step type ``template``: a file rendered from a template for each host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from kubexm_exec.step import Forecast, Result, Step, StepContext, TemplateName
+from kubexm_steps._files import Content, FileOutputs, Wanted, forecast_file, restore, write_file
+from kubexm_steps._types import OneFileParams
+
+
+class TemplateParams(OneFileParams):
+    """Parameters of ``template``."""
+
+    src: Annotated[str, TemplateName()] = Field(
+        description="Name of the template, such as `etcd/etcd.env.j2`; your own folders come before the shipped ones."
+    )
+    vars: dict[str, Any] = Field(
+        default_factory=dict, description="More names for the template, beside those that every expression sees."
+    )
+
+
+class TemplateStep(Step[TemplateParams]):
+    """A file rendered from a Jinja2 template, for each host with its own values.
+
+    The template sees all that expressions see (`host`, `facts`, `params`, `vars`, `steps`, ...) and, as names of their
+    own, those in `vars`. A name that does not exist is an error before anything runs.
+
+    - Writing, mode, owner and undo are as in `file`.
+    - `check` shows what would change in the rendered text.
+    """
+
+    outputs_model = FileOutputs
+    reversible = True
+    example = """\
+- name: env
+  type: template
+  with:
+    src: etcd/etcd.env.j2
+    path: /etc/etcd.env
+    vars: {clusterState: new}
+    mode: "0600"
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Render, and compare with what is there."""
+        return forecast_file(ctx, self._wanted(ctx))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Render and write."""
+        return write_file(ctx, self._wanted(ctx))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _wanted(self, ctx: StepContext) -> Wanted:
+        params = self.params
+        content = Content.of(ctx.render_template(params.src, params.vars))
+        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)

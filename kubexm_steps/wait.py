@@ -1,0 +1,163 @@
+"""The step type ``wait``: until a port, a file, a URL or a command is as it should be."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_spec.duration import format_duration
+from kubexm_steps._commands import CommandLine, make_command
+from kubexm_steps._http import HttpError, check_url, patiently, request
+from kubexm_steps._types import HostPath
+
+_LONGEST_TRY: Final = 5.0
+
+
+class WaitParams(Params):
+    """Parameters of ``wait``."""
+
+    port: int | None = Field(None, ge=1, le=65535, description="TCP port that must take connections.")
+    host: str | None = Field(
+        None, min_length=1, description="Where the port is; without it the host's own address, or this machine's."
+    )
+    file: HostPath | None = Field(None, description="File, folder or link that must be on the host.")
+    url: Annotated[str, AfterValidator(check_url)] | None = Field(
+        None, description="Address that must answer with one of `status`."
+    )
+    command: CommandLine | None = Field(
+        None, description="Command on the host that must succeed: a shell line, or a list of arguments."
+    )
+    state: Literal["present", "absent"] = Field(
+        "present", description="With `port` or `file`: `absent` waits until it is gone."
+    )
+    status: list[int] = Field(default_factory=lambda: [200], min_length=1, description="With `url`: what is fine.")
+    deadline: Duration = Field(60.0, description="How long to wait at most.")
+    interval: Duration = Field(1.0, description="Pause between two looks.")
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
+        if value is not None and (not value or not value[0]):
+            raise ValueError("the command is empty")
+        return value
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> WaitParams:
+        given = [name for name in ("port", "file", "url", "command") if getattr(self, name) is not None]
+        if len(given) != 1:
+            said = f"not {' and '.join(given)}" if given else "and none is given"
+            raise ValueError(f"wait for exactly one of port, file, url and command, {said}")
+        if self.host is not None and self.port is None:
+            raise ValueError("host goes with port only")
+        if self.state == "absent" and self.port is None and self.file is None:
+            raise ValueError("`state: absent` goes with port and file only")
+        return self
+
+
+class WaitOutputs(Outputs):
+    """What later steps can know of the waiting."""
+
+    seconds: float = Field(description="How long it took.")
+
+
+class WaitStep(Step[WaitParams]):
+    """Waits until a port takes connections, a file is there, a URL answers, or a command succeeds.
+
+    It looks at once, then again after each `interval`, until it is so or the `deadline` is over; then it fails and says
+    what was seen last. Waiting never counts as a change.
+
+    - `port` and `url` are tried from the control node, `file` and `command` on the host. For a port that only the host
+      itself can reach use `command`.
+    - `state: absent` waits until a port is closed or a file is gone.
+    """
+
+    outputs_model = WaitOutputs
+    example = """\
+- name: api
+  type: wait
+  with: {port: 6443, host: "{{ host.address }}", deadline: 2m, interval: 2s}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Look once."""
+        seen = self._look(ctx, min(self.params.deadline, _LONGEST_TRY))
+        if not seen:
+            return Forecast.satisfied(f"{self._what(ctx)}: it is so", {"seconds": 0.0})
+        return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}")
+
+    def run(self, ctx: StepContext) -> Result:
+        """Look until it is so."""
+        started = time.monotonic()
+        while True:
+            left = self.params.deadline - (time.monotonic() - started)
+            seen = self._look(ctx, max(0.1, min(left, _LONGEST_TRY)))
+            took = time.monotonic() - started
+            if not seen:
+                message = f"{self._what(ctx)} after {format_duration(took)}"
+                return Result(changed=False, message=message, outputs={"seconds": round(took, 3)})
+            left = self.params.deadline - took
+            if left <= 0:
+                raise StepFailed(
+                    f"waited {format_duration(self.params.deadline)} for {self._what(ctx)}; last seen: {seen}",
+                    hint="find out why it does not come up, or give it a longer `deadline`",
+                )
+            ctx.progress(f"waiting for {self._what(ctx)}: {seen}", took, self.params.deadline)
+            ctx.sleep(min(self.params.interval, left))
+
+    def _look(self, ctx: StepContext, timeout: float) -> str:
+        """What is still missing; empty if it is as it should be."""
+        params = self.params
+        if params.port is not None:
+            address, port = self._address(ctx), params.port
+            seen = patiently(ctx, lambda: _try_port(address, port, timeout))
+            return seen if params.state == "present" else "" if seen else "it still takes connections"
+        if params.file is not None:
+            there = ctx.runner.inspect(params.file, digest=False).exists
+            if params.state == "present":
+                return "" if there else "it is not there"
+            return "it is still there" if there else ""
+        if params.url is not None:
+            return self._try_url(ctx, params.url, timeout)
+        done = ctx.runner.run(make_command(params.command or ""), check=False, live=False)
+        if done.exit_code == 0:
+            return ""
+        words = "" if ctx.sensitive else (done.err.strip() or done.out.strip()).rpartition("\n")[2]
+        return f"exit code {done.exit_code}" + (f": {words[:200]}" if words else "")
+
+    def _try_url(self, ctx: StepContext, url: str, timeout: float) -> str:
+        headers = {"User-Agent": "kubexm"}
+        try:
+            reply = patiently(ctx, lambda: request("GET", url, headers=headers, body=None, timeout=timeout))
+        except HttpError as error:
+            return error.reason
+        return "" if reply.status in self.params.status else f"status {reply.status}"
+
+    def _address(self, ctx: StepContext) -> str:
+        return self.params.host or ctx.host.address or "127.0.0.1"
+
+    def _what(self, ctx: StepContext) -> str:
+        params = self.params
+        gone = " to be gone" if params.state == "absent" else ""
+        if params.port is not None:
+            return f"port {self._address(ctx)}:{params.port}{gone}"
+        if params.file is not None:
+            return f"file {params.file}{gone}"
+        if ctx.sensitive:
+            return "url" if params.url is not None else "command"
+        if params.url is not None:
+            return f"url {params.url}"
+        return f"command {ctx.runner.display(make_command(params.command or ''))}"
+
+
+def _try_port(address: str, port: int, timeout: float) -> str:
+    try:
+        with socket.create_connection((address, port), timeout=timeout):
+            return ""
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
