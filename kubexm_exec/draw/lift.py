@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubexm_exec.draw.contract import Wait, Waits, contract, reduce
+from kubexm_exec.draw.contract import EXACT_LIMIT, Wait, Waits, contract, reduce, topological
 from kubexm_exec.draw.model import ASIDE, ROOT, Drawing
 from kubexm_exec.graph import On
 
@@ -57,6 +57,10 @@ class _Lift:
         self.behind: dict[str, int] = {}
         self.before: dict[str, int] = {}
         self._sort()
+        self.known: dict[tuple[str, str], bool] = {}
+        self.position: dict[str, int] = {}
+        self.ancestors: dict[str, int] = {}
+        self._find_ancestors()
         self.ends = {group: self._edge_of(group, self.behind) for group in drawing.groups}
         self.starts = {group: self._edge_of(group, self.before) for group in drawing.groups}
 
@@ -84,6 +88,20 @@ class _Lift:
                 self.behind[link.source] = max(depth, self.behind.get(link.source, 0))
             if link.source not in self.aside:
                 self.before[link.target] = max(depth, self.before.get(link.target, 0))
+
+    def _find_ancestors(self) -> None:
+        """For each box and dot, as bits, all that it waits for; for nothing if there are too many."""
+        waits: dict[str, list[str]] = {item: [] for item in [*self.drawing.boxes, *self.drawing.dots]}
+        if len(waits) > EXACT_LIMIT:
+            return
+        for link in self.drawing.links:
+            waits[link.target].append(link.source)
+        for index, item in enumerate(topological(list(waits), waits.__getitem__)):
+            self.position[item] = index
+            self.ancestors[item] = 0
+            for other in waits[item]:
+                if other in self.ancestors:
+                    self.ancestors[item] |= self.ancestors[other] | 1 << self.position[other]
 
     def _edge_of(self, group: str, depths: dict[str, int]) -> frozenset[str]:
         """The boxes of a group with nothing behind (or before) them in it."""
@@ -131,13 +149,17 @@ class _Lift:
         return self.joined[source, target]
 
     def _whole(self, source: str, target: str) -> bool:
-        """Whether all of the one waits for all of the other."""
-        if source[0] == "i" and target[0] == "i":
+        """Whether all of the one waits for all of the other, directly or not."""
+        if not self.ancestors or (source[0] == "i" and target[0] == "i"):
             return True
-        sources, targets = self._ends_of(source, target)
-        ends = self.ends[source[1:]] if source[0] == "g" else frozenset[str]()
-        starts = self.starts[target[1:]] if target[0] == "g" else frozenset[str]()
-        return ends <= sources and starts <= targets
+        if (source, target) not in self.known:
+            ends = self.ends[source[1:]] if source[0] == "g" else frozenset([source[1:]])
+            starts = self.starts[target[1:]] if target[0] == "g" else frozenset([target[1:]])
+            wanted = 0
+            for end in ends:
+                wanted |= 1 << self.position[end]
+            self.known[source, target] = all(wanted & ~self.ancestors[start] == 0 for start in starts)
+        return self.known[source, target]
 
     def _hook(self, member: str) -> bool:
         group = self.drawing.groups.get(member[1:])

@@ -194,8 +194,10 @@ def _label(node: ExecutionNode) -> str:
         if rest.startswith(prefix) and len(rest) > len(prefix):
             rest = rest[len(prefix) :]
             break
-    hooks = f"hooks/{node.hook}/"
-    return rest[len(hooks) :] if node.hook and rest.startswith(hooks) and len(rest) > len(hooks) else rest
+    if not node.hook:
+        return rest
+    step, _, name = rest.rpartition(f"hooks/{node.hook}/")
+    return f"{step.rstrip('/')}: {name}" if step and name else name or rest
 
 
 def _boxes(steps: Sequence[ExecutionNode], home: Mapping[str, str]) -> Iterator[Box]:
