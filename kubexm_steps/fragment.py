@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepList
 
 
 class FragmentParams(Params):
     """Parameters of ``fragment``."""
 
-    steps: Annotated[list[dict[str, Any]], Expression()] = Field(
+    steps: Annotated[list[dict[str, Any]], StepList()] = Field(
         min_length=1,
         description="Steps as they stand under `steps:` of a task. Expressions in them are evaluated when they run.",
     )

@@ -41,9 +41,9 @@ def execute(
             raise StepFailed(
                 f"no answer within {timeout:g}s", command=display(session, command), hint="give it more time"
             ) from error
-        raise CommandTimedOut(f"{display(session, command)}: {error}") from error
+        raise CommandTimedOut(f"while running {display(session, command)}") from error
     except CommandCancelled as error:
-        raise CommandCancelled(f"{display(session, command)}: {error}") from error
+        raise CommandCancelled(f"while running {display(session, command)}") from error
     if check and result.exit_code not in expect:
         raise failure(session, command, result, expect=expect)
     return result
