@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ def describe(name: str, step: type[Step[Any]]) -> StepDoc:
         outputs=_fields(outputs),
         any_output=outputs.model_config.get("extra") == "allow",
         reversible=step.reversible,
-        example=inspect.cleandoc(step.example) if step.example else "",
+        example=textwrap.dedent(step.example).strip("\n"),
     )
 
 
