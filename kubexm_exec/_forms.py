@@ -1,0 +1,272 @@
+"""The forms a secret takes in output (raw, escaped, quoted, encoded), as byte patterns that notice a cut."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeAlias
+
+SHORTEST_LINE: Final = 8
+"""Lines of a multi-line secret that are shorter are only masked together with the rest of it."""
+COMPARED: Final = 48
+"""So many characters of base64 are compared; as many as the rest has are masked after them, whatever they are."""
+_HEAD: Final = 4
+_INDENT: Final = 40
+_PEM_BORDER: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]+-----")
+_ENTITIES: Final = {
+    "&": ("&amp;",),
+    "<": ("&lt;",),
+    ">": ("&gt;",),
+    '"': ("&quot;", "&#34;"),
+    "'": ("&#39;", "&#x27;", "&apos;"),
+}
+_SHELL: Final = {"'": ("'\\''", "'\"'\"'", "''")}
+_SHORT: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\0": "0"}
+_SURE: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_ALPHABET: Final = _SURE + b"+/"
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One of these byte strings, the longest that fits first."""
+
+    texts: tuple[bytes, ...]
+
+    @property
+    def regex(self) -> bytes:
+        """The pattern of it."""
+        if len(self.texts) == 1:
+            return re.escape(self.texts[0])
+        return b"(?:" + b"|".join(map(re.escape, self.texts)) + b")"
+
+    @property
+    def most(self) -> int:
+        """The longest it can be."""
+        return max(map(len, self.texts))
+
+    def ends(self, data: bytes, at: int) -> Iterator[int]:
+        """Where it can end if it starts at ``at``; -1 if the data ends before it does."""
+        for text in self.texts:
+            if data.startswith(text, at):
+                yield at + len(text)
+            elif len(data) - at < len(text) and text.startswith(data[at:]):
+                yield -1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """As many bytes of a set as there are, up to a limit; blanks between them do not count if ``spaced``."""
+
+    members: bytes
+    limit: int
+    spaced: bool = False
+
+    @property
+    def regex(self) -> bytes:
+        """The pattern of it; possessive, so that it never tries again with less."""
+        each = b"[" + re.escape(self.members) + b"]"
+        if self.spaced:
+            return b"(?:[ \\t\\r\\n]{0,%d}+%s){0,%d}+" % (_INDENT, each, self.limit)
+        return b"%s{0,%d}+" % (each, self.limit)
+
+    @property
+    def most(self) -> int:
+        """The longest it can be."""
+        return self.limit * (1 + _INDENT) if self.spaced else self.limit
+
+    def ends(self, data: bytes, at: int) -> Iterator[int]:
+        """Where it ends if it starts at ``at``; -1 if the data ends before it does."""
+        end, spaces = at, 0
+        taken = 0
+        while taken < self.limit:
+            here = end + spaces
+            if here >= len(data):
+                yield -1
+                return
+            if data[here] in self.members:
+                end, spaces, taken = here + 1, 0, taken + 1
+            elif self.spaced and data[here] in b" \t\r\n" and spaces < _INDENT:
+                spaces += 1
+            else:
+                break
+        yield end
+
+
+Element: TypeAlias = Texts | Run
+Form: TypeAlias = tuple[Element, ...]
+
+
+def forms(value: str) -> list[Form]:
+    """All forms of a secret value, its own and those of its lines."""
+    found = [_escaped(value), *_base64(b"".join(map(_raw, value)))]
+    lines = [line.strip() for line in value.splitlines()]
+    if len(lines) > 1:
+        found += [_escaped(line) for line in lines if len(line) >= SHORTEST_LINE and not _PEM_BORDER.fullmatch(line)]
+    return list(dict.fromkeys(found))
+
+
+def could_go_on(form: Form, data: bytes, at: int) -> bool:
+    """Whether the end of the data cuts off a form that begins at ``at``."""
+    places = {at}
+    for element in form:
+        ends = {end for place in places for end in element.ends(data, place)}
+        if -1 in ends:
+            return True
+        if not ends:
+            return False
+        places = ends
+    return False
+
+
+def longest(form: Form) -> int:
+    """The most bytes a form can take."""
+    return sum(element.most for element in form)
+
+
+def heads(form: Form) -> Iterator[tuple[bytes, bytes]]:
+    """The literal beginnings of a form, one for each first byte, and the pattern of what follows each."""
+    first, *rest = form
+    assert isinstance(first, Texts)
+    by_byte: dict[int, list[bytes]] = {}
+    for text in first.texts:
+        by_byte.setdefault(text[0], []).append(text)
+    for byte, texts in by_byte.items():
+        if len(texts) > 1:
+            yield bytes([byte]), b"".join(element.regex for element in (Texts(tuple(t[1:] for t in texts)), *rest))
+        elif rest and isinstance(rest[0], Texts) and len(rest[0].texts) == 1:
+            yield texts[0] + rest[0].texts[0], b"".join(element.regex for element in rest[1:])
+        else:
+            yield texts[0], b"".join(element.regex for element in rest)
+
+
+def beginnings(form: Form, size: int) -> set[bytes]:
+    """The first bytes a form can have: of the given size, or less where what follows is not fixed."""
+    found, open_ends = set[bytes](), {b""}
+    for element in form:
+        if isinstance(element, Run) or len(open_ends) * len(element.texts) > 256:
+            break
+        longer = {(head + text)[:size] for head in open_ends for text in element.texts}
+        found |= {head for head in longer if len(head) == size}
+        open_ends = longer - found
+        if not open_ends:
+            break
+    return found | open_ends
+
+
+def tree(branches: Sequence[tuple[bytes, bytes]], depth: int = 4) -> bytes:
+    """One pattern of (head, rest) branches, best first; forked by first bytes, much quicker than a flat list."""
+    if depth == 0 or len(branches) == 1 or not all(head for head, _ in branches):
+        return b"|".join(re.escape(head) + rest for head, rest in branches)
+    forks: dict[int, list[tuple[bytes, bytes]]] = {}
+    for head, rest in branches:
+        forks.setdefault(head[0], []).append((head[1:], rest))
+    return b"|".join(re.escape(bytes([byte])) + b"(?:" + tree(fork, depth - 1) + b")" for byte, fork in forks.items())
+
+
+def _is_byte(char: str) -> bool:
+    return "\udc80" <= char <= "\udcff"
+
+
+def _raw(char: str) -> bytes:
+    """The bytes of a character; those that were not UTF-8 come back as they were."""
+    return bytes([ord(char) - 0xDC00]) if _is_byte(char) else char.encode("utf-8", "surrogatepass")
+
+
+def _escaped(value: str) -> Form:
+    elements: list[Element] = []
+    plain = b""
+    for char, group in groupby(value.replace("\r\n", "\n")):
+        count = len(list(group))
+        if char in " \t" and elements and isinstance(elements[-1], Run) and not plain:
+            elements.pop()  # the line has an indentation of its own
+        if char.isascii() and char.isalnum():
+            plain += char.encode() * count
+            continue
+        if plain:
+            elements.append(Texts((plain,)))
+            plain = b""
+        if char == "\n":
+            elements += [_LINE_END, Run(b" \t", _INDENT)] * count
+        else:
+            elements.append(_one_of(encoding * count for encoding in _encodings(char)))
+    if plain:
+        elements.append(Texts((plain,)))
+    return tuple(elements)
+
+
+def _one_of(texts: Iterable[bytes]) -> Texts:
+    return Texts(tuple(sorted(set(texts), key=lambda text: (-len(text), text))))
+
+
+def _encodings(char: str) -> Iterator[bytes]:
+    """How one character that is not a plain letter or digit can be written."""
+    raw = char.encode("utf-8", "surrogatepass")
+    shown = char.isascii() and char.isprintable()
+    for spelling in dict.fromkeys((raw, _raw(char))):
+        yield spelling
+        for hexes in dict.fromkeys((spelling.hex(" "), spelling.hex(" ").upper())):
+            yield b"".join(b"%" + each for each in hexes.encode().split())
+            if not shown:
+                yield b"".join(b"\\x" + each for each in hexes.encode().split())
+                yield b"".join(b"\\\\x" + each for each in hexes.encode().split())
+    utf16 = char.encode("utf-16-be", "surrogatepass").hex()
+    for hexes in dict.fromkeys((utf16, utf16.upper())):
+        for slashes in ("\\", "\\\\"):
+            yield "".join(f"{slashes}u{hexes[i : i + 4]}" for i in range(0, len(hexes), 4)).encode()
+    if not shown and ord(char) < 256:
+        yield from (f"\\x{ord(char):02x}".encode(), f"\\\\x{ord(char):02x}".encode())
+    if len(utf16) > 4:
+        yield from (f"\\U{ord(char):08x}".encode(), f"\\U{ord(char):08X}".encode())
+    if char in _SHORT:
+        yield from (f"\\{_SHORT[char]}".encode(), f"\\\\{_SHORT[char]}".encode())
+    if char == "\\":
+        yield from (b"\\" * 2, b"\\" * 4)
+    elif shown:
+        yield from (b"\\" + raw, b"\\\\" + raw, b"\\\\\\" + raw)
+    if char == " ":
+        yield b"+"
+    yield from (text.encode() for text in (*_ENTITIES.get(char, ()), *_SHELL.get(char, ())))
+
+
+def _base64(data: bytes) -> Iterator[Form]:
+    """For each of the three alignments: what is the same in base64 whatever stands before and after the data."""
+    for offset, unsure in ((0, 0), (1, 2), (2, 3)):
+        text = base64.b64encode(bytes(offset) + data)
+        over = (offset + len(data)) % 3
+        core = text[unsure : len(text) - (4 if over else 0) + over]
+        last = text[len(text) - 4 + over] if over else None
+        head = len(core[:_HEAD]) - len(core[:_HEAD].lstrip(_SURE))
+        elements: list[Element] = [Texts(_broken(core[:head]))] if head else []
+        for byte in core[head:COMPARED]:
+            if elements:
+                elements.append(Run(b" \t\r\n", _INDENT))
+            elements.append(Texts(_base64_char(byte)))
+        if len(core) > COMPARED:
+            elements.append(Run(_ALPHABET + b"-_", len(core) - COMPARED + bool(over), spaced=True))
+        elif last is not None:
+            # The last character holds bits of the data and bits of what follows it.
+            start = _ALPHABET.index(last)
+            ends = _ALPHABET[start : start + (16 if over == 1 else 4)]
+            elements.append(Run(b" \t\r\n", _INDENT))
+            elements.append(Texts(tuple(text for byte in ends for text in _base64_char(byte))))
+        yield tuple(elements)
+
+
+def _broken(head: bytes) -> tuple[bytes, ...]:
+    """The first characters, also with a line end among them: whole beginnings are what makes the search quick."""
+    return (*(head[:i] + b"\n" + head[i:] for i in range(1, len(head))), head)
+
+
+def _base64_char(byte: int) -> tuple[bytes, ...]:
+    if byte == ord("+"):
+        return (b"\\u002B", b"\\u002b", b"%2B", b"%2b", b"+", b"-")
+    if byte == ord("/"):
+        return (b"%2F", b"%2f", b"\\/", b"/", b"_")
+    return (bytes([byte]),)
+
+
+# A line end can have become two characters, both spelled alike.
+_LINE_END: Final = _one_of([*_encodings("\n"), *map(bytes.__add__, _encodings("\r"), _encodings("\n"))])

@@ -1,0 +1,192 @@
+"""Masks secret values wherever they occur: in text, bytes, nested data and streams that arrive in pieces."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kubexm_exec._forms import Form, beginnings, could_go_on, forms, heads, longest, tree
+
+MASK: Final = "***"
+"""What is shown in place of a secret."""
+SHORTEST: Final = 4
+"""A shorter value would mask half of every text; it is refused."""
+_CUT: Final = 8
+"""So much of a secret that the end of a stream cut off is masked too."""
+_HEAD: Final = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    pattern: re.Pattern[bytes]
+    starts: re.Pattern[bytes]
+    by_head: Mapping[bytes, list[Form]]
+    cut: frozenset[bytes]
+    longest: int
+    values: frozenset[str]
+
+
+class Redactor:
+    """Knows the secret values of a run and masks them in everything that goes out.
+
+    Besides the value itself its forms in URLs, JSON, YAML, HTML, shell words and base64 are masked; of a value with
+    several lines each line of 8 or more characters too. With nothing registered ``mask`` costs next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forms: dict[str, list[Form]] = {}
+        self._compiled: _Compiled | None = None
+        self._stale = False
+        self.refused = 0
+        """How many values were too short to be masked; somebody should be told."""
+
+    def __len__(self) -> int:
+        return len(self._forms)
+
+    def add(self, value: object) -> bool:
+        """Mask this value (or all in this list or mapping) from now on; False if it is too short."""
+        if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+            items = value.values() if isinstance(value, Mapping) else value
+            return not [item for item in items if not self.add(item)]
+        if value is None or isinstance(value, bool):
+            return True
+        text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+        text = text.strip()
+        with self._lock:
+            if text in self._forms:
+                return True
+            if len(text) < SHORTEST:
+                self.refused += 1
+                return False
+            self._forms[text] = forms(text)
+            self._stale = True
+        return True
+
+    def mask(self, data: T) -> T:
+        """The same data (text, bytes, lists and mappings of them) without any secret; itself if there is none in it."""
+        if not self._forms:
+            return data
+        compiled = self._patterns()
+        return data if compiled is None else _mask(data, compiled)
+
+    def _patterns(self) -> _Compiled | None:
+        if self._stale:
+            with self._lock:
+                self._compiled = _compile(self._forms)
+                self._stale = False
+        return self._compiled
+
+
+class StreamMask:
+    """Masks output that arrives in chunks: what could be the beginning of a secret is held back until it is clear."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next chunk and give what is safe to show."""
+        compiled = self._redactor._patterns() if len(self._redactor) else None
+        if compiled is None:
+            data, self._held = self._held + data, b""
+            return data
+        data = self._held + data
+        shown: list[bytes] = []
+        at = 0
+        while True:
+            match = compiled.pattern.search(data, at)
+            held = _beginning(compiled, data, at, match.start() if match else len(data))
+            if held is not None:
+                shown.append(data[at:held])
+                self._held = data[held:]
+                return b"".join(shown)
+            if match is None:
+                shown.append(data[at:])
+                self._held = b""
+                return b"".join(shown)
+            shown += (data[at : match.start()], MASK.encode())
+            at = match.end()
+
+    def flush(self) -> bytes:
+        """The rest at the end of the stream; a secret that was cut off there is masked as far as it came."""
+        data, self._held = self._held, b""
+        compiled = self._redactor._patterns() if len(self._redactor) else None
+        if compiled is None:
+            return data
+        data = compiled.pattern.sub(MASK.encode(), data)
+        # Masked text is no secret, so whatever could go on now is a beginning of one that never came to its end.
+        held = _beginning(compiled, data, 0, len(data))
+        return data if held is None or len(data) - held < _CUT else data[:held] + MASK.encode()
+
+
+def _beginning(compiled: _Compiled, data: bytes, at: int, end: int) -> int | None:
+    """The first place from ``at`` up to ``end`` (included) where a form begins that the end of the data cuts off."""
+    place = max(at, len(data) - compiled.longest)
+    while place <= end and place < len(data):
+        if len(data) - place >= _HEAD:
+            start = compiled.starts.search(data, place)
+            edge = len(data) - _HEAD + 1  # from there on a beginning can be cut off itself
+            place = min(start.start(), edge) if start else edge
+            if place > end:
+                break
+        if data[place:] in compiled.cut:
+            return place
+        for size in range(1, _HEAD + 1):
+            if any(could_go_on(form, data, place) for form in compiled.by_head.get(data[place : place + size], ())):
+                return place
+        place += 1
+    return None
+
+
+def _compile(known: Mapping[str, list[Form]]) -> _Compiled:
+    ordered: dict[Form, None] = {}
+    for value in sorted(known, key=lambda value: (-len(value), value)):
+        ordered.update(dict.fromkeys(known[value]))
+    # Longest first over all forms: a line of one secret may be the beginning of another.
+    all_forms = sorted(ordered, key=lambda form: -longest(form))
+    by_head: dict[bytes, list[Form]] = {}
+    for form in all_forms:
+        for head in beginnings(form, _HEAD):
+            by_head.setdefault(head, []).append(form)
+    return _Compiled(
+        re.compile(tree([branch for form in all_forms for branch in heads(form)])),
+        re.compile(tree([(head, b"") for head in sorted(by_head)])),
+        by_head,
+        frozenset(head[:size] for head in by_head for size in range(1, len(head))),
+        max(map(longest, all_forms)),
+        frozenset(known),
+    )
+
+
+def _mask(data: Any, compiled: _Compiled) -> Any:
+    if isinstance(data, str):
+        raw = data.encode("utf-8", "surrogatepass")
+        masked = compiled.pattern.sub(MASK.encode(), raw)
+        if masked == raw:
+            return data
+        try:
+            return masked.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # a secret that is not UTF-8 ended inside a character
+            return masked.decode("utf-8", "replace")
+    if isinstance(data, (bytes, bytearray)):
+        masked = compiled.pattern.sub(MASK.encode(), data)
+        return data if masked == data else masked
+    if isinstance(data, Mapping):
+        pairs = {_mask(key, compiled): _mask(value, compiled) for key, value in data.items()}
+        same = all(key in data and data[key] is value for key, value in pairs.items())
+        return data if same and len(pairs) == len(data) else pairs
+    if isinstance(data, (list, tuple, set, frozenset)):
+        items = [_mask(item, compiled) for item in data]
+        if all(new is old for new, old in zip(items, data, strict=True)):
+            return data
+        # A named tuple takes its fields one by one.
+        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+    if isinstance(data, (int, float)) and not isinstance(data, bool) and str(data) in compiled.values:
+        return MASK
+    return data
