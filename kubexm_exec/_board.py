@@ -106,7 +106,7 @@ class Board:
                 wire_gate(node.parts[0], source, dep)
             elif source.spec.is_gate:
                 acts: Collection[Act] = node.at.values() if dep.hosts is None else chosen(node.at, dep.hosts)
-                source.parts[0].targets.append((acts, on, source))
+                source.parts[0].targets.append((acts, on))
                 if dep.hosts is None:
                     everybody += 1
                 else:
@@ -114,7 +114,7 @@ class Board:
                         act.pending += 1
             elif source.at:
                 at = node.at if dep.hosts is None else {act.host: act for act in chosen(node.at, dep.hosts)}
-                source.edges.append((at, on, source))
+                source.edges.append((at, on))
                 if at is node.at and source.spec.hosts == node.spec.hosts:
                     everybody += 1
                 else:
@@ -130,23 +130,23 @@ def wire_gate(gate: Gate, source: Node, dep: Dependency) -> None:
     on = ON[dep.on]
     if source.parts:
         if source.spec.is_gate or not gate.relay:
-            link_gates(source.parts[0], gate, on, source)
+            link_gates(source.parts[0], gate, on)
     elif gate.relay:
         return
     elif dep.hosts is None:
-        watch = Watch(source, on, source, members=None, partial=False)
+        watch = Watch(source, on, members=None, partial=False)
         gate.watches.append(watch)
         source.gates.append((gate, watch))
         gate.left += 1
     else:
-        watch = Watch(source, on, source, members=set(), partial=True)
+        watch = Watch(source, on, members=set(), partial=True)
         gate.watches.append(watch)
         watch_some(gate, watch, chosen(source.at, dep.hosts))
 
 
-def link_gates(source: Gate, gate: Gate, on: int, root: object) -> None:
+def link_gates(source: Gate, gate: Gate, on: int) -> None:
     """One gate waits for another."""
-    gate.sources.append((source, on, root))
+    gate.sources.append((source, on))
     if not source.ended:
         source.then.append(gate)
         gate.left += 1

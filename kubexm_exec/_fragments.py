@@ -89,14 +89,14 @@ class Graft:
         if dep.node == self._owner.id:
             for act in waiting:
                 if act in new:
-                    link_acts(self._act, act, on, self._owner)
+                    link_acts(self._act, act, on)
         elif dep.node in self.gates:
             gate = self.gates[dep.node]
             if not gate.relay and waiting:
                 self._followed.add(gate)
                 for act in waiting:
                     if act in new:
-                        link_gate(gate, act, on, gate.node)
+                        link_gate(gate, act, on)
         else:
             sources = {act.host: act for act in self._acts[dep.node]}
             for act in waiting:
@@ -104,7 +104,7 @@ class Graft:
                 if source is not None:
                     self._followed.add(source)
                     if act in new:
-                        link_acts(source, act, on, source.node)
+                        link_acts(source, act, on)
 
     def _wire_gate(self, gate: Gate, dep: Dependency) -> None:
         on = ON[dep.on]
@@ -112,7 +112,7 @@ class Graft:
             source = self.gates[dep.node]
             if not (gate.relay and source.relay):
                 self._followed.add(source)
-                link_gates(source, gate, on, source.node)
+                link_gates(source, gate, on)
         elif not gate.relay:
             if dep.node == self._owner.id:
                 node, acts = self._owner, [self._act]
@@ -122,14 +122,14 @@ class Graft:
                 if dep.hosts is not None:
                     acts = chosen({act.host: act for act in acts}, dep.hosts)
                 self._followed.update(acts)
-            watch = Watch(node, on, node, members=set(), partial=True)
+            watch = Watch(node, on, members=set(), partial=True)
             gate.watches.append(watch)
             watch_some(gate, watch, acts)
 
     def _hold_back_actions(self) -> None:
         """Whoever waits for the action waits for the exits of the fragment on that host, and for its exit gates."""
         act, owner = self._act, self._owner
-        waiting = [(at[act.host], on, root) for at, on, root in owner.edges if act.host in at]
+        waiting = [(at[act.host], on) for at, on in owner.edges if act.host in at]
         # What the same node has returned before also waits for the action, but not for what it returns later.
         waiting += [edge for edge in act.edges or () if edge[0].node.owner is not owner]
         exits = [
@@ -139,12 +139,12 @@ class Graft:
             if exit_.host == act.host and exit_ not in self._followed
         ]
         exit_gates = [gate for gate in self.gates.values() if gate not in self._followed]
-        for to, on, root in waiting:
+        for to, on in waiting:
             if to.state == PENDING:
                 for source in exits:
-                    link_acts(source, to, on, root)
+                    link_acts(source, to, on)
                 for gate in exit_gates:
-                    link_gate(gate, to, on, root)
+                    link_gate(gate, to, on)
 
     def _hold_back_gates(self) -> None:
         """Gates that wait for the action wait for all of the fragment."""
@@ -155,26 +155,26 @@ class Graft:
                 node = acts[0].node
                 grown = watch.grown.get(node)
                 if grown is None:
-                    grown = Watch(node, watch.on, watch.root, members=set(), partial=watch.partial)
+                    grown = Watch(node, watch.on, members=set(), partial=watch.partial)
                     watch.grown[node] = grown
                     gate.watches.append(grown)
                 watch_some(gate, grown, acts)
             for inner in self.gates.values():
-                link_gates(inner, gate, watch.on, watch.root)
+                link_gates(inner, gate, watch.on)
 
 
-def link_acts(source: Act, to: Act, on: int, root: object) -> None:
+def link_acts(source: Act, to: Act, on: int) -> None:
     """One action waits for another, which may have ended already."""
     if source.state >= ENDED:
-        to.hear(source, on, root)
+        to.hear(source, on)
         return
     if source.edges is None:
         source.edges = []
-    source.edges.append((to, on, root))
+    source.edges.append((to, on))
     to.pending += 1
 
 
-def link_gate(gate: Gate, to: Act, on: int, root: object) -> None:
+def link_gate(gate: Gate, to: Act, on: int) -> None:
     """An action waits for a gate of its own fragment, or of one it is held back by."""
-    gate.targets.append(((to,), on, root))
+    gate.targets.append(((to,), on))
     to.pending += 1

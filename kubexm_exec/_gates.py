@@ -28,13 +28,12 @@ def judge(gate: Gate) -> None:
     it is a batch gate and more hosts failed so far than the task allows. closed: failed, or something it waits for was
     skipped because of a closed gate, or was cancelled. Hosts that failed within the budget are out: they stay behind.
     """
-    wants: dict[object, bool] = {}
-    if gate.batch:
-        _carry(gate)
+    hopes: list[bool] = []
+    _add_up_failures(gate)
     for watch in gate.watches:
-        if watch.node.bad or watch.on == ON_FAILURE or gate.batch:
-            _judge_watch(gate, watch, wants)
-    for source, on, root in gate.sources:
+        if watch.node.bad or watch.on == ON_FAILURE:
+            _judge_watch(gate, watch, hopes)
+    for source, on in gate.sources:
         if on == ON_SUCCESS:
             gate.failed |= source.failed
             if source.blame is not None:
@@ -42,20 +41,20 @@ def judge(gate: Gate) -> None:
             for host, blame in source.out.items():
                 _leave(gate, host, further(blame))
         elif on == ON_FAILURE:
-            wants[root] = wants.get(root, False) or source.failed
+            hopes.append(source.failed)
     if gate.batch:
         _judge_batch(gate)
     if gate.relay:
         # A node without hosts has not failed: it only passes on that there is no way through.
         gate.failed = False
-    gate.unmet = gate.blame is None and not all(wants.values())
+    gate.unmet = gate.blame is None and bool(hopes) and not any(hopes)
 
 
 def lets_go(gate: Gate) -> bool:
     """Whether anything that waits for the open gate can still run."""
     return any(
         act.state == PENDING and not act.node.spec.skip and (on == ON_DONE or act.host not in gate.out)
-        for acts, on, _ in gate.targets
+        for acts, on in gate.targets
         if on == ON_DONE or (on == ON_SUCCESS and not gate.unmet)
         for act in acts
     )
@@ -90,17 +89,18 @@ def _sum_up_gate(parts: list[Gate]) -> tuple[Status, SkipReason | None, str, str
     return (Status.FAILED if closed[0].failed else Status.SKIPPED), reason, cause, ""
 
 
-def _judge_watch(gate: Gate, watch: Watch, wants: dict[object, bool]) -> None:
+def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:
     node = watch.node
     bad = _bad(watch)
+    failed = {act.host for act in bad if act.state == FAILED}
     hosts = len(node.at)
-    failures = sum(act.state == FAILED for act in bad)
-    if watch.partial and node.owner is not None:
-        # Other hosts may add to a fragment's node later: only what this gate has waited for counts.
-        hosts = len(gate.seen[node] if gate.batch else watch.members or ())
-    if gate.batch and node in gate.fails:
-        failures = len(gate.fails[node][1])
-    over = failures > 0 and node.over_budget(failures, hosts)
+    if watch.partial:
+        # Not all of the node has run: what failed before the earlier batch gates counts, too.
+        failed |= gate.fails[node][1] if node in gate.fails else set()
+        if node.owner is not None:
+            # And other hosts may add to a fragment's node later: only what was waited for is known by now.
+            hosts = len(gate.seen.get(node, set()) | (watch.members or set()))
+    over = bool(failed) and node.over_budget(len(failed), hosts)
     if watch.on == ON_SUCCESS:
         if over:
             gate.failed = True
@@ -112,24 +112,26 @@ def _judge_watch(gate: Gate, watch: Watch, wants: dict[object, bool]) -> None:
                 if act.shut:
                     _close(gate, blame)
     elif watch.on == ON_FAILURE:
-        wants[watch.root] = wants.get(watch.root, False) or over
+        hopes.append(over)
 
 
-def _carry(gate: Gate) -> None:
-    """Add up what failed so far: before the earlier batch gates, and in this batch."""
-    for source, _, _ in gate.sources:
-        for node, (distance, hosts) in source.fails.items():
-            near, known = gate.fails.get(node, (distance + 1, set()))
-            gate.fails[node] = (min(near, distance + 1), known | hosts)
-        for node, acts in source.seen.items():
-            gate.seen[node] = gate.seen.get(node, set()) | acts
-    for watch in gate.watches:
-        node = watch.node
-        if watch.members is not None and node.owner is not None:
-            gate.seen[node] = gate.seen.get(node, set()) | watch.members
-        failed = {act.host for act in _bad(watch) if act.state == FAILED}
-        if failed:
-            gate.fails[node] = (1, failed | gate.fails.get(node, (1, set()))[1])
+def _add_up_failures(gate: Gate) -> None:
+    """What failed so far: before the batch gates it waits for, and for a batch gate in all that it waits for itself."""
+    for source, _ in gate.sources:
+        if source.batch:
+            for node, (distance, hosts) in source.fails.items():
+                near, known = gate.fails.get(node, (distance + 1, set()))
+                gate.fails[node] = (min(near, distance + 1), known | hosts)
+            for node, acts in source.seen.items():
+                gate.seen[node] = gate.seen.get(node, set()) | acts
+    if gate.batch:
+        for watch in gate.watches:
+            node = watch.node
+            if watch.members is not None and node.owner is not None:
+                gate.seen[node] = gate.seen.get(node, set()) | watch.members
+            failed = {act.host for act in _bad(watch) if act.state == FAILED}
+            if failed:
+                gate.fails[node] = (1, failed | gate.fails.get(node, (1, set()))[1])
 
 
 def _judge_batch(gate: Gate) -> None:

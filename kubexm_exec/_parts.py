@@ -76,15 +76,23 @@ class Action(NamedTuple):
 class Doubt:
     """What an action has heard of its dependencies that may keep it from running; most actions never have one."""
 
-    __slots__ = ("blame", "limit", "shut", "unmet", "wants")
+    __slots__ = ("blame", "limit", "met", "off", "shut", "unmet")
 
     def __init__(self) -> None:
         self.blame: Blame | None = None
         self.shut = False
         self.limit = False
+        self.off = False
+        """It waits for a gate that stands for a condition which is not met."""
         self.unmet = False
-        self.wants: dict[object, bool] = {}
-        """Has it failed, for each dependency whose failure is waited for (a node and its fragments are one)."""
+        """It waits for a failure, and there was none."""
+        self.met = False
+        """It waits for a failure, and there was one: one of several is enough."""
+
+    @property
+    def condition(self) -> bool:
+        """Whether a condition is not met."""
+        return self.off or (self.unmet and not self.met)
 
     def accuse(self, blame: Blame) -> None:
         """A dependency is bad."""
@@ -110,12 +118,12 @@ class Act:
         """Set when it ends badly."""
         self.shut = False
         """Ended badly for more than its host: a gate behind it closes. (A failed host only leaves the run.)"""
-        self.edges: list[tuple[Act, int, object]] | None = None
+        self.edges: list[tuple[Act, int]] | None = None
         """Who waits for this very action, beside the node's edges: fragments, and those who wait for their exits."""
         self.watch: list[tuple[Gate, Watch]] | None = None
         """Gates that wait for this very action, not for the whole node."""
 
-    def hear(self, source: Act, on: int, root: object) -> None:
+    def hear(self, source: Act, on: int) -> None:
         """The action this one waits for has ended."""
         if on == ON_SUCCESS:
             if source.blame is not None:
@@ -123,10 +131,9 @@ class Act:
                 doubt.accuse(further(source.blame))
                 doubt.shut |= source.shut
         elif on == ON_FAILURE:
-            wants = self._doubting().wants
-            wants[root] = wants.get(root, False) or source.state in (FAILED, IGNORED)
+            self._hope(source.state in (FAILED, IGNORED))
 
-    def hear_gate(self, gate: Gate, on: int, root: object) -> None:
+    def hear_gate(self, gate: Gate, on: int) -> None:
         """The gate this one waits for has been judged."""
         if on == ON_SUCCESS:
             out = gate.out.get(self.host)
@@ -138,10 +145,14 @@ class Act:
                 doubt.shut = True
                 doubt.limit |= gate.limit
             if gate.unmet:
-                self._doubting().unmet = True
+                self._doubting().off = True
         elif on == ON_FAILURE:
-            wants = self._doubting().wants
-            wants[root] = wants.get(root, False) or gate.failed
+            self._hope(gate.failed)
+
+    def _hope(self, met: bool) -> None:
+        doubt = self._doubting()
+        doubt.unmet |= not met
+        doubt.met |= met
 
     def _doubting(self) -> Doubt:
         if self.doubt is None:
@@ -180,8 +191,8 @@ class Node:
         self.bad: list[Act] = []
         self.fails = 0
         """Failed actions, ignored ones aside."""
-        self.edges: list[tuple[dict[str, Act], int, object]] = []
-        """Who waits for this node on the same host: their actions by host, for which outcome, for whose sake."""
+        self.edges: list[tuple[dict[str, Act], int]] = []
+        """Who waits for this node on the same host: their actions by host, and for which outcome."""
         self.gates: list[tuple[Gate, Watch]] = []
         """Gates that wait for all its hosts."""
         self.final = False
@@ -199,12 +210,11 @@ class Node:
 class Watch:
     """What a gate waits for in one node: all its actions, or some."""
 
-    __slots__ = ("grown", "members", "node", "on", "partial", "root")
+    __slots__ = ("grown", "members", "node", "on", "partial")
 
-    def __init__(self, node: Node, on: int, root: object, *, members: set[Act] | None, partial: bool) -> None:
+    def __init__(self, node: Node, on: int, *, members: set[Act] | None, partial: bool) -> None:
         self.node = node
         self.on = on
-        self.root = root
         self.members = members
         """The very actions; None for all of a node that cannot grow."""
         self.partial = partial
@@ -227,8 +237,8 @@ class Gate:
         self.left = 0
         """Nodes, actions and gates it still waits for."""
         self.watches: list[Watch] = []
-        self.sources: list[tuple[Gate, int, object]] = []
-        self.targets: list[tuple[Collection[Act], int, object]] = []
+        self.sources: list[tuple[Gate, int]] = []
+        self.targets: list[tuple[Collection[Act], int]] = []
         """Actions that wait for it."""
         self.then: list[Gate] = []
         """Gates that wait for it."""

@@ -263,27 +263,27 @@ class Scheduler:
         while True:
             if ended:
                 act = ended.popleft()
-                node, host, bad = act.node, act.host, act.state >= BAD or act.state == IGNORED
-                for at, on, root in node.edges:
+                node, host, bad = act.node, act.host, act.state >= BAD
+                node.left -= 1
+                if not node.left:
+                    self._complete(node)
+                for at, on in node.edges:
                     to = at.get(host)
                     if to is not None:
                         if bad or on == ON_FAILURE:
-                            to.hear(act, on, root)
+                            to.hear(act, on)
                         to.pending -= 1
                         if not to.pending:
                             self._decide(to)
                 if act.edges is not None:
-                    for to, on, root in act.edges:
-                        to.hear(act, on, root)
+                    for to, on in act.edges:
+                        to.hear(act, on)
                         to.pending -= 1
                         if not to.pending:
                             self._decide(to)
                 if act.watch is not None:
                     for gate, _ in act.watch:
                         self._count_down(gate)
-                node.left -= 1
-                if not node.left:
-                    self._complete(node)
             elif due:
                 self._resolve(due.popleft())
             else:
@@ -298,7 +298,7 @@ class Scheduler:
             act.blame = doubt.blame
             act.shut = doubt.shut
             self._note(act, LIMIT if doubt.limit else DEPENDENCY, cause=doubt.blame[2])
-        elif doubt is not None and (doubt.unmet or not all(doubt.wants.values())):
+        elif doubt is not None and doubt.condition:
             self._note(act, CONDITION, message="nothing failed")
         elif skip:
             self._note(act, CONDITION, message=skip)
@@ -395,10 +395,10 @@ class Scheduler:
         gate.ended = True
         self._board.gates -= 1
         loud = gate.blame is not None or gate.unmet or bool(gate.out)
-        for acts, on, root in gate.targets:
+        for acts, on in gate.targets:
             for act in acts:
                 if loud or on == ON_FAILURE:
-                    act.hear_gate(gate, on, root)
+                    act.hear_gate(gate, on)
                 act.pending -= 1
                 if not act.pending:
                     self._decide(act)

@@ -1,0 +1,181 @@
+"""Tiny graphs in few words, and a player that drives the scheduler through them by names such as ``a@h1``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kubexm_exec.graph import (
+    Constraints,
+    Dependency,
+    ExecutionGraph,
+    ExecutionNode,
+    FailurePolicy,
+    GraphHost,
+    Hook,
+    Mode,
+    NodeKind,
+    On,
+    Policy,
+)
+from kubexm_exec.result import SkipReason, Status
+from kubexm_exec.scheduler import Action, Outcome, Scheduler, Transition
+
+OUTCOMES = {
+    "ok": Outcome(Status.SUCCESS),
+    "fail": Outcome(Status.FAILED),
+    "satisfied": Outcome(Status.SKIPPED, SkipReason.PRECHECK),
+    "when": Outcome(Status.SKIPPED, SkipReason.CONDITION),
+    "cancel": Outcome(Status.CANCELLED),
+}
+
+
+def step(
+    id: str,
+    hosts: str = "h1",
+    after: str = "",
+    *,
+    hook: Hook = Hook.NONE,
+    skip: str = "",
+    max_failures: str = "0",
+    ignore: bool = False,
+    **constraints: Any,
+) -> ExecutionNode:
+    """A step on hosts; ``after="a b?failure g@h1,h2"``: names, for which outcome, limited to which hosts."""
+    return ExecutionNode(
+        id=id,
+        hosts=tuple(hosts.split()),
+        dependencies=tuple(_dependency(word, Mode.HOST) for word in after.split()),
+        hook=hook,
+        skip=skip,
+        policy=Policy(max_failures=max_failures, ignore_errors=ignore),
+        constraints=Constraints(**constraints),
+    )
+
+
+def gate(id: str, after: str = "", *, budget: str | None = None, pause: float = 0.0) -> ExecutionNode:
+    """A gate; steps that wait for one name it as they name a step."""
+    return ExecutionNode(
+        id=id,
+        kind=NodeKind.GATE,
+        dependencies=tuple(_dependency(word, Mode.BARRIER) for word in after.split()),
+        batch_budget=budget,
+        pause=pause,
+    )
+
+
+def _dependency(word: str, mode: Mode) -> Dependency:
+    name, on, hosts = re.fullmatch(r"([^?@]+)(?:\?(\w+))?(?:@(.+))?", word).groups()  # type: ignore[union-attr]
+    return Dependency(name, mode, On(on or "success"), tuple(hosts.split(",")) if hosts else None)
+
+
+def graph(
+    *nodes: ExecutionNode,
+    policy: FailurePolicy = FailurePolicy.CONTINUE,
+    host_limit: int = 10,
+    locks: Mapping[str, int] | None = None,
+) -> ExecutionGraph:
+    """A graph of these nodes, in this order."""
+    names = dict.fromkeys(host for node in nodes for host in node.hosts)
+    return ExecutionGraph(
+        name="test",
+        nodes={node.id: node for node in nodes},
+        hosts={name: GraphHost(name, per_host_limit=host_limit) for name in names},
+        scopes={},
+        failure_policy=policy,
+        locks=locks or {},
+    )
+
+
+def action(text: str) -> Action:
+    """``a@h1``, or ``g@`` for the pause of a gate."""
+    node, _, host = text.partition("@")
+    return Action(node, host)
+
+
+def text(status: Status, reason: SkipReason | None = None, cause: str = "") -> str:
+    """An end in short: ``Success``, ``Skipped dependency a``."""
+    return " ".join(word for word in (status.value, reason.value if reason else "", cause) if word)
+
+
+class Play:
+    """Drives a scheduler by hand or to its end, and notes how everything ended."""
+
+    def __init__(self, *nodes: ExecutionNode, forks: int = 50, **options: Any) -> None:
+        self.scheduler = Scheduler(graph(*nodes, **options), forks=forks)
+        self.ends: dict[str, str] = {}
+        """How each action, each node (by its id) and each gate has ended."""
+        self.messages: dict[str, str] = {}
+        self.order: list[str] = []
+        """What was started, in order."""
+        self._note()
+
+    def ready(self) -> list[str]:
+        """What is offered."""
+        return [f"{node}@{host}" for node, host in self.scheduler.ready()]
+
+    def start(self, *names: str) -> Play:
+        """Start actions that must be offered."""
+        self.scheduler.ready()
+        for name in names:
+            self.scheduler.start(action(name))
+            self.order.append(name)
+        return self
+
+    def end(self, *names: str, outcome: str = "ok") -> Play:
+        """Finish running actions."""
+        for name in names:
+            self.scheduler.finish(action(name), OUTCOMES[outcome])
+            if action(name).host:
+                self.ends[name] = text(OUTCOMES[outcome].status, OUTCOMES[outcome].reason)
+            self._note()
+        return self
+
+    def do(self, *names: str, outcome: str = "ok") -> Play:
+        """Start actions and finish them."""
+        for name in names:
+            self.start(name).end(name, outcome=outcome)
+        return self
+
+    def extend(self, name: str, *nodes: ExecutionNode) -> Play:
+        """The running action returns a fragment."""
+        self.scheduler.extend(action(name), nodes)
+        self._note()
+        return self
+
+    def stop(self, reason: str) -> Play:
+        """Stop the run."""
+        self.scheduler.stop(reason)  # type: ignore[arg-type]
+        self._note()
+        return self
+
+    def run(self, outcomes: Mapping[str, str] | None = None, pick: Callable[[Sequence[str]], str] = min) -> Play:
+        """Run everything to the end, one at a time; what is not named ends well. Nothing may be left over."""
+        while offered := self.ready():
+            name = pick(offered)
+            self.do(name, outcome=(outcomes or {}).get(name, "ok"))
+        assert self.scheduler.done, f"nothing is offered, and yet it is not done: {self.ends}"
+        return self
+
+    def of(self, *names: str) -> list[str]:
+        """The ends of some, or ``-``."""
+        return [self.ends.get(name, "-") for name in names]
+
+    @property
+    def status(self) -> str:
+        """What the run came to."""
+        return self.scheduler.run_status().value
+
+    def drain(self) -> list[Transition]:
+        """What the scheduler decided since the last call, noted, too."""
+        return self._note()
+
+    def _note(self) -> list[Transition]:
+        transitions = self.scheduler.drain()
+        for one in transitions:
+            name = f"{one.node}@{one.host}" if one.host else one.node
+            assert name not in self.ends, f"{name} ended twice"
+            self.ends[name] = text(one.status, one.reason, one.cause)
+            self.messages[name] = one.message
+        return transitions
