@@ -1,0 +1,259 @@
+"""Events as lines that can be read, searched and kept: time, word, node, host, message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from kubexm_exec import events as ev
+from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, text_lines
+from kubexm_exec.events import Event
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.result import ForecastState, SkipReason, Status
+from kubexm_spec.duration import format_duration
+
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_WORD: Final = 9
+_NODE: Final = 48
+_HOST: Final = 24
+_UNDONE: Final = {"undone": ("undone", "changed"), "undoFailed": ("UNDO", "failed")}
+_FORECASTS: Final = {
+    ForecastState.SATISFIED.value: ("ok", "ok"),
+    ForecastState.CHANGE.value: ("differs", "changed"),
+    ForecastState.UNKNOWN.value: ("unknown", "skipped"),
+}
+PREVIEWS: Final = ("check", "dry-run")
+"""Executors that change nothing: their findings are the result, shown whole at the end."""
+
+
+class Lines:
+    """Makes the lines of an event; says nothing of events that are not for this audience.
+
+    ``results``: every action that ends, not only failures. ``output``: everything that steps print. ``messages``: what
+    steps of type ``message`` say. ``starts``: when an action starts. ``level``: the least level of log lines.
+    """
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        paint: Paint,
+        *,
+        results: bool,
+        output: bool,
+        messages: bool = True,
+        starts: bool = False,
+        level: str = "warning",
+    ) -> None:
+        self._graph = graph
+        self._paint = paint
+        self._results = results
+        self._output = output
+        self._messages = messages
+        self._starts = starts
+        self._level = LEVELS[level]
+        self._preview = False
+        self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
+        self._host_width = min(_HOST, max((len(host) for host in graph.hosts), default=0))
+
+    def __call__(self, event: Event) -> str:
+        """The lines with their ends, or nothing."""
+        make = _MAKERS.get(event.kind)
+        return make(self, event) if make is not None else ""
+
+    def line(self, event: Event, word: str, style: str, text: str, after: str = "") -> str:
+        """One or more lines, each with its time, word, node and host; ``after`` stands at the end of the first."""
+        node, host = clean(event.node) or "-", clean(event.host) or "-"
+        clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+        head = (
+            f"{clock}  {self._paint(pad(word, _WORD), style)}  "
+            f"{pad(node, self._node_width)}  {pad(host, self._host_width)}"
+        )
+        lines = text_lines(text) or [""]
+        lines[0] = f"{lines[0]}  {self._paint(after, 'dim')}".strip() if after else lines[0]
+        return "".join(f"{head}  {line}".rstrip() + "\n" for line in lines)
+
+    def _run_started(self, event: Event) -> str:
+        data = event.data
+        self._preview = data.get("executor") in PREVIEWS
+        if not self._results:
+            return ""
+        parts = [
+            plural(data.get("hosts", len(self._graph.hosts)), "host"),
+            plural(data.get("nodes", 0), "node"),
+            plural(data.get("actions", self._graph.actions()), "action"),
+            f"forks {data.get('forks', '?')}",
+        ]
+        executor = data.get("executor", "")
+        how = f"  ({executor})" if executor and executor != "concurrent" else ""
+        return self.line(event, "run", "head", f"{self._graph.name}  {event.run}  {', '.join(parts)}{how}")
+
+    def _started(self, event: Event) -> str:
+        if not self._starts or self._preview:
+            return ""
+        attempt = event.data.get("attempt", 1)
+        again = f"  attempt {attempt} of {self._attempts(event)}" if attempt > 1 else ""
+        return self.line(event, "start", "dim", f"{event.data.get('step', '')}{again}")
+
+    def _said(self, event: Event) -> str:
+        says = self._step_type(event) == "message"
+        if not (self._messages if says else self._output):
+            return ""
+        text = str(event.data.get("text", ""))
+        if says:
+            return self.line(event, "message", "head", text)
+        word = "err" if event.data.get("stream") == "stderr" else "out"
+        return self.line(event, word, "dim", "\n".join(f"| {line}" for line in text_lines(text)))
+
+    def _retried(self, event: Event) -> str:
+        data = event.data
+        if not self._results:
+            return ""
+        kind = KINDS.get(str(data.get("kind")), "")
+        text = _joined(kind, str(data.get("message", "")))
+        again = f"attempt {data.get('attempt')} of {data.get('attempts')}, again in {_seconds(data.get('delay'))}"
+        return self.line(event, "retry", "warning", text, f"({again})")
+
+    def _finished(self, event: Event) -> str:
+        data = event.data
+        status, forecast = data.get("status"), data.get("forecast")
+        text = str(data.get("message", ""))
+        took = _took(data)
+        if status == Status.FAILED:
+            return self._failed(event, text, took)
+        if not self._results or (self._preview and not self._starts):
+            return ""
+        if self._step_type(event) == "message" and status == Status.SUCCESS:
+            text = ""  # it was said already
+        word, style = _outcome(data)
+        if self._preview and forecast in _FORECASTS and status != Status.SKIPPED:
+            word, style = _FORECASTS[forecast]
+        if not text and status == Status.SKIPPED:
+            text = skip_reason(data.get("reason"), str(data.get("cause", "")))
+        return self.line(event, word, style, text, took and f"({took})")
+
+    def _failed(self, event: Event, text: str, took: str) -> str:
+        data = event.data
+        kind = KINDS.get(str(data.get("failureKind")), "")
+        attempts, attempt = self._attempts(event), data.get("attempts", 0)
+        after = [part for part in (f"attempt {attempt} of {attempts}" if attempts > 1 else "", took) if part]
+        ignored = data.get("ignored", False)
+        if ignored and not self._results:
+            return ""
+        return self.line(
+            event,
+            "ignored" if ignored else "FAILED",
+            "warning" if ignored else "failed",
+            _joined(kind, text) or "failed",
+            f"({', '.join(after)})" if after else "",
+        )
+
+    def _undone(self, event: Event) -> str:
+        word, style = _UNDONE.get(str(event.data.get("result")), ("kept", "warning"))
+        text = str(event.data.get("message", ""))
+        if word == "UNDO":
+            return self.line(event, "FAILED", style, f"could not be undone: {text}")
+        if not self._results:
+            return ""
+        return self.line(event, word, style, text or ("cannot be undone" if word == "kept" else ""))
+
+    def _extended(self, event: Event) -> str:
+        if not self._results:
+            return ""
+        added = [str(node.get("id", "")) for node in event.data.get("nodes", ()) if node.get("kind") != "gate"]
+        by = Event(event.kind, event.run, event.time, str(event.data.get("by", "")), event.host)
+        return self.line(by, "added", "running", f"{plural(len(added), 'node')}: {names(added)}")
+
+    def _paused(self, event: Event) -> str:
+        if not self._results:
+            return ""
+        return self.line(event, "pause", "dim", f"{_seconds(event.data.get('seconds'))} before the next batch")
+
+    def _stopping(self, event: Event) -> str:
+        return self.line(event, "stopping", "failed", str(event.data.get("message") or event.data.get("reason", "")))
+
+    def _logged(self, event: Event) -> str:
+        data = dict(event.data)
+        level = str(data.pop("level", "info")).lower()
+        number = LEVELS.get(level, 20)
+        if number < self._level:
+            return ""
+        text = str(data.pop("message", ""))
+        more = "  ".join(f"{key}={value}" for key, value in data.items())
+        style = "failed" if number >= 40 else "warning" if number >= 30 else "dim"
+        return self.line(event, level, style, f"{text}  {more}".rstrip())
+
+    def _run_finished(self, event: Event) -> str:
+        if not self._results or self._preview:
+            return ""
+        data = event.data
+        status = str(data.get("status", ""))
+        style = "ok" if status == Status.SUCCESS else "failed"
+        text = f"{self._graph.name}  {status}: {data.get('message', '')}".rstrip(": ")
+        seconds = data.get("seconds")
+        return self.line(event, "end", style, text, f"({_seconds(seconds)})" if seconds is not None else "")
+
+    def _attempts(self, event: Event) -> int:
+        node = self._graph.nodes.get(event.node)
+        return node.policy.retry.attempts if node is not None else 1
+
+    def _step_type(self, event: Event) -> str:
+        node = self._graph.nodes.get(event.node)
+        return node.step_name if node is not None else ""
+
+
+_MAKERS: Final = {
+    ev.RUN_STARTED: Lines._run_started,
+    ev.ACTION_STARTED: Lines._started,
+    ev.ACTION_OUTPUT: Lines._said,
+    ev.ACTION_RETRY: Lines._retried,
+    ev.ACTION_FINISHED: Lines._finished,
+    ev.ACTION_UNDONE: Lines._undone,
+    ev.GRAPH_EXTENDED: Lines._extended,
+    ev.GATE_PAUSE: Lines._paused,
+    ev.RUN_STOPPING: Lines._stopping,
+    ev.LOG: Lines._logged,
+    ev.RUN_FINISHED: Lines._run_finished,
+}
+
+
+def skip_reason(reason: object, cause: str) -> str:
+    """Why an action was skipped, for people."""
+    match reason:
+        case SkipReason.DEPENDENCY:
+            return f"because {cause} failed" if cause else "because something it needs failed"
+        case SkipReason.LIMIT:
+            return "because too many hosts failed" + (f" in {cause}" if cause else "")
+        case SkipReason.CONDITION:
+            return "condition not met"
+        case _:
+            return ""
+
+
+def _outcome(data: Mapping[str, Any]) -> tuple[str, str]:
+    match data.get("status"):
+        case Status.SUCCESS:
+            return ("changed", "changed") if data.get("changed") else ("ok", "ok")
+        case Status.SKIPPED:
+            return ("ok", "ok") if data.get("reason") == SkipReason.PRECHECK else ("skipped", "skipped")
+        case Status.CANCELLED:
+            return "cancelled", "warning"
+        case other:
+            return str(other).lower(), ""
+
+
+def _joined(kind: str, text: str) -> str:
+    """The kind before the message, unless the message says it itself."""
+    return f"{kind}: {text}" if kind and not clean(text).lower().startswith(kind) else text
+
+
+def _seconds(value: object) -> str:
+    return format_duration(float(value)) if isinstance(value, (int, float)) else "?"
+
+
+def _took(data: Mapping[str, Any]) -> str:
+    start, end = data.get("startTime"), data.get("endTime")
+    if not isinstance(start, str) or not isinstance(end, str):
+        return ""
+    return format_duration((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())

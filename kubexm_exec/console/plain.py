@@ -1,0 +1,50 @@
+"""The console for logs, pipes and CI: one complete line for everything that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from kubexm_exec.console.lines import Lines
+from kubexm_exec.console.text import Paint
+from kubexm_exec.console.writer import LineWriter
+from kubexm_exec.events import Event
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.result import GraphExecutionResult
+
+
+class PlainConsole:
+    """Writes the lines of each event in one piece, so that they never interleave; ``quiet`` keeps only what went wrong.
+
+    With ``verbose`` 1 the output of steps and their starts are shown, with 2 also the log lines of level debug.
+    """
+
+    def __init__(
+        self, graph: ExecutionGraph, stream: TextIO, *, color: bool = False, verbose: int = 0, quiet: bool = False
+    ) -> None:
+        self.output = LineWriter(stream)
+        """Others (log lines) may write whole lines to it."""
+        self._lines = Lines(
+            graph,
+            Paint(color),
+            results=not quiet,
+            output=verbose > 0 and not quiet,
+            messages=not quiet,
+            starts=verbose > 0 and not quiet,
+            level="debug" if verbose > 1 else "info" if verbose else "warning",
+        )
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        text = self._lines(event)
+        if text:
+            self.output.write(text)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """The terminal is the caller's inside; lines of others may come between."""
+        yield
+
+    def close(self, result: GraphExecutionResult | None) -> None:
+        """Nothing is held back, so there is nothing to do."""

@@ -1,0 +1,125 @@
+"""Text for terminals: made harmless, measured in cells, cut to fit, and coloured if that is wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+from rich.cells import cell_len, set_cell_size
+
+from kubexm_exec.result import FailureKind
+
+# Sequences for a terminal: colours, cursor, titles. What a host prints must not steer the terminal of whoever reads it.
+_ESCAPES: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Other control characters, and those that turn the direction of writing or break lines unseen.
+_CONTROLS: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+_BACK: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")
+
+STYLES: Final[dict[str, dict[str, Any]]] = {
+    "ok": {"fg": "green"},
+    "changed": {"fg": "yellow"},
+    "skipped": {"fg": "cyan"},
+    "failed": {"fg": "red", "bold": True},
+    "warning": {"fg": "magenta"},
+    "running": {"fg": "blue", "bold": True},
+    "dim": {"dim": True},
+    "head": {"bold": True},
+    "": {},
+}
+"""Colours by meaning; the words beside them say the same."""
+
+KINDS: Final = {
+    FailureKind.FAILED.value: "",
+    FailureKind.TIMED_OUT.value: "timed out",
+    FailureKind.UNREACHABLE.value: "unreachable",
+    FailureKind.ERRORED.value: "error in the step itself",
+}
+"""How a failure kind is said; a plain failure needs no word."""
+
+
+class Paint:
+    """Colours text, or leaves it alone."""
+
+    def __init__(self, color: bool) -> None:
+        self.color = color
+
+    def __call__(self, text: str, style: str) -> str:
+        """The text in a style of ``STYLES``."""
+        return click.style(text, **STYLES[style]) if self.color and style and text else text
+
+
+def clean(text: str) -> str:
+    """The text without anything that would steer a terminal; of a line that was overwritten only what was left."""
+    if text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
+    if "\r" in text:
+        text = _BACK.sub("", text).replace("\r", "")
+    return _CONTROLS.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """The first line with something on it, and a sign if there is more."""
+    lines = [line.strip() for line in clean(text).split("\n") if line.strip()]
+    if not lines:
+        return ""
+    return " ".join(lines[0].split("\t")) + (" …" if len(lines) > 1 else "")
+
+
+def text_lines(text: str) -> list[str]:
+    """The lines of a text, clean, without empty ones at its ends."""
+    lines = [line.rstrip() for line in clean(text).expandtabs(4).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    while lines and not lines[0]:
+        lines.pop(0)
+    return lines
+
+
+def fit(text: str, width: int) -> str:
+    """The text, cut with an ellipsis if it takes more than that many cells."""
+    if len(text) <= width and text.isascii():
+        return text
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+
+
+def pad(text: str, width: int) -> str:
+    """The text, filled up with spaces to that many cells; never cut."""
+    return text + " " * max(0, width - cell_len(text))
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 host``, ``12 hosts``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def names(items: Iterable[str], most: int = 5) -> str:
+    """``a, b, c, + 9 more``."""
+    items = list(items)
+    if len(items) > most + 1:
+        items = [*items[:most], f"+ {len(items) - most} more"]
+    return ", ".join(clean(item) for item in items)
+
+
+def columns(rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset({0}), gap: int = 2) -> list[str]:
+    """Rows as lines with aligned columns; those named in ``left`` are aligned to the left, numbers to the right."""
+    widths = [max(cell_len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            filler = " " * (width - cell_len(click.unstyle(cell)))
+            cells.append(cell + filler if index in left else filler + cell)
+        lines.append((" " * gap).join(cells).rstrip())
+    return lines
