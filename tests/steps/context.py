@@ -1,0 +1,99 @@
+"""One step on one local host, with the engine's own context: real parameters, real files, no graph around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from kubexm_exec.attempt import Attempt
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.context import ActionContext
+from kubexm_exec.events import Event, EventBus
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
+from kubexm_exec.lifecycle import Lifecycle
+from kubexm_exec.registry import connector_registry, step_registry
+from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.secrets import Redactor, Secrets
+from kubexm_exec.step import Forecast, Result, Step
+
+NODE = "module/task/step"
+
+
+class World:
+    """A step type with its parameters; each call makes the step anew, as the engine does for each action."""
+
+    def __init__(
+        self,
+        base: Path,
+        step: str,
+        with_: Mapping[str, Any],
+        *,
+        sensitive: bool = False,
+        host_vars: Mapping[str, Any] | None = None,
+        address: str = "",
+        answers: TextIO | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        node = ExecutionNode(
+            id=NODE, name="step", step_name=step, hosts=("here",), with_=with_, scope="", sensitive=sensitive
+        )
+        host = GraphHost("here", connector="local", address=address, vars=host_vars or {})
+        graph = ExecutionGraph("test", {NODE: node}, {"here": host}, {"": Scope("", own_params=True, base=str(base))})
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+        bus = EventBus("run")
+        bus.subscribe(self.events.append)
+        self.runtime = Runtime(
+            graph,
+            options=RunOptions(input=answers),
+            bus=bus,
+            secrets=Secrets(Redactor()),
+            steps=step_registry(),
+            connectors=connector_registry(),
+        )
+        self.cancel = Cancel()
+        self._node = node
+        self._timeout = timeout
+        self._lifecycle = Lifecycle(self.runtime)
+        self.undo: Mapping[str, Any] | None = None
+
+    def forecast(self) -> Forecast:
+        """What precheck says."""
+        step, ctx, _ = self._make()
+        try:
+            return step.precheck(ctx)
+        finally:
+            ctx.close()
+
+    def run(self) -> Result:
+        """What run gives, checked as the engine checks it; its undo is remembered, also if it fails."""
+        step, ctx, attempt = self._make()
+        try:
+            result = step.run(ctx)
+            step.outputs_model.model_validate(result.outputs)
+            return result
+        finally:
+            self.undo = attempt.undo
+            ctx.close()
+
+    def rollback(self) -> None:
+        """Undo what the last run saved."""
+        assert self.undo is not None, "nothing was saved for an undo"
+        step, ctx, _ = self._make()
+        step.rollback(ctx, self.undo)
+        ctx.close()
+
+    def output(self) -> str:
+        """All that was shown while it ran."""
+        return "".join(event.data["text"] for event in self.events if event.kind == "action.output")
+
+    def _make(self) -> tuple[Step[Any], ActionContext, Attempt]:
+        attempt = Attempt(self._node, "here", 1, self.cancel, Deadline.after(self._timeout or 60.0))
+        step = self._lifecycle.step(attempt)
+        return step, ActionContext(self.runtime, attempt), attempt
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.runtime.close()
