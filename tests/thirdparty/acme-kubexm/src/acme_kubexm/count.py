@@ -1,0 +1,38 @@
+"""The executor ``acme-count``: runs the graph and counts what it performed, by step type."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.executors.base import Executor
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.lifecycle import Lifecycle
+from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.runtime import Runtime
+
+
+class CountExecutor:
+    """Makes the spec true and says how many actions of each step type were performed."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Run the graph to its end."""
+        lifecycle = Lifecycle(runtime)
+
+        def perform(attempt: Attempt) -> ActionOutcome:
+            with self._lock:
+                self._counts[attempt.node.step_name] += 1
+            return lifecycle.perform(attempt)
+
+        result = Driver(runtime, perform, name="acme-count", forks=runtime.options.forks).run()
+        said = ", ".join(f"{number} {name}" for name, number in sorted(self._counts.items()))
+        result.message = f"{result.message}; performed {said}"
+        return result
+
+
+_check: type[Executor] = CountExecutor

@@ -1,0 +1,151 @@
+"""The examples of the spec reference, by the model they show."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "PipelineDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Pipeline
+metadata: {name: motd}
+params:
+  greeting: {type: string, default: hello}
+modules:
+  - name: greet
+    tasks:
+      - name: say
+        steps:
+          - name: show
+            type: message
+            with: {text: "{{ params.greeting }}"}
+""",
+    ),
+    "ModuleDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Module
+metadata: {name: greet}
+params:
+  greeting: {type: string}
+tasks:
+  - name: say
+    steps:
+      - name: show
+        type: message
+        with: {text: "{{ params.greeting }}"}
+""",
+    ),
+    "TaskDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Task
+metadata: {name: say}
+params:
+  greeting: {type: string}
+steps:
+  - name: show
+    type: message
+    with: {text: "{{ params.greeting }}"}
+""",
+    ),
+    "InventoryDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Inventory
+metadata: {name: lab}
+defaults: {connector: local}
+roles:
+  web: {vars: {port: 8080}}
+groups:
+  north: {hosts: ["web[01:02]"], labels: {zone: north}}
+hosts:
+  - {name: "web[01:04]", roles: [web]}
+""",
+    ),
+    "ParamSpec": (
+        "pipeline",
+        """\
+params:
+  version: {type: string, pattern: 'v\\d+\\.\\d+', default: v1.2}
+  size: {type: integer, default: 3, description: How many there are.}
+  mode: {type: string, enum: [new, existing], default: new}
+  token: {type: secret, default: "env:TOKEN"}
+""",
+    ),
+    "HooksSpec": (
+        "tasks",
+        """\
+- name: update
+  hooks:
+    pre:
+      - {name: begin, type: message, with: {text: "begin on {{ host.name }}"}}
+    onFailure:
+      - {name: alarm, type: message, with: {text: "failed"}, runOn: control-node}
+    always:
+      - {name: finish, type: message, with: {text: "end"}}
+  steps:
+    - {name: work, type: command, with: {argv: ["true"]}}
+""",
+    ),
+    "RunOnSpec": (
+        "tasks",
+        """\
+- name: everywhere
+  runOn: all
+  steps: [{name: show, type: message, with: {text: hello}}]
+- name: some
+  runOn: {roles: [web], exclude: [web2]}
+  steps: [{name: show, type: message, with: {text: hello}}]
+- name: once
+  runOn: {roles: [web], runOnce: true}
+  steps: [{name: show, type: message, with: {text: hello}}]
+""",
+    ),
+    "ForEachSpec": (
+        "steps",
+        """\
+- name: greet
+  type: message
+  forEach: [ann, bob]
+  with: {text: "hello {{ item }}"}
+- name: combine
+  type: message
+  forEach: {matrix: {size: [1, 2], color: [red, blue]}}
+  with: {text: "{{ item.size }} {{ item.color }}"}
+""",
+    ),
+    "BatchSpec": (
+        "tasks",
+        """\
+- name: restart
+  batch: {size: 20%, pause: 30s, maxFailures: 1}
+  steps: [{name: restart, type: command, with: {argv: ["true"]}}]
+""",
+    ),
+    "RetrySpec": (
+        "steps",
+        """\
+- name: connect
+  type: command
+  with: {argv: ["true"]}
+  retry: {attempts: 5, delay: 1s, backoff: exponential, maxDelay: 10s, "on": [failed, timedOut]}
+""",
+    ),
+    "ResourcesSpec": (
+        "steps",
+        """\
+- name: download
+  type: command
+  with: {argv: ["true"]}
+  resources: {globalLimit: 5, locks: [mirror]}
+""",
+    ),
+}
+"""What the example is a part of (a whole document, the keys of a pipeline, or a list of tasks or steps) and its text.
+
+The tests complete each part to a whole document and check it.
+"""
