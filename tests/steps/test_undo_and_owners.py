@@ -1,0 +1,159 @@
+"""What the cases cannot say: owners, content that is too much to keep, and laws of editing lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut
+from kubexm_exec.result import ForecastState
+from kubexm_steps import _files, directory
+from kubexm_steps.line_in_file import with_line, without
+from tests.steps.context import World
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+LINES = st.lists(st.sampled_from(["a", "b", "#a", "", " a", "[s]"]), max_size=6)
+TEXTS = st.tuples(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans()).map(
+    lambda made: made[1].join(made[0]) + (made[1] if made[2] and made[0] else "")
+)
+PATTERNS = st.sampled_from([None, "^a$", "^#?a", "^#a", "b", "nothing", r"^\[s\]", "^$"])
+
+
+@given(TEXTS, st.sampled_from(["a", "b", "new", "#a"]), PATTERNS, PATTERNS, PATTERNS)
+def test_a_line_is_in_the_text_afterwards_and_a_second_time_changes_nothing(
+    text: str, line: str, match: str | None, after: str | None, before: str | None
+) -> None:
+    changed = with_line(text, line, match, after, before)
+    assert line in changed.replace("\r\n", "\n").split("\n")
+    assert with_line(changed, line, match, after, before) == changed
+
+
+@given(TEXTS, st.sampled_from(["a", "b", "#a"]), PATTERNS)
+def test_a_line_is_not_in_the_text_afterwards_and_the_others_are(text: str, line: str, match: str | None) -> None:
+    changed = without(text, line, match)
+    assert without(changed, line, match) == changed
+    assert line not in changed.replace("\r\n", "\n").split("\n")
+    if match is None:
+        kept = [each for each in text.replace("\r\n", "\n").split("\n") if each != line]
+        assert set(changed.replace("\r\n", "\n").split("\n")) <= {*kept, ""}
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        ("file", {"content": "old"}),
+        ("file", {"content": "new"}),
+        ("copy", {"src": "source"}),
+        ("line-in-file", {"line": "new"}),
+        ("template", {"src": "source"}),
+    ],
+)
+def test_the_owner_is_given_shown_and_put_back(tmp_path: Path, step: str, more: dict[str, Any]) -> None:
+    (tmp_path / "source").write_text("new")
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o644)
+    os.chown(path, 1, 2)
+    world = World(tmp_path, step, {"path": str(path), "owner": 3, "group": 4, **more})
+    forecast = world.forecast()
+    assert forecast.state is ForecastState.CHANGE
+    assert ":" in forecast.diffs[0].note
+    world.run()
+    assert (path.stat().st_uid, path.stat().st_gid) == (3, 4)
+    assert world.forecast().state is ForecastState.SATISFIED
+    world.rollback()
+    assert (path.stat().st_uid, path.stat().st_gid, path.read_text()) == (1, 2, "old")
+
+
+@as_root
+def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    os.chown(path, 1, 2)
+    World(tmp_path, "file", {"path": str(path), "content": "new"}).run()
+    assert (path.stat().st_uid, path.stat().st_gid) == (1, 2)
+
+
+@as_root
+def test_a_folder_is_given_away_and_taken_back(tmp_path: Path) -> None:
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "owner": 3})
+    (tmp_path / "d").mkdir()
+    world.run()
+    assert (tmp_path / "d").stat().st_uid == 3
+    world.rollback()
+    assert (tmp_path / "d").stat().st_uid == 0
+
+
+@as_root
+def test_what_is_unpacked_is_given_away_and_recognised(tmp_path: Path) -> None:
+    from tests.steps import trees
+
+    (tmp_path / "x.tar").write_bytes(trees.archive("tar", {"d/a": "a\n"}))
+    world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.tar", "owner": 3, "group": 4})
+    world.run()
+    assert {path.stat().st_uid for path in (tmp_path / "to").rglob("*")} == {3}
+    assert world.forecast().state is ForecastState.SATISFIED
+    os.chown(tmp_path / "to/d/a", 0, 0)
+    assert "1 given away" in world.forecast().diffs[0].note
+    world.run()
+    assert (tmp_path / "to/d/a").stat().st_uid == 3
+    world.rollback()
+    assert (tmp_path / "to/d/a").stat().st_uid == 0
+
+
+def test_content_that_is_too_much_to_keep_is_replaced_without_an_undo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_files, "KEEP_LIMIT", 3)
+    (tmp_path / "file").write_text("old content")
+    world = World(tmp_path, "file", {"path": f"{tmp_path}/file", "content": "new"})
+    world.run()
+    assert (tmp_path / "file").read_text() == "new"
+    assert world.undo is None
+
+
+def test_a_folder_that_is_too_much_to_keep_is_removed_without_an_undo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "KEEP_LIMIT", 10)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "file").write_text("content")
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    world.run()
+    assert not (tmp_path / "d").exists()
+    assert world.undo is None
+
+
+def test_undo_is_saved_before_anything_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a").write_text("new")
+    (tmp_path / "source" / "b").write_text("new")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "a").write_text("old")
+    world = World(tmp_path, "copy", {"src": "source", "path": f"{tmp_path}/to"})
+    # Its progress is told before the first file is written: that is when it is stopped.
+    world.runtime.bus.subscribe(lambda event: world.cancel.set())
+    with pytest.raises(CommandCancelled):
+        world.run()
+    assert world.undo is not None
+    world.cancel = Cancel()
+    world.rollback()
+    assert (tmp_path / "to" / "a").read_text() == "old"
+    assert not (tmp_path / "to" / "b").exists()
+
+
+def test_a_script_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> None:
+    content = f'dirname "$0" > {tmp_path}/where; sleep 60'
+    world = World(tmp_path, "script", {"content": content}, timeout=0.5)
+    with pytest.raises(CommandTimedOut, match="while running"):
+        world.run()
+    folder = (tmp_path / "where").read_text().strip()
+    assert "kx." in folder
+    assert not Path(folder).exists()
