@@ -1,0 +1,210 @@
+"""What check and dry-run found: what would change on which hosts, with diffs; what would run, with its parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kubexm_exec.console.failures import find_node
+from kubexm_exec.console.text import Paint, clean, fit, names, one_line, pad, plural, text_lines
+from kubexm_exec.events import ACTION_FORECAST, Event
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+
+DIFF: Final = 60
+"""So many lines of a diff are shown."""
+_VALUE: Final = 12
+_NODE: Final = 40
+
+
+class ForecastLog:
+    """A subscriber that remembers, in their order, the rendered parameters that a dry run tells."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Remember a forecast."""
+        if event.kind == ACTION_FORECAST:
+            self.found[event.node, event.host] = event.data
+
+
+def render_check(graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+    """What would change, what cannot be known, and how many are as they should be."""
+    numbers = dict.fromkeys(ForecastState, 0)
+    hosts: set[str] = set()
+    skipped = 0
+    groups: dict[tuple[Any, ...], list[HostResult]] = {}
+    for node in result.node_results.values():
+        for each in node.host_results.values():
+            hosts.add(each.host_name)
+            state = _state(each)
+            if state is None:
+                skipped += each.status is Status.SKIPPED
+                continue
+            numbers[state] += 1
+            if state is not ForecastState.SATISFIED:
+                # The same change on many hosts is one entry.
+                key = (node.node_name, state, each.message, json.dumps(each.diffs, sort_keys=True, default=str))
+                groups.setdefault(key, []).append(each)
+    wide = min(_NODE, max((len(key[0]) for key in groups), default=0))
+    where = min(24, max((len(_hosts(same)) for same in groups.values()), default=0))
+    for (node_name, state, _, _), same in groups.items():
+        yield from _entry(str(node_name), state, same, paint, width, (wide, where))
+    if numbers[ForecastState.SATISFIED]:
+        number = numbers[ForecastState.SATISFIED]
+        yield f"{paint('=', 'ok')} {plural(number, 'action')} {'is as it' if number == 1 else 'are as they'} should be"
+    failed = sum(
+        each.status is Status.FAILED for node in result.node_results.values() for each in node.host_results.values()
+    )
+    parts = [
+        f"{numbers[ForecastState.CHANGE]} would change",
+        f"{numbers[ForecastState.UNKNOWN]} unknown",
+        f"{numbers[ForecastState.SATISFIED]} unchanged",
+        *([f"{skipped} skipped"] if skipped else []),
+        *([f"{failed} failed"] if failed else []),
+    ]
+    yield f"Check: {', '.join(parts)} on {plural(len(hosts), 'host')}. Nothing was changed."
+
+
+def _state(each: HostResult) -> ForecastState | None:
+    if each.status is Status.FAILED:
+        return None
+    if each.forecast is not None:
+        return each.forecast
+    return ForecastState.SATISFIED if each.reason is SkipReason.PRECHECK else None
+
+
+def _hosts(each: Sequence[HostResult]) -> str:
+    found = [result.host_name for result in each]
+    return names(found) if len(found) == 1 else f"{len(found)} hosts: {names(found)}"
+
+
+def _entry(
+    node: str, state: ForecastState, each: Sequence[HostResult], paint: Paint, width: int, widths: tuple[int, int]
+) -> Iterator[str]:
+    first = each[0]
+    change = state is ForecastState.CHANGE
+    symbol = paint("~", "changed") if change else paint("?", "skipped")
+    head = f"{symbol} {pad(clean(node), widths[0])}  {pad(_hosts(each), widths[1])}  "
+    room = max(20, width - len(clean(node)) - 8)
+    if not change:
+        yield (head + fit(f"unknown: {one_line(first.message) or 'it is not said why'}", width)).rstrip()
+        return
+    if not first.diffs:
+        yield (head + fit(one_line(first.message) or "would run", width)).rstrip()
+        return
+    for index, diff in enumerate(first.diffs):
+        note = f"  ({one_line(str(diff['note']))})" if diff.get("note") else ""
+        title = f"{one_line(str(diff.get('path', '')))}{note}"
+        yield (head + title if index == 0 else f"    {title}").rstrip()
+        yield from _diff(str(diff.get("text", "")), paint, room)
+
+
+def _diff(text: str, paint: Paint, width: int) -> Iterator[str]:
+    styles = {"+": "ok", "-": "failed", "@": "dim"}
+    lines = text_lines(text)
+    for line in lines[:DIFF]:
+        yield "    " + paint(line, styles.get(line[:1], ""))
+    if len(lines) > DIFF:
+        yield f"    … {len(lines) - DIFF} more lines of this diff: --result FILE writes all of it"
+
+
+def render_dry_run(
+    graph: ExecutionGraph, result: GraphExecutionResult, forecasts: ForecastLog | None, paint: Paint, width: int
+) -> Iterator[str]:
+    """Every action in order with its parameters; hosts with the same parameters together."""
+    total = len(result.node_results)
+    size = len(str(total))
+    for number, name in enumerate(_order(result, forecasts), 1):
+        of = result.node_results[name]
+        counter = paint(f"[{number:>{size}}/{total}]", "dim")
+        for hosts, params, each in _alike(graph, of, forecasts):
+            head = f"{counter} {paint(clean(name), 'head')}  {of.step_name}"
+            yield from _planned(head, hosts, params, each, paint, width)
+            counter = " " * (2 * size + 3)
+    every = [each for of in result.node_results.values() for each in of.host_results.values()]
+    actions = sum(each.status is Status.SUCCESS for each in every)
+    failed = sum(each.status is Status.FAILED for each in every)
+    end = f" {plural(failed, 'action')} cannot be planned." if failed else ""
+    where = plural(len({each.host_name for each in every}), "host")
+    yield f"Dry run: {plural(actions, 'action')} on {where}.{end} No host was contacted."
+
+
+def _alike(
+    graph: ExecutionGraph, of: NodeResult, forecasts: ForecastLog | None
+) -> Iterable[tuple[list[str], Any, HostResult]]:
+    """The hosts of a node for which the same is planned, with the parameters."""
+    node = find_node(graph, of.node_name)
+    written: Any = dict(node.with_) if node is not None and not node.sensitive else "(hidden: the step is sensitive)"
+    groups: dict[str, tuple[list[str], Any, HostResult]] = {}
+    for host, each in of.host_results.items():
+        said = forecasts.found.get((of.node_name, host)) if forecasts is not None else None
+        params = written if said is None else said.get("params")
+        key = json.dumps([each.status, each.message, params], sort_keys=True, default=str)
+        groups.setdefault(key, ([], params, each))[0].append(host)
+    return groups.values()
+
+
+def _order(result: GraphExecutionResult, forecasts: ForecastLog | None) -> Iterable[str]:
+    """Nodes in the order their first action came up."""
+    if forecasts is None:
+        return list(result.node_results)
+    seen = dict.fromkeys(node for node, _ in forecasts.found if node in result.node_results)
+    return [*seen, *(name for name in result.node_results if name not in seen)]
+
+
+def _planned(head: str, hosts: Sequence[str], params: Any, each: HostResult, paint: Paint, width: int) -> Iterator[str]:
+    # Every action is shown, so every host is named.
+    where = f"on {names(hosts, len(hosts))}"
+    if each.status is Status.SKIPPED:
+        yield f"{head}  {where}  {paint('skipped', 'skipped')}: {one_line(each.message) or 'condition not met'}"
+        return
+    yield f"{head}  {where}"
+    if each.status is Status.FAILED:
+        yield f"      {paint('FAILED', 'failed')}: {one_line(each.message)}"
+        return
+    yield from format_params(params, paint, width, indent="      ")
+    if each.forecast is ForecastState.UNKNOWN and each.message:
+        yield f"      {paint('?', 'skipped')} {one_line(each.message)}"
+
+
+def format_params(params: Any, paint: Paint, width: int, indent: str = "") -> Iterator[str]:
+    """Parameters, one a line; long texts as blocks, folded."""
+    if not isinstance(params, Mapping):
+        if params:
+            yield indent + one_line(str(params))
+        return
+    for key, value in params.items():
+        label = f"{indent}{paint(f'{key}:', 'dim')}"
+        lines = text_lines(value) if isinstance(value, str) else []
+        if len(lines) < 2:
+            yield f"{label} {fit(_value(value), max(20, width - len(indent) - len(str(key)) - 2))}"
+            continue
+        yield f"{label} |"
+        yield from (f"{indent}  {line}".rstrip() for line in lines[:_VALUE])
+        if len(lines) > _VALUE:
+            yield f"{indent}  … {len(lines) - _VALUE} more lines"
+
+
+def _value(value: Any) -> str:
+    """A value on one line, as YAML would have it."""
+    if isinstance(value, str):
+        text = one_line(value)
+        # Quotes where the text would be read as something else than text, or not seen.
+        return json.dumps(text, ensure_ascii=False) if _needs_quotes(text) else text
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _needs_quotes(text: str) -> bool:
+    if not text or text != text.strip() or text[0] in "[]{}#&*!|>'\"%@`,?:-" or text.lower() in _WORDS:
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})

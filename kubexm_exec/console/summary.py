@@ -1,0 +1,141 @@
+"""The end of a run on one page: failures, tables, one line that says it all, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kubexm_exec.console.checkview import ForecastLog, render_check, render_dry_run
+from kubexm_exec.console.failures import Failure, find_failures, render_failures
+from kubexm_exec.console.tables import Counts, count, host_table, module_table
+from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.result import ForecastState, GraphExecutionResult, Status
+from kubexm_spec.duration import format_duration
+
+_NARROWEST: Final = 40
+_IGNORED: Final = 5
+_LIMITED: Final = 5
+"""Up to so many failed hosts are offered as ``--limit``."""
+_STATUS: Final = {
+    Status.SUCCESS: ("✔ Success", "ok"),
+    Status.FAILED: ("✘ Failed", "failed"),
+    Status.CANCELLED: ("⊘ Cancelled", "warning"),
+}
+
+
+def render_summary(
+    graph: ExecutionGraph,
+    result: GraphExecutionResult,
+    *,
+    color: bool,
+    width: int,
+    spec_command: str,
+    forecasts: ForecastLog | None = None,
+) -> str:
+    """The end of a run as text. ``spec_command`` is what was typed, without an executor: next commands start with it.
+
+    ``forecasts`` has the rendered parameters of a dry run; without it they are shown as they were written.
+    """
+    paint = Paint(color)
+    width = max(width, _NARROWEST)
+    failures = find_failures(graph, result)
+    lines = list(render_failures(graph, failures, paint, width))
+    if result.executor == "dry-run":
+        lines = [*render_dry_run(graph, result, forecasts, paint, width), *_last(lines)]
+    elif result.executor == "check":
+        lines += render_check(graph, result, paint, width)
+    else:
+        lines += _run(graph, result, paint, width)
+    lines += _next(result, failures, spec_command, paint)
+    return "\n".join(lines) + "\n"
+
+
+def _last(lines: list[str]) -> list[str]:
+    """Failures of a dry run stand below its long list."""
+    return ["", *lines] if lines else []
+
+
+def _run(graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+    yield from _ignored(find_failures(graph, result, ignored=True), paint, width)
+    yield from _undone(result, paint, width)
+    total, modules, hosts = count(graph, result)
+    if modules:
+        yield from module_table(modules, total, paint, width)
+        yield ""
+        yield from host_table(hosts, total, paint, width)
+        yield ""
+    yield _status(result, total, paint)
+
+
+def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]:
+    for failure in failures[:_IGNORED]:
+        text = f"{failure.node} on {names(failure.hosts)}: {one_line(failure.result.message)}"
+        yield f"{paint('ignored', 'warning')}  {fit(text, width - 9)}"
+    if len(failures) > _IGNORED:
+        yield f"         + {len(failures) - _IGNORED} more failures were ignored"
+    if failures:
+        yield ""
+
+
+def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+    done, broken = 0, []
+    for node in result.node_results.values():
+        for host, each in node.host_results.items():
+            done += each.undo == "undone"
+            if each.undo.startswith("undoFailed"):
+                text = one_line(each.undo.removeprefix("undoFailed").strip(": "))
+                broken.append(f"{node.node_name} on {host}: {text}")
+    if not (done or broken or result.not_reversible):
+        return
+    yield f"{paint('Rolled back', 'head')}: {plural(done, 'action')} undone"
+    for text in broken:
+        yield f"  {paint('could not be undone', 'failed')}: {fit(text, width - 23)}"
+    if result.not_reversible:
+        yield f"  {paint('cannot be undone', 'warning')}, and stays as it is: {names(result.not_reversible, 10)}"
+    yield ""
+
+
+def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
+    word, style = _STATUS.get(result.status, (result.status.value, ""))
+    if not total.actions:
+        return f"{paint(word, style)}  {one_line(result.graph_name)}: there was nothing to do"
+    took = ""
+    if result.start_time is not None and result.end_time is not None:
+        took = f" in {format_duration(result.end_time - result.start_time)}"
+    what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')}{took}"
+    return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {total.words()}"
+
+
+def _next(result: GraphExecutionResult, failures: list[Failure], command: str, paint: Paint) -> Iterator[str]:
+    offers = [list(offer) for offer in _offers(result, failures, command)]
+    lines = columns(offers, left=frozenset({0, 1}), gap=3) if offers else []
+    label = paint("Next:", "head")
+    for line in lines:
+        yield f"{label}  {line}"
+        label = "     "
+
+
+def _offers(result: GraphExecutionResult, failures: list[Failure], command: str) -> Iterator[tuple[str, str]]:
+    """What makes sense to type now, and what it does."""
+    if result.executor == "dry-run":
+        if not failures:
+            yield f"{command} --executor check", "ask the hosts what would change"
+            yield command, "do it"
+        return
+    if result.executor == "check":
+        states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
+        if failures:
+            yield f"{command} --executor check", "ask again after the fix"
+        elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN}:
+            yield command, "make it so"
+        return
+    if result.status is Status.SUCCESS:
+        yield f"{command} --executor check", "see at any time whether it is still so"
+        return
+    yield command, "go on after the fix: what is done already is left alone" if failures else "go on from here"
+    hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
+    if failures:
+        yield f"{command} --executor debug", "go through it step by step"
+    if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
+        yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with all output"

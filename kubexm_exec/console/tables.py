@@ -1,0 +1,169 @@
+"""The tables at the end: what came of the actions of each module and each host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kubexm_exec.console.failures import find_node
+from kubexm_exec.console.text import Paint, clean, columns, fit, plural
+from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_spec.duration import format_duration
+
+HOSTS: Final = 30
+"""So many hosts are shown; of more only those with something to look at, and the others added up."""
+_NAME: Final = 40
+_COLUMNS: Final = ("ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled")
+_OPTIONAL: Final = ("ignored", "cancelled")
+_STYLES: Final = {
+    "ok": "ok",
+    "changed": "changed",
+    "skipped": "skipped",
+    "failed": "failed",
+    "unreachable": "failed",
+    "ignored": "warning",
+    "cancelled": "warning",
+}
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many actions came to what, and how long they took."""
+
+    numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))
+    hosts: set[str] = field(default_factory=set)
+    blocked: int = 0
+    """Skipped because something failed."""
+    start: float | None = None
+    end: float | None = None
+    busy: float = 0.0
+
+    def add(self, each: HostResult) -> None:
+        """Count an action."""
+        self.numbers[(name := outcome(each))] += 1
+        if name in ("changed", "unchanged"):
+            self.numbers["ok"] += 1
+        self.hosts.add(each.host_name)
+        self.blocked += each.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT)
+        if each.start_time is not None and each.end_time is not None:
+            self.start = each.start_time if self.start is None else min(self.start, each.start_time)
+            self.end = each.end_time if self.end is None else max(self.end, each.end_time)
+            self.busy += each.end_time - each.start_time
+
+    def merge(self, other: Counts) -> None:
+        """Add what another one counted."""
+        for name, number in other.numbers.items():
+            self.numbers[name] += number
+        self.hosts |= other.hosts
+        self.blocked += other.blocked
+        self.busy += other.busy
+
+    @property
+    def actions(self) -> int:
+        """How many there were."""
+        return sum(self.numbers.values()) - self.numbers["ok"]
+
+    @property
+    def bad(self) -> int:
+        """How many failed."""
+        return self.numbers["failed"] + self.numbers["unreachable"]
+
+    def words(self) -> str:
+        """``41 changed, 19 unchanged, 2 skipped``: what is not zero."""
+        return ", ".join(f"{self.numbers[name]} {name}" for name in _COLUMNS[1:] if self.numbers[name])
+
+
+def outcome(each: HostResult) -> str:
+    """The column an action is counted in; satisfied ones are unchanged, not skipped."""
+    match each.status:
+        case Status.SUCCESS:
+            return "changed" if each.changed else "unchanged"
+        case Status.SKIPPED:
+            return "unchanged" if each.reason is SkipReason.PRECHECK else "skipped"
+        case Status.FAILED if each.ignored:
+            return "ignored"
+        case Status.FAILED:
+            return "unreachable" if each.kind is FailureKind.UNREACHABLE else "failed"
+        case _:
+            return "cancelled"
+
+
+def count(graph: ExecutionGraph, result: GraphExecutionResult) -> tuple[Counts, dict[str, Counts], dict[str, Counts]]:
+    """Everything, by module and by host, each in the order of the graph."""
+    total = Counts()
+    modules: dict[str, Counts] = {}
+    hosts: dict[str, Counts] = {name: Counts() for name in graph.hosts}
+    for each in result.node_results.values():
+        node = find_node(graph, each.node_name)
+        module = node.module if node is not None and node.module else each.node_name.partition("/")[0]
+        of_module = modules.setdefault(module, Counts())
+        for name, host in each.host_results.items():
+            total.add(host)
+            of_module.add(host)
+            hosts.setdefault(name, Counts()).add(host)
+    return total, modules, {name: counts for name, counts in hosts.items() if counts.hosts}
+
+
+def module_table(modules: dict[str, Counts], total: Counts, paint: Paint, width: int) -> Iterator[str]:
+    """One line for each module, in order."""
+    rows = []
+    for name, counts in modules.items():
+        took = (
+            format_duration(counts.end - counts.start) if counts.start is not None and counts.end is not None else "-"
+        )
+        rows.append((f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", str(len(counts.hosts)), counts, took))
+    yield from _table(["  module", "hosts"], rows, total, paint, width)
+
+
+def host_table(hosts: dict[str, Counts], total: Counts, paint: Paint, width: int) -> Iterator[str]:
+    """One line for each host; beyond ``HOSTS`` only for those with something to look at."""
+    shown, rest = hosts, Counts()
+    if len(hosts) > HOSTS:
+        worth = [name for name, counts in hosts.items() if counts.bad or counts.numbers["ignored"] or counts.blocked]
+        worth.sort(key=lambda name: -hosts[name].bad)
+        shown = {name: hosts[name] for name in hosts if name in set(worth[:HOSTS])}
+        for name in hosts.keys() - shown.keys():
+            rest.merge(hosts[name])
+    rows = [
+        (f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", "", counts, format_duration(counts.busy))
+        for name, counts in shown.items()
+    ]
+    if rest.hosts:
+        label = plural(len(rest.hosts), "more host" if shown else "host")
+        rows.append((f"  {label}", "", rest, format_duration(rest.busy)))
+    yield from _table(["  host", ""], rows, total, paint, width)
+
+
+def _table(
+    head: list[str], rows: list[tuple[str, str, Counts, str]], total: Counts, paint: Paint, width: int
+) -> Iterator[str]:
+    wanted = [name for name in _COLUMNS if name not in _OPTIONAL or total.numbers[name]]
+    while True:
+        cells = [[*head, *wanted, "time"]] if head[1] else [[head[0], *wanted, "time"]]
+        for name, number, counts, took in rows:
+            numbers = [_number(counts.numbers[column], column, paint) for column in wanted]
+            cells.append([name, *([number] if head[1] else []), *numbers, took])
+        lines = columns(cells)
+        # On a narrow terminal columns that say nothing are the first to go.
+        empty = [name for name in reversed(wanted) if not total.numbers[name]]
+        if not empty or len(lines[0]) <= width:
+            break
+        wanted.remove(empty[0])
+    yield paint(lines[0], "dim")
+    yield from lines[1:]
+
+
+def _number(number: int, column: str, paint: Paint) -> str:
+    return paint(str(number), _STYLES.get(column, "") if number else "dim")
+
+
+def _symbol(counts: Counts, paint: Paint) -> str:
+    if counts.bad:
+        return paint("✘", "failed")
+    if counts.numbers["cancelled"]:
+        return paint("⊘", "warning")
+    if not counts.numbers["ok"] and counts.blocked:
+        return paint("⊘", "skipped")
+    return paint("✔", "ok")
