@@ -1,0 +1,563 @@
+"""A slow reference for the scheduler: it works everything out again each time, from the definitions and the events.
+
+It shares no code with the scheduler. There are no counters and no queues: an action or a gate asks those it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
+
+Act = tuple[str, str]
+"""(node, host)"""
+Door = tuple[str, int]
+"""(gate, or node without hosts; the how-many-eth time it was added)"""
+Blame = tuple[int, int, str]
+
+GOOD = {"Success", "Skipped precheck", "Skipped condition", "Failed ignored"}
+
+
+@dataclass(frozen=True)
+class End:
+    """How an action ended."""
+
+    what: str
+    blame: Blame | None = None
+    shut: bool = False
+    message: str = ""
+
+    @property
+    def good(self) -> bool:
+        return self.what in GOOD
+
+
+@dataclass
+class DoorEnd:
+    """How a gate was judged."""
+
+    failed: bool = False
+    limit: bool = False
+    unmet: bool = False
+    blame: Blame | None = None
+    out: dict[str, Blame] = field(default_factory=dict)
+    fails: dict[str, tuple[int, set[str]]] = field(default_factory=dict)
+    seen: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Look:
+    """What a gate waits for in one node: these hosts, by now."""
+
+    node: str
+    on: On
+    hosts: set[str]
+    whole: bool
+    """It waits for all that the node will ever have."""
+    grown: dict[str, Look] = field(default_factory=dict)
+    """What fragments of the node have added."""
+
+
+@dataclass
+class Definition:
+    """What a gate waits for."""
+
+    relay: bool
+    looks: list[Look] = field(default_factory=list)
+    doors: list[tuple[Door, On]] = field(default_factory=list)
+
+
+def nearest(*blames: Blame | None) -> Blame | None:
+    """The least one."""
+    return min((blame for blame in blames if blame is not None), default=None)
+
+
+def one_further(blame: Blame | None) -> Blame | None:
+    """Seen over one edge more."""
+    return None if blame is None else (blame[0] + 1, *blame[1:])
+
+
+class Model:
+    """The graph as definitions, the events as sets."""
+
+    def __init__(self, graph: ExecutionGraph, forks: int) -> None:
+        self.graph = graph
+        self.forks = forks
+        self.nodes: dict[str, ExecutionNode] = dict(graph.nodes)
+        self.hosts: dict[str, list[str]] = {node.id: list(node.hosts) for node in graph.nodes.values()}
+        self.owner: dict[str, str] = {}
+        self.place: dict[str, int] = {name: number for number, name in enumerate(graph.nodes)}
+        self.turn: dict[Act, tuple[int, int, int]] = {}
+        """Graph order of actions and pauses."""
+        self.needs: dict[Act, list[tuple[Act | Door, On]]] = {}
+        self.doors: dict[Door, Definition] = {}
+        self.finished: dict[Act, End] = {}
+        self.running: set[Act] = set()
+        self.deferred: set[Act] = set()
+        self.offered: set[Act] = set()
+        self.paused: set[Door] = set()
+        """Gates whose pause is over."""
+        self.pauses: dict[str, str] = {}
+        """Pauses that are under way: gate -> offered | running."""
+        self.stopped = ""
+        self.ends: dict[Act, End] = {}
+        self.opened: dict[Door, DoorEnd] = {}
+        self.go: list[Act] = []
+        self._define()
+        self.refresh()
+
+    # Definitions
+
+    def is_gate(self, name: str) -> bool:
+        return self.nodes[name].is_gate
+
+    def is_door(self, name: str) -> bool:
+        return self.is_gate(name) or not self.hosts[name]
+
+    def _define(self) -> None:
+        for node in self.graph.nodes.values():
+            place = self.place[node.id]
+            if self.is_gate(node.id):
+                self.turn[node.id, ""] = (place, 0, 0)
+            for number, host in enumerate(node.hosts):
+                self.turn[node.id, host] = (place, 0, number)
+                self.needs[node.id, host] = list(self._needs(node, host))
+            if self.is_door(node.id):
+                self.doors[node.id, 0] = self._door(node)
+
+    def _needs(self, node: ExecutionNode, host: str) -> Iterator[tuple[Act | Door, On]]:
+        for dep in node.dependencies:
+            if dep.hosts is None or host in dep.hosts:
+                if self.is_gate(dep.node):
+                    yield (dep.node, 0), dep.on
+                elif host in self.hosts[dep.node]:
+                    yield (dep.node, host), dep.on
+
+    def _door(self, node: ExecutionNode) -> Definition:
+        door = Definition(relay=not node.is_gate)
+        for dep in node.dependencies:
+            if self.is_gate(dep.node) or (self.is_door(dep.node) and not door.relay):
+                door.doors.append(((dep.node, 0), dep.on))
+            elif not door.relay:
+                chosen = set(self.hosts[dep.node]) & set(self.hosts[dep.node] if dep.hosts is None else dep.hosts)
+                door.looks.append(Look(dep.node, dep.on, chosen, whole=dep.hosts is None))
+        return door
+
+    def extend(self, act: Act, nodes: Sequence[ExecutionNode]) -> None:
+        """A fragment that is known to be right."""
+        parent, host = act
+        fragment = {node.id: node for node in nodes}
+        was_there: set[Act] = set(self.needs)
+        # Who waits for the action, before the fragment is there; what the node itself has returned does not count.
+        waiting = [
+            (other, on)
+            for other, needs in self.needs.items()
+            for need, on in needs
+            if need == act and self.owner.get(other[0]) != parent and other not in self.ends
+        ]
+        watching = [
+            (door, look)
+            for name, door in self.doors.items()
+            for look in door.looks
+            if look.node == parent and host in look.hosts and self.owner.get(name[0]) != parent
+        ]
+        parts: dict[str, Door] = {}
+        for node in nodes:
+            if node.id not in self.nodes:
+                self.nodes[node.id] = node
+                self.hosts[node.id] = []
+                self.owner[node.id] = parent
+                self.place[node.id] = self.place[parent]
+            if node.is_gate or not node.hosts:
+                parts[node.id] = (node.id, sum(name == node.id for name, _ in self.doors))
+                self.doors[parts[node.id]] = Definition(relay=not node.is_gate)
+                if node.is_gate and (node.id, "") not in self.turn:
+                    self.turn[node.id, ""] = (self.place[parent], 1, len(self.turn))
+            for each in node.hosts:
+                if (node.id, each) not in self.needs:
+                    self.turn[node.id, each] = (self.place[parent], 1, len(self.turn))
+                    self.hosts[node.id].append(each)
+                    self.needs[node.id, each] = []
+        followed: set[Act | Door] = set()
+        for node in nodes:
+            for dep in node.dependencies:
+                for mine in [parts[node.id]] if node.id in parts else [(node.id, each) for each in node.hosts]:
+                    self._link_inside(act, fragment, parts, mine, dep.node, dep.on, dep.hosts, was_there, followed)
+        exits: list[Act | Door] = [
+            *((name, host) for name in fragment if host in fragment[name].hosts and (name, host) not in followed),
+            *(part for part in parts.values() if part not in followed),
+        ]
+        for other, on in waiting:
+            self.needs[other] += [(exit_, on) for exit_ in exits]
+        for door, look in watching:
+            for name in fragment:
+                if name in parts:
+                    door.doors.append((parts[name], look.on))
+                else:
+                    self._look_also(door, look, name, set(fragment[name].hosts))
+        if self.stopped:
+            for mine in set(self.needs) - was_there:
+                if not self._exempt(mine[0]):
+                    self.finished[mine] = self._cancelled(mine)
+        self.refresh()
+
+    def _link_inside(
+        self,
+        act: Act,
+        fragment: dict[str, ExecutionNode],
+        parts: dict[str, Door],
+        mine: Act | Door,
+        other: str,
+        on: On,
+        limited: tuple[str, ...] | None,
+        was_there: set[Act],
+        followed: set[Act | Door],
+    ) -> None:
+        door = self.doors.get(mine)  # type: ignore[arg-type]
+        if door is not None:
+            if other in parts:
+                if self.is_gate(other) or not door.relay:
+                    door.doors.append((parts[other], on))
+                    followed.add(parts[other])
+            elif not door.relay:
+                chosen = {act[1]} if other == act[0] else set(fragment[other].hosts)
+                if limited is not None and other != act[0]:
+                    chosen &= set(limited)
+                door.looks.append(Look(other, on, chosen, whole=False))
+                if other != act[0]:
+                    followed.update((other, each) for each in chosen)
+            return
+        here = str(mine[1])
+        if limited is not None and here not in limited:
+            return
+        need: Act | Door
+        if other == act[0]:
+            need = act
+        elif other in parts:
+            if not self.is_gate(other):
+                return
+            need = parts[other]
+            followed.add(need)
+        elif here in fragment[other].hosts:
+            need = (other, here)
+            followed.add(need)
+        else:
+            return
+        if (mine[0], here) not in was_there:
+            self.needs[mine[0], here].append((need, on))
+
+    def _look_also(self, door: Definition, because: Look, name: str, hosts: set[str]) -> None:
+        if name not in because.grown:
+            because.grown[name] = Look(name, because.on, set(), because.whole)
+            door.looks.append(because.grown[name])
+        because.grown[name].hosts |= hosts
+
+    # Events
+
+    def start(self, act: Act) -> None:
+        if act[1]:
+            self.offered.remove(act)
+            self.running.add(act)
+        else:
+            self.pauses[act[0]] = "running"
+        self.refresh()
+
+    def finish(self, act: Act, what: str) -> None:
+        if not act[1]:
+            self._end_pause(act[0])
+            self.refresh()
+            return
+        node = self.nodes[act[0]]
+        self.running.remove(act)
+        if what == "Failed" and node.policy.ignore_errors:
+            what = "Failed ignored"
+        blame = (0, self.place[node.id], node.id) if what in ("Failed", "Cancelled") else None
+        self.finished[act] = self.ends[act] = End(what, blame, shut=what == "Cancelled")
+        if what == "Failed" and self.graph.failure_policy is not FailurePolicy.CONTINUE:
+            failures = sum(end.what == "Failed" for (name, _), end in self.finished.items() if name == node.id)
+            if failures > node.policy.budget(len(self.hosts[node.id])):
+                self._halt(self.graph.failure_policy.value)
+        self.refresh()
+
+    def _end_pause(self, gate: str) -> None:
+        del self.pauses[gate]
+        self.paused |= {door for door in self.doors if door[0] == gate}
+
+    def defer(self, act: Act) -> None:
+        self.running.remove(act)
+        if self.stopped and not self._exempt(act[0]):
+            self.finished[act] = self._cancelled(act)
+        else:
+            self.deferred.add(act)
+        self.refresh()
+
+    def resume(self, act: Act) -> None:
+        if act in self.deferred:
+            self.deferred.remove(act)
+            self.refresh()
+
+    def stop(self, reason: str) -> None:
+        if not self.done:
+            self._halt(reason)
+            self.refresh()
+
+    def _halt(self, reason: str) -> None:
+        force = ["", "failFast rollback", "cancel"]
+        strength = {word: number for number, words in enumerate(force) for word in words.split() or [""]}
+        if strength[reason] <= strength[self.stopped]:
+            return
+        self.stopped = reason
+        for act in self.needs:
+            if act not in self.ends and act not in self.running and not self._exempt(act[0]):
+                self.finished[act] = self._cancelled(act)
+                self.deferred.discard(act)
+                self.offered.discard(act)
+        for gate in [gate for gate, state in self.pauses.items() if state == "offered"]:
+            self._end_pause(gate)
+
+    def _cancelled(self, act: Act) -> End:
+        return End("Cancelled", (0, self.place[act[0]], act[0]), shut=True)
+
+    def _exempt(self, name: str) -> bool:
+        hook = self.nodes[name].hook
+        return hook is Hook.ALWAYS or (hook is Hook.ON_FAILURE and self.stopped != "cancel")
+
+    # What follows from the definitions
+
+    def refresh(self) -> None:
+        """Work it all out."""
+        self.ends, self.opened, self.go = {}, {}, []
+        self._asked: set[object] = set()
+        for door in self.doors:
+            self._opened(door)
+        for act in self.needs:
+            self._end(act)
+
+    def _end(self, act: Act) -> End | None:
+        if act not in self._asked:
+            self._asked.add(act)
+            end = self.finished.get(act)
+            if end is None and act not in self.running and act not in self.deferred:
+                end = self._decide(act)
+            if end is not None:
+                self.ends[act] = end
+        return self.ends.get(act)
+
+    def _decide(self, act: Act) -> End | None:
+        name, host = act
+        blame: Blame | None = None
+        shut = limit = unmet = off = met = False
+        for need, on in self.needs[act]:
+            if need in self.doors:
+                door = self._opened(need)
+                if door is None:
+                    return None
+                if on is On.SUCCESS:
+                    blame = nearest(blame, one_further(door.blame), one_further(door.out.get(host)))
+                    shut |= door.blame is not None
+                    limit |= door.limit
+                    off |= door.unmet
+                elif on is On.FAILURE:
+                    met |= door.failed
+                    unmet |= not door.failed
+            else:
+                end = self._end(need)  # type: ignore[arg-type]
+                if end is None:
+                    return None
+                if on is On.SUCCESS and not end.good:
+                    blame = nearest(blame, one_further(end.blame))
+                    shut |= end.shut
+                elif on is On.FAILURE:
+                    failed = end.what.startswith("Failed")
+                    met |= failed
+                    unmet |= not failed
+        if blame is not None:
+            return End("Skipped limit" if limit else "Skipped dependency", blame, shut)
+        if off or (unmet and not met):
+            return End("Skipped condition", message="nothing failed")
+        if self.nodes[name].skip:
+            return End("Skipped condition", message=self.nodes[name].skip)
+        self.go.append(act)
+        return None
+
+    def _opened(self, door: Door) -> DoorEnd | None:
+        if door not in self._asked:
+            self._asked.add(door)
+            end = self._judge(door)
+            if end is not None and not self._pausing(door, end):
+                self.opened[door] = end
+        return self.opened.get(door)
+
+    def _pausing(self, door: Door, end: DoorEnd) -> bool:
+        node = self.nodes[door[0]]
+        if node.pause <= 0 or self.doors[door].relay or end.blame is not None or door in self.paused:
+            return False
+        if self.stopped and self.pauses.get(door[0]) != "running":
+            return False
+        lets_go = any(
+            act not in self.finished
+            and not self.nodes[act[0]].skip
+            and need == door
+            and (on is On.DONE or (on is On.SUCCESS and not end.unmet and act[1] not in end.out))
+            for act, needs in self.needs.items()
+            for need, on in needs
+        )
+        if not lets_go and self.pauses.get(door[0]) != "running":
+            return False
+        self.pauses.setdefault(door[0], "offered")
+        return True
+
+    def _judge(self, door: Door) -> DoorEnd | None:
+        definition = self.doors[door]
+        budget = self.nodes[door[0]].batch_budget if not definition.relay else None
+        ends: list[tuple[Look, dict[str, End]]] = []
+        for look in definition.looks:
+            found = {host: self._end((look.node, host)) for host in look.hosts}
+            if None in found.values():
+                return None
+            ends.append((look, {host: end for host, end in found.items() if end is not None}))
+        before = [(other, self._opened(other), on) for other, on in definition.doors]
+        if any(end is None for _, end, _ in before):
+            return None
+        result = DoorEnd()
+        for other, earlier, _ in before:
+            if earlier is not None and self.nodes[other[0]].batch_budget is not None:
+                for name, (distance, hosts) in earlier.fails.items():
+                    near, known = result.fails.get(name, (distance + 1, set()))
+                    result.fails[name] = (min(near, distance + 1), known | hosts)
+                for name, hosts in earlier.seen.items():
+                    result.seen[name] = result.seen.get(name, set()) | hosts
+        if budget is not None:
+            for look, found_ends in ends:
+                failed = {host for host, end in found_ends.items() if end.what == "Failed"}
+                if failed:
+                    result.fails[look.node] = (1, failed | result.fails.get(look.node, (1, set()))[1])
+                result.seen[look.node] = result.seen.get(look.node, set()) | look.hosts
+        hopes: list[bool] = []
+        for look, found_ends in ends:
+            failed = {host for host, end in found_ends.items() if end.what == "Failed"}
+            hosts = set(self.hosts[look.node])
+            if not look.whole:
+                failed |= result.fails.get(look.node, (0, set()))[1]
+                if look.node in self.owner:
+                    hosts = result.seen.get(look.node, set()) | look.hosts
+            over = bool(failed) and len(failed) > self.nodes[look.node].policy.budget(len(hosts))
+            if look.on is On.SUCCESS:
+                result.failed |= over
+                if over:
+                    result.blame = nearest(result.blame, (1, self.place[look.node], look.node))
+                for host, end in found_ends.items():
+                    if not end.good:
+                        further = one_further(end.blame)
+                        result.out[host] = nearest(result.out.get(host), further) or (0, 0, "")
+                        result.blame = nearest(result.blame, further if end.shut else None)
+            elif look.on is On.FAILURE:
+                hopes.append(over)
+        for _, earlier, on in before:
+            assert earlier is not None
+            if on is On.SUCCESS:
+                result.failed |= earlier.failed
+                result.blame = nearest(result.blame, one_further(earlier.blame))
+                for host, out in earlier.out.items():
+                    result.out[host] = nearest(result.out.get(host), one_further(out)) or (0, 0, "")
+            elif on is On.FAILURE:
+                hopes.append(earlier.failed)
+        if budget is not None:
+            self._judge_batch(door, budget, definition, result)
+        if definition.relay:
+            result.failed = False
+        result.unmet = result.blame is None and bool(hopes) and not any(hopes)
+        return result
+
+    def _judge_batch(self, door: Door, budget: str, definition: Definition, result: DoorEnd) -> None:
+        owner = self.owner.get(door[0])
+        written = [look for look in definition.looks if self.owner.get(look.node) == owner]
+        if owner is None:
+            all_hosts = {host for look in written for host in self.hosts[look.node]}
+        else:
+            all_hosts = {host for look in written for host in look.hosts}
+        failed = {host for _, hosts in result.fails.values() for host in hosts}
+        if failed and len(failed) > Policy(max_failures=budget).budget(len(all_hosts)):
+            result.failed = result.limit = True
+            for name, (distance, _) in result.fails.items():
+                result.blame = nearest(result.blame, (distance, self.place[name], name))
+
+    # What can be asked
+
+    @property
+    def done(self) -> bool:
+        return len(self.ends) == len(self.needs) and len(self.opened) == len(self.doors)
+
+    def ready(self) -> list[Act]:
+        """In graph order, everything that fits beside what runs and what was offered before."""
+        for act in sorted(set(self.go) - self.offered, key=self.turn.__getitem__):
+            if self.fits([*self.running, *self.offered, act]):
+                self.offered.add(act)
+        pauses = [(gate, "") for gate, state in self.pauses.items() if state == "offered"]
+        return sorted([*self.offered, *pauses], key=self.turn.__getitem__)
+
+    def fits(self, acts: Iterable[Act]) -> bool:
+        """Whether these may all run at once."""
+        count: dict[object, int] = {}
+        limit: dict[object, int] = {"forks": self.forks}
+        for name, host in acts:
+            node = self.nodes[name]
+            constraints = node.constraints
+            wanted: list[object] = ["forks", ("host", host)]
+            known = self.graph.hosts.get(host)
+            limit["host", host] = known.per_host_limit if known else 1
+            if constraints.global_limit is not None:
+                wanted.append(("node", name))
+                limit["node", name] = constraints.global_limit
+            if constraints.per_host_limit is not None:
+                family = name[: name.rindex("[")] if node.has_item else name
+                wanted.append(("family", family, host))
+                limit["family", family, host] = constraints.per_host_limit
+            for lock in set(constraints.locks):
+                wanted.append(("lock", lock))
+                limit["lock", lock] = self.graph.locks.get(lock, 1)
+            for what in wanted:
+                count[what] = count.get(what, 0) + 1
+        return all(number <= limit[what] for what, number in count.items())
+
+    def final(self, name: str) -> bool:
+        """Whether the node has ended, and can get no more hosts."""
+        owner = self.owner.get(name)
+        ended = all((name, host) in self.ends for host in self.hosts[name])
+        opened = all(door in self.opened for door in self.doors if door[0] == name)
+        return ended and opened and (owner is None or self.final(owner))
+
+    def node_end(self, name: str) -> str:
+        """The end of a node or gate as a whole, in short."""
+        if self.is_gate(name):
+            parts = [end for door, end in self.opened.items() if door[0] == name]
+            failed = [end for end in parts if end.failed]
+            closed = failed or [end for end in parts if end.blame is not None]
+            if not closed:
+                return "Success"
+            reason = "limit" if any(end.limit for end in closed) else "dependency"
+            cause = nearest(*(end.blame for end in closed)) or (0, 0, "?")
+            return f"{'Failed' if failed else 'Skipped'} {reason} {cause[2]}"
+        ends = [self.ends[name, host] for host in self.hosts[name]]
+        if not ends:
+            return "Skipped"
+        if sum(end.what == "Failed" for end in ends) > self.nodes[name].policy.budget(len(ends)):
+            return "Failed"
+        if any(end.what == "Cancelled" for end in ends):
+            return "Cancelled"
+        skipped = [end for end in ends if end.what in ("Skipped dependency", "Skipped limit")]
+        if len(skipped) == len(ends):
+            reason = "dependency" if any(end.what == "Skipped dependency" for end in ends) else "limit"
+            cause = nearest(*(end.blame for end in ends)) or (0, 0, "?")
+            return f"Skipped {reason} {cause[2]}"
+        return "Success"
+
+    def run_status(self) -> str:
+        """What the run has come to."""
+        if self.stopped == "cancel":
+            return "Cancelled"
+        steps = [self.node_end(name) for name in self.nodes if not self.is_gate(name)]
+        if "Failed" in steps or any(end.limit for end in self.opened.values()):
+            return "Failed"
+        return "Cancelled" if any(end.what == "Cancelled" for end in self.ends.values()) else "Success"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubexm_exec.scheduler import Action, Scheduler
+from tests.scheduler.build import OUTCOMES, text
+from tests.scheduler.duet import Duet
+from tests.scheduler.graphs import Case, decisions, make_case
+
+many = settings(max_examples=20 * settings().max_examples)
+
+
+def play(case: Case, dice: Random) -> dict[tuple[str, str], str]:
+    """Run a case to its end in an order that the dice decide; how everything ended, with reasons and causes."""
+    scheduler = Scheduler(case.graph, forks=case.forks)
+    nodes = dict(case.graph.nodes)
+    record: dict[tuple[str, str], str] = {}
+    running: list[Action] = []
+    waiting: list[Action] = []
+    while not scheduler.done:
+        offered = scheduler.ready()
+        assert offered or running or waiting, "nothing runs, nothing is offered, and yet it is not done"
+        move = dice.random()
+        if offered and (move < 0.5 or not (running or waiting)):
+            action = dice.choice(offered)
+            scheduler.start(action)
+            running.append(action)
+        elif waiting and (move < 0.6 or not running):
+            scheduler.resume(waiting.pop(dice.randrange(len(waiting))))
+        elif running:
+            action = running.pop(dice.randrange(len(running)))
+            if not action.host:
+                scheduler.finish(action, OUTCOMES["ok"])
+                continue
+            if dice.random() < 0.2:
+                scheduler.defer(action)
+                waiting.append(action)
+                continue
+            outcome = case.outcome(*action)
+            if case.returns(*action):
+                outcome = "ok"
+                fragment = case.fragment(nodes[action.node], action.host, mixed=False)
+                scheduler.extend(action, fragment)
+                nodes.update((node.id, node) for node in fragment)
+            scheduler.finish(action, OUTCOMES[outcome])
+            record[action] = text(OUTCOMES[outcome].status, OUTCOMES[outcome].reason)
+    for one in scheduler.drain():
+        assert (one.node, one.host) not in record
+        record[one.node, one.host] = text(one.status, one.reason, one.cause)
+    record["", ""] = scheduler.run_status().value
+    return record
+
+
+@many
+@given(data=decisions, first=st.integers(0, 2**16), second=st.integers(0, 2**16))
+def test_the_same_graph_and_outcomes_give_the_same_record_whatever_the_interleaving(
+    data: bytes, first: int, second: int
+) -> None:
+    case = make_case(data)
+    assert play(case, Random(first)) == play(case, Random(second))
+
+
+@many
+@given(data=decisions, dice=st.integers(0, 2**16))
+def test_every_run_goes_as_the_definitions_say(data: bytes, dice: int) -> None:
+    case = make_case(data)
+    duet = Duet(case)
+    chance = Random(dice)
+    while not duet.scheduler.done:
+        for action in duet.ready():
+            if chance.random() < 0.7:
+                duet.start(action)
+        if duet.running:
+            action = chance.choice(duet.running)
+            duet.finish(action, case.outcome(*action) if action.host else "ok")
