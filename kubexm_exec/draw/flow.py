@@ -6,17 +6,34 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kubexm_exec.draw.cells import PAD, SPINE, TRACK, Cell, Edge, Placed, Point, Room
+from kubexm_exec.draw.contract import topological
 from kubexm_exec.draw.stack import Stack
 
 Gutter: TypeAlias = tuple[int, int]
 """A row, and the index in it of the layer that the gutter is before."""
-Span: TypeAlias = tuple[float, float, float]
-"""From, to, and where the line comes from."""
+NEAR = 4.0
+"""Lines that are nearer than this look like one."""
+
+
+@dataclass(slots=True)
+class Span:
+    """What a line takes of a channel, where it comes from, and where it enters and leaves the channel."""
+
+    low: float
+    high: float
+    origin: float
+    enters: list[float] = field(default_factory=list)
+    leaves: list[float] = field(default_factory=list)
+
+    def add(self, *ends: float) -> None:
+        """Make it longer."""
+        self.low, self.high = min(self.low, *ends), max(self.high, *ends)
 
 
 @dataclass(slots=True)
@@ -88,9 +105,11 @@ class _Router:
         for turn, before, after in zip(way.turns, way.stops, way.stops[1:], strict=False):
             if isinstance(turn, tuple):
                 gutter, net = turn
-                ends = [self._end(gutter[0], stop) for stop in (before, after)]
-                low, high, origin = self.spans.setdefault(gutter, {}).get(net, (math.inf, -math.inf, ends[0]))
-                self.spans[gutter][net] = (min(low, *ends), max(high, *ends), origin)
+                come, go = self._end(gutter[0], before), self._end(gutter[0], after)
+                span = self.spans.setdefault(gutter, {}).setdefault(net, Span(come, come, come))
+                span.add(come, go)
+                span.enters.append(come)
+                span.leaves.append(go)
 
     def _end(self, row: int, stop: float | tuple[int, str]) -> float:
         if isinstance(stop, tuple):
@@ -105,7 +124,7 @@ class _Router:
         for row, layers in enumerate(self.stack.rows):
             u = PAD + len(self.margin) * TRACK if self.margin else 0.0
             for i in range(len(layers) + 1):
-                spans = {n: s for n, s in self.spans.get((row, i), {}).items() if s[0] != s[1]}
+                spans = {n: s for n, s in self.spans.get((row, i), {}).items() if s.low != s.high}
                 tracks = spread_tracks(spans)
                 count = max(tracks.values(), default=-1) + 1
                 inner = 0 < i < len(layers)
@@ -154,9 +173,13 @@ class _Router:
             for i, stop in enumerate(way.stops):
                 if isinstance(stop, tuple):
                     gap, net = stop
-                    ends = (self._turn_u(way.turns[i - 1]), self._turn_u(way.turns[i]))
-                    low, high, origin = spans.setdefault(gap, {}).get(net, (math.inf, -math.inf, ends[0]))
-                    spans[gap][net] = (min(low, *ends), max(high, *ends), origin)
+                    come, go = self._turn_u(way.turns[i - 1]), self._turn_u(way.turns[i])
+                    span = spans.setdefault(gap, {}).setdefault(net, Span(come, come, come))
+                    span.add(come, go)
+                    if i == 1:
+                        span.enters.append(come)
+                    if i == len(way.stops) - 2:
+                        span.leaves.append(go)
         gap_v: dict[tuple[int, str], float] = {}
         row_v: list[float] = []
         v = 0.0
@@ -200,15 +223,30 @@ class _Router:
 
 
 def spread_tracks(spans: Mapping[str, Span]) -> dict[str, int]:
-    """A track for each line of a channel, so that none touch and few cross."""
+    """A track for each line of a channel, so that none touch and few cross.
+
+    Where one line enters at the height at which another leaves, the first must turn before the second.
+    """
 
     def turn(item: tuple[str, Span]) -> tuple[int, float, str]:
-        net, (low, high, origin) = item
-        return (0, -origin, net) if high - origin >= origin - low else (1, origin, net)
+        net, span = item
+        down = span.high - span.origin >= span.origin - span.low
+        return (0, -span.origin, net) if down else (1, span.origin, net)
 
+    names = [net for net, _ in sorted(spans.items(), key=turn)]
+    leaving = sorted((end, net) for net, span in spans.items() for end in span.leaves)
+    first: dict[str, set[str]] = {net: set() for net in names}
+    for net in names:
+        for end in spans[net].enters:
+            for other_end, other in leaving[bisect_left(leaving, (end - NEAR, "")) :]:
+                if other_end > end + NEAR:
+                    break
+                if other != net:
+                    first[other].add(net)
     tracks: dict[str, int] = {}
-    for net, (low, high, _) in sorted(spans.items(), key=turn):
-        near = [track for other, track in tracks.items() if low <= spans[other][1] + 4 and spans[other][0] <= high + 4]
+    for net in topological(names, lambda name: sorted(first[name])):
+        span = spans[net]
+        near = [t for o, t in tracks.items() if span.low <= spans[o].high + NEAR and spans[o].low <= span.high + NEAR]
         tracks[net] = max(near, default=-1) + 1
     return tracks
 

@@ -17,6 +17,9 @@ from kubexm_exec.graph import ExecutionNode
 
 MANY_STEPS, MANY_TASKS = 120, 400
 """With more than so many boxes or tasks the page starts with tasks, or modules, closed."""
+SOME_STEPS = 30
+"""The same for a drawing that is only a part of its page."""
+MANY_TROUBLED = 12
 HOSTS_SHOWN = 60
 TEXT_SHOWN = 3000
 
@@ -42,8 +45,9 @@ def add_graph(page: Page, drawing: Drawing, statuses: Mapping[str, str] | None, 
     """
     whole = layout(drawing)
     painter = Painter(drawing, statuses, live=True)
+    many = MANY_STEPS if wheel == "free" else SOME_STEPS
     page.style(svg_style(painter.shown) + asset(__package__, "graph.css") + _outcome_style(painter.shown))
-    page.data("kx-graph-data", _Data(drawing, painter).of(whole))
+    page.data("kx-graph-data", _Data(drawing, painter, many).of(whole))
     page.script(asset(__package__, "flow.js"))
     page.script(asset(__package__, "graph.js"))
     w, h = num(whole.w), num(whole.h)
@@ -61,7 +65,7 @@ def add_graph(page: Page, drawing: Drawing, statuses: Mapping[str, str] | None, 
 
 _BAR = """<div class="bar">
 <button type="button" data-side aria-pressed="true" title="Show or hide the outline">☰ Outline</button>
-<input type="search" placeholder="Find a step, type or host ( / )" aria-label="Find a step, type or host">
+<input type="search" placeholder="Find a step, type or host" aria-label="Find a step, type or host" title="Enter: next">
 <output class="found"></output>
 <span class="grow"></span>
 <span class="set" role="group" aria-label="Show">
@@ -100,11 +104,15 @@ def _outline(drawing: Drawing, painter: Painter, groups: Iterable[str]) -> Itera
         yield "</details>\n"
 
 
+def _failed(one: Look | None) -> bool:
+    return one is not None and one.key == "failed"
+
+
 class _Data:
     """What the page's script works on."""
 
-    def __init__(self, drawing: Drawing, painter: Painter) -> None:
-        self.drawing, self.painter = drawing, painter
+    def __init__(self, drawing: Drawing, painter: Painter, many: int) -> None:
+        self.drawing, self.painter, self.many = drawing, painter, many
         self.levels: list[dict[str, Any]] = []
         self.groups: dict[str, dict[str, Any]] = {}
         self.at: dict[str, list[float]] = {}
@@ -127,8 +135,15 @@ class _Data:
             "statuses": {key: [key, LOOKS[key].symbol, LOOKS[key].label] for key in self.painter.shown},
             "dot": DOT,
             "shapes": {"widths": WIDTHS, "shape": SHAPE, "tall": TALL},
-            "start": "modules" if tasks > MANY_TASKS else "tasks" if len(boxes) > MANY_STEPS else "steps",
+            "start": "modules" if tasks > MANY_TASKS else "tasks" if len(boxes) > self.many else "steps",
+            "troubled": self._troubled(),
         }
+
+    def _troubled(self) -> list[int]:
+        """The groups that are open from the start because something in them failed; none if that would be too many."""
+        found = {box.group for box in self.drawing.boxes.values() if _failed(self.painter.looks.get(box.id))}
+        around = {group for inner in found for group in self.drawing.path(inner)[1:]}
+        return sorted(self.painter.group_index[group] for group in around) if len(found) <= MANY_TROUBLED else []
 
     def _walk(self, piece: Piece) -> None:
         group = self.drawing.groups.get(piece.id)

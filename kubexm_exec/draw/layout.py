@@ -28,10 +28,12 @@ CLOSED_WIDTHS = (150, 300)
 STEPS = Room(max_u=860, max_v=900, gap=14, gutter=26, row_gap=30, centred=True)
 TASKS = Room(max_u=1240, max_v=1000, gap=18, gutter=40, row_gap=34)
 MODULES = Room(max_u=1500, max_v=1500, gap=28, gutter=48, row_gap=44)
-WIDTHS = (1500, 2100, 2800, 3700, 5000)
+WIDTHS = (1500, 2100, 2800, 3700, 5000, 7000, 10000)
 """A big pipeline may be wider, if that brings it nearer to the shape of a screen."""
 SHAPE = 1.4
 TALL = 1100
+BROAD = 1800
+"""A task that is broader than this may be taller, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ def _fill(
         rooms = [replace(room, max_u=float(width)) for width in WIDTHS]
         tried = [(place(cells, edges, one), one) for one in rooms]
         placed, room = min(tried, key=lambda one: abs(math.log(one[0].u / one[0].v / SHAPE)))
+    elif down and placed.v > BROAD:
+        room = replace(room, max_u=math.sqrt(placed.u * placed.v / SHAPE))
+        placed = place(cells, edges, room)
 
     left, top, w, h = 0.0, 0.0, *((placed.v, placed.u) if down else (placed.u, placed.v))
     closed = (0.0, 0.0)

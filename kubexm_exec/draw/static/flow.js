@@ -3,7 +3,7 @@
 // -> {u, v, at: [[u, v]], ways: [[[u, v], ...]]}
 "use strict";
 const kxPlace = (() => {
-  const TRACK = 8, LANE = 10, PAD = 13, SPINE = 60, FOLLOW = 1.6, FAR = 1e9;
+  const TRACK = 8, LANE = 10, PAD = 13, SPINE = 60, FOLLOW = 1.6, FAR = 1e9, NEAR = 4;
   const snap = x => Math.floor(x * 2 + 0.5) / 2;
   const sum = list => list.reduce((a, b) => a + b, 0);
   const most = (list, none) => list.reduce((a, b) => Math.max(a, b), none);
@@ -53,26 +53,54 @@ const kxPlace = (() => {
     return lines(sizes, room.gutter, high);
   }
 
-  function tracks(spans) { // Map net -> [low, high, origin]
-    const turn = ([net, [low, high, origin]]) => (high - origin >= origin - low ? [0, -origin, net] : [1, origin, net]);
-    const order = [...spans].map(item => [turn(item), item])
-      .sort(([a], [b]) => a[0] - b[0] || a[1] - b[1] || byText(a[2], b[2])).map(([, item]) => item);
+  function topological(names, before) { // as contract.py: in the given order, but after what must be before; cycles are cut
+    const missing = new Map(names.map(name => [name, before.get(name).size]));
+    const after = new Map(names.map(name => [name, []]));
+    for (const name of names) for (const other of before.get(name)) after.get(other).push(name);
+    const order = [], taken = new Set();
+    while (order.length < names.length) {
+      const free = names.find(name => !taken.has(name) && missing.get(name) === 0);
+      const name = free === undefined ? names.find(one => !taken.has(one)) : free;
+      taken.add(name);
+      order.push(name);
+      for (const other of after.get(name)) missing.set(other, missing.get(other) - 1);
+    }
+    return order;
+  }
+
+  function tracks(spans) { // Map net -> {low, high, origin, enters, leaves}
+    const turn = ([net, {low, high, origin}]) => (high - origin >= origin - low ? [0, -origin, net] : [1, origin, net]);
+    const names = [...spans].map(turn).sort((a, b) => a[0] - b[0] || a[1] - b[1] || byText(a[2], b[2])).map(one => one[2]);
+    const first = new Map(names.map(net => [net, new Set()]));
+    for (const net of names) {
+      for (const other of names) {
+        if (other === net) continue;
+        const meets = spans.get(net).enters.some(a => spans.get(other).leaves.some(b => Math.abs(a - b) <= NEAR));
+        if (meets) first.get(other).add(net);
+      }
+    }
     const found = new Map();
-    for (const [net, [low, high]] of order) {
+    for (const net of topological(names, first)) {
+      const {low, high} = spans.get(net);
       let track = -1;
       for (const [other, at] of found) {
         const span = spans.get(other);
-        if (low <= span[1] + 4 && span[0] <= high + 4) track = Math.max(track, at);
+        if (low <= span.high + NEAR && span.low <= high + NEAR) track = Math.max(track, at);
       }
       found.set(net, track + 1);
     }
     return found;
   }
 
-  function widen(spans, key, net, ends) {
+  function widen(spans, key, net, come, go, enters, leaves) {
     if (!spans.has(key)) spans.set(key, new Map());
-    const old = spans.get(key).get(net) || [Infinity, -Infinity, ends[0]];
-    spans.get(key).set(net, [Math.min(old[0], ...ends), Math.max(old[1], ...ends), old[2]]);
+    const nets = spans.get(key);
+    if (!nets.has(net)) nets.set(net, {low: come, high: come, origin: come, enters: [], leaves: []});
+    const span = nets.get(net);
+    span.low = Math.min(span.low, come, go);
+    span.high = Math.max(span.high, come, go);
+    if (enters) span.enters.push(come);
+    if (leaves) span.leaves.push(go);
   }
 
   function straighten(points) {
@@ -202,7 +230,7 @@ const kxPlace = (() => {
       way.turns.forEach((turn, i) => {
         if (turn.row === undefined) return;
         const end = stop => (stop.gap === undefined ? stop : stop.gap === turn.row ? -FAR : FAR);
-        widen(gutters, turn.row + " " + turn.i, turn.net, [end(way.stops[i]), end(way.stops[i + 1])]);
+        widen(gutters, turn.row + " " + turn.i, turn.net, end(way.stops[i]), end(way.stops[i + 1]), true, true);
       });
     }
 
@@ -213,7 +241,7 @@ const kxPlace = (() => {
       let u = margin.size ? PAD + margin.size * TRACK : 0;
       for (let i = 0; i <= row.length; i++) {
         const all = gutters.get(r + " " + i) || new Map();
-        const found = tracks(new Map([...all].filter(([, span]) => span[0] !== span[1])));
+        const found = tracks(new Map([...all].filter(([, span]) => span.low !== span.high)));
         const count = most([...found.values()], -1) + 1;
         let gutter = count ? 2 * PAD + (count - 1) * TRACK : 0;
         if (i > 0 && i < row.length) gutter = Math.max(room.gutter, gutter);
@@ -247,7 +275,8 @@ const kxPlace = (() => {
     const gaps = new Map();
     for (const way of ways) {
       way.stops.forEach((stop, i) => {
-        if (stop.gap !== undefined) widen(gaps, stop.gap, stop.net, [turnU(way.turns[i - 1]), turnU(way.turns[i])]);
+        if (stop.gap === undefined) return;
+        widen(gaps, stop.gap, stop.net, turnU(way.turns[i - 1]), turnU(way.turns[i]), i === 1, i === way.stops.length - 2);
       });
     }
     const gapV = new Map(), rowV = [];

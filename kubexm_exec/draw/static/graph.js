@@ -343,7 +343,7 @@
     const shown = root.classList.toggle("no-outline");
     side.setAttribute("aria-pressed", !shown);
   });
-  if (window.matchMedia("(max-width: 760px)").matches) side.click();
+  if (root.dataset.wheel !== "free" || window.matchMedia("(max-width: 760px)").matches) side.click();
 
   // Start
   svg.removeAttribute("viewBox");
@@ -352,7 +352,8 @@
   root.classList.add("live");
   relayout();
   setLevel(data.start);
-  fit(0.4);
+  setOpen(data.troubled.map(index => [index, true]));
+  fit(root.dataset.wheel === "free" ? 0.4 : 0.3);
   let asBefore = null;
   window.addEventListener("beforeprint", () => {
     asBefore = {...zoom};
