@@ -52,7 +52,7 @@ def run_process(
         try:
             supervisor.start(argv, env)
         except (OSError, ValueError) as error:
-            code, reason = _start_failure(error, argv[0], command.cwd)
+            code, reason = _start_failure(error, argv[0], command.cwd, env)
             return CommandResult(command=command.display(), exit_code=code, stderr=f"{reason}\n".encode())
         code = supervisor.wait(deadline, cancel)
     return CommandResult(
@@ -297,6 +297,10 @@ def _exit_descriptor(pid: int) -> int | None:
         return None
 
 
+def _search_path(env: Mapping[str, str]) -> list[str]:
+    return [folder for folder in env.get("PATH", "").split(os.pathsep) if folder and os.access(folder, os.X_OK)]
+
+
 def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
     if cancel.is_set():
         raise CommandCancelled("it was cancelled")
@@ -304,7 +308,9 @@ def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
         raise CommandTimedOut("its time was over")
 
 
-def _start_failure(error: OSError | ValueError, program: str, cwd: str | None) -> tuple[int, str]:
+def _start_failure(
+    error: OSError | ValueError, program: str, cwd: str | None, env: Mapping[str, str]
+) -> tuple[int, str]:
     """The exit code and the text that a shell would give for a program that cannot be started."""
     if isinstance(error, ValueError):
         return 126, f"{program!r} cannot be run: {error}"
@@ -313,6 +319,7 @@ def _start_failure(error: OSError | ValueError, program: str, cwd: str | None) -
         return 126, f"cannot change to folder {cwd}: {reason}"
     if error.errno == errno.E2BIG:
         return 126, f"{program}: {reason}"
-    if error.errno in (errno.ENOENT, errno.ENOTDIR) and os.sep not in program:
+    if os.sep not in program and not any(Path(folder, program).exists() for folder in _search_path(env)):
+        # Also where a folder of PATH may not be entered: the kernel then says "permission denied", which helps nobody.
         return 127, f"{program}: command not found"
     return (127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126), f"{program}: {reason}"

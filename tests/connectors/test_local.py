@@ -88,3 +88,11 @@ def test_cancel_that_comes_when_the_command_has_ended_harms_nobody() -> None:
     local().run(Command(argv=("true",)), deadline=Deadline(), cancel=cancel)
     for callback in late:
         callback()  # type: ignore[operator]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_a_folder_in_the_path_that_may_not_be_entered_does_not_hide_that_a_program_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(0o000)
+    command = Command(argv=("kx-none",), env={"PATH": f"{tmp_path}/closed:/usr/bin:/bin"})
+    result = local().run(command, deadline=Deadline(), cancel=Cancel())
+    assert (result.exit_code, result.err) == (127, "kx-none: command not found\n")
