@@ -44,7 +44,7 @@ class Board:
     def add_gate(self, node: Node, *, relay: bool = False) -> Gate:
         """A new gate with the pause before it opens, if there is one; or a relay for a node without hosts."""
         gate = Gate(node, relay=relay)
-        node.parts.append(gate)
+        node.parts += (gate,)
         node.left += 1
         self.gates += 1
         if node.spec.pause > 0 and node.pause is None and not relay:
@@ -62,7 +62,7 @@ class Board:
     def _set_up(self, spec: ExecutionNode, rank: int) -> None:
         node = Node(spec, rank, None)
         self.nodes[spec.id] = node
-        if spec.is_gate:
+        if node.gate:
             self.add_gate(node)
         elif not spec.hosts:
             self.add_gate(node, relay=True)
@@ -104,7 +104,7 @@ class Board:
             source, on = self.nodes[dep.node], ON[dep.on]
             if node.parts:
                 wire_gate(node.parts[0], source, dep)
-            elif source.spec.is_gate:
+            elif source.gate:
                 acts: Collection[Act] = node.at.values() if dep.hosts is None else chosen(node.at, dep.hosts)
                 source.parts[0].targets.append((acts, on))
                 if dep.hosts is None:
@@ -129,14 +129,14 @@ def wire_gate(gate: Gate, source: Node, dep: Dependency) -> None:
     """A gate of the graph waits for a node, or a relay for a gate (with no hosts it waits for nothing on a host)."""
     on = ON[dep.on]
     if source.parts:
-        if source.spec.is_gate or not gate.relay:
+        if source.gate or not gate.relay:
             link_gates(source.parts[0], gate, on)
     elif gate.relay:
         return
     elif dep.hosts is None:
         watch = Watch(source, on, members=None, partial=False)
         gate.watches.append(watch)
-        source.gates.append((gate, watch))
+        source.gates += ((gate, watch),)
         gate.left += 1
     else:
         watch = Watch(source, on, members=set(), partial=True)

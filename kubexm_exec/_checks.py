@@ -15,16 +15,26 @@ _Unit: TypeAlias = tuple[str, int]
 def check(nodes: Mapping[str, ExecutionNode], root: str | None = None) -> None:
     """Raise ValueError for what could never run; ``root`` is the node a fragment comes from, which it may wait for."""
     budgets = {"0"}
+    known: set[str | None] = {root}
+    forward = False
     for node in nodes.values():
         _check_node(node, budgets)
         for dep in node.dependencies:
             if dep.node == root:
                 continue
+            forward |= dep.node not in known
             other = nodes.get(dep.node)
             if other is None:
                 raise ValueError(f"{node.id} waits for {dep.node}, which does not exist")
             if dep.mode is Mode.BARRIER and not node.is_gate and not other.is_gate:
                 raise ValueError(f"{node.id} waits for all hosts of {dep.node} without a gate between them")
+        known.add(node.id)
+    if forward:
+        _check_order(nodes, root)
+
+
+def _check_order(nodes: Mapping[str, ExecutionNode], root: str | None) -> None:
+    """Some wait for what is written later: that may be a circle."""
     circle = _circle({name: [dep.node for dep in node.dependencies] for name, node in nodes.items()})
     if circle and any(dep.hosts is not None for node in nodes.values() for dep in node.dependencies):
         # Batches of one node wait for each other through gates: whether that is a circle, only the hosts can tell.

@@ -70,7 +70,7 @@ class Graft:
         if node is None:
             node = board.nodes[spec.id] = Node(spec, owner.rank, owner)
             node.digest = self._digests[spec.id]
-            owner.children.append(node)
+            owner.children += (node,)
         if spec.is_gate or not spec.hosts:
             self.gates[spec.id] = board.add_gate(node, relay=not spec.is_gate)
             return

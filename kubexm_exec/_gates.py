@@ -62,7 +62,7 @@ def lets_go(gate: Gate) -> bool:
 
 def sum_up(node: Node) -> tuple[Status, SkipReason | None, str, str]:
     """Status, reason, cause and message of a node as a whole, once all its actions or gates have ended."""
-    if node.spec.is_gate:
+    if node.gate:
         return _sum_up_gate(node.parts)
     bad, hosts = node.bad, len(node.at)
     if not hosts:
@@ -80,7 +80,7 @@ def sum_up(node: Node) -> tuple[Status, SkipReason | None, str, str]:
     return Status.SUCCESS, None, "", ""
 
 
-def _sum_up_gate(parts: list[Gate]) -> tuple[Status, SkipReason | None, str, str]:
+def _sum_up_gate(parts: tuple[Gate, ...]) -> tuple[Status, SkipReason | None, str, str]:
     closed = [gate for gate in parts if gate.failed] or [gate for gate in parts if gate.blame]
     if not closed:
         return Status.SUCCESS, None, "", ""

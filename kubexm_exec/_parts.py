@@ -164,28 +164,29 @@ class Node:
     """A node inside the scheduler: its actions (or gates) and what they add up to."""
 
     __slots__ = (
-        *("at", "bad", "cause", "children", "digest", "edges", "fails", "final", "gates", "hi", "id", "left"),
-        *("limit", "message", "owner", "parts", "pause", "pausing", "rank", "reason", "spec", "status"),
+        *("at", "bad", "children", "digest", "edges", "fails", "final", "gate", "gates", "hi", "id"),
+        *("left", "limit", "owner", "parts", "pause", "pausing", "rank", "spec", "status"),
     )
 
     def __init__(self, spec: ExecutionNode, rank: int, owner: Node | None) -> None:
         self.spec = spec
         self.id = spec.id
+        self.gate = spec.is_gate
         self.rank = rank
         self.hi: int = -1 if owner is None else owner.hi
         """Place in graph order of what its fragments add: right behind the last action of the graph's own node."""
         self.owner = owner
         """For a node of a fragment: the node that returned it."""
-        self.children: list[Node] = []
+        self.children: tuple[Node, ...] = ()
         self.digest = ""
         """For a node of a fragment: what defines it, to tell the same one from a clash."""
         self.at: dict[str, Act] = {}
-        self.parts: list[Gate] = []
+        self.parts: tuple[Gate, ...] = ()
         """For a gate: one for each time it was added; for a node without hosts: what stands in for it."""
         self.limit: Pool | None = None
         """The pool of the node's own limit, if it has one."""
         self.pause: Act | None = None
-        self.pausing: list[Gate] = []
+        self.pausing: tuple[Gate, ...] = ()
         self.left = 0
         """Actions and parts that have not ended."""
         self.bad: list[Act] = []
@@ -193,14 +194,12 @@ class Node:
         """Failed actions, ignored ones aside."""
         self.edges: list[tuple[dict[str, Act], int]] = []
         """Who waits for this node on the same host: their actions by host, and for which outcome."""
-        self.gates: list[tuple[Gate, Watch]] = []
+        self.gates: tuple[tuple[Gate, Watch], ...] = ()
         """Gates that wait for all its hosts."""
         self.final = False
         """Has ended, and no fragment can add to it any more."""
         self.status = Status.PENDING
-        self.reason: SkipReason | None = None
-        self.cause = ""
-        self.message = ""
+        """What it has come to, once it is final."""
 
     def over_budget(self, failures: int, hosts: int) -> bool:
         """Whether that many failures are more than the node allows."""

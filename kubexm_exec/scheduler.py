@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from kubexm_exec._board import Board
 from kubexm_exec._fragments import Graft
@@ -19,11 +18,9 @@ from kubexm_exec._parts import (
     DEPENDENCY,
     ENDED,
     FAILED,
-    IGNORED,
     LIMIT,
     ON_FAILURE,
     PENDING,
-    PRECHECK,
     RUNNING,
     SUCCESS,
     VIEW,
@@ -33,49 +30,11 @@ from kubexm_exec._parts import (
     Gate,
     Node,
 )
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook
+from kubexm_exec._terms import EXEMPT, FORCE, STOPS, Outcome, StopReason, Transition, code_of, look_of, name_of
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.result import SkipReason, Status
 
 __all__ = ["Action", "Outcome", "Scheduler", "StopReason", "Transition"]
-
-StopReason: TypeAlias = Literal["failFast", "rollback", "cancel"]
-"""Why no new action starts."""
-
-_FORCE = {"": 0, "failFast": 1, "rollback": 1, "cancel": 2}
-_EXEMPT: dict[str, tuple[Hook, ...]] = {
-    "": tuple(Hook),
-    "failFast": (Hook.ON_FAILURE, Hook.ALWAYS),
-    "rollback": (Hook.ON_FAILURE, Hook.ALWAYS),
-    "cancel": (Hook.ALWAYS,),
-}
-_STOPS: dict[FailurePolicy, StopReason] = {FailurePolicy.FAIL_FAST: "failFast", FailurePolicy.ROLLBACK: "rollback"}
-_SKIPS = {
-    SkipReason.PRECHECK: PRECHECK,
-    SkipReason.CONDITION: CONDITION,
-    SkipReason.DEPENDENCY: DEPENDENCY,
-    SkipReason.LIMIT: LIMIT,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an action came to: Success, Failed, Skipped (with the reason) or Cancelled."""
-
-    status: Status
-    reason: SkipReason | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """An end that the scheduler decided: of an action, or of a node as a whole (``host`` is empty)."""
-
-    node: str
-    host: str
-    status: Status
-    reason: SkipReason | None = None
-    cause: str = ""
-    """The nearest failed node: the fewest edges away, then the first in graph order."""
-    message: str = ""
 
 
 class Scheduler:
@@ -87,8 +46,9 @@ class Scheduler:
 
     def __init__(self, graph: ExecutionGraph, *, forks: int = 50) -> None:
         self._board = Board(graph, forks)
+        self._acts = self._board.acts
         self._limits = self._board.limits
-        self._stops = _STOPS.get(graph.failure_policy)
+        self._stops = STOPS.get(graph.failure_policy)
         self._stopped: StopReason | Literal[""] = ""
         self._unfinished = sum(len(node.at) for node in self._board.nodes.values())
         self._running = 0
@@ -173,11 +133,11 @@ class Scheduler:
 
     def start(self, action: Action) -> None:
         """The action, which was offered, runs."""
-        act = self._find(action)
-        try:
-            self._limits.offered.remove(act.key)
-        except KeyError:
-            raise ValueError(f"{_name(action)} is not offered: {_look(act)}") from None
+        act = self._acts.get(action) or self._find(action)
+        offered = self._limits.offered
+        if act.key not in offered:
+            raise ValueError(f"{name_of(action)} is not offered: {look_of(act)}")
+        offered.remove(act.key)
         act.state = RUNNING
         if act.host:
             self._running += 1
@@ -186,11 +146,11 @@ class Scheduler:
 
     def finish(self, action: Action, outcome: Outcome) -> None:
         """The action, which was running, has ended; after a pause the gate opens whatever the outcome."""
-        act = self._find(action)
+        act = self._acts.get(action) or self._find(action)
         if act.state != RUNNING:
-            raise ValueError(f"{_name(action)} does not run: {_look(act)}")
+            raise ValueError(f"{name_of(action)} does not run: {look_of(act)}")
         if act.host:
-            code = _code(outcome, act.node)
+            code = code_of(outcome, act.node)
             self._running -= 1
             self._limits.give_back(act.key)
             self._end(act, code)
@@ -203,10 +163,10 @@ class Scheduler:
         """The running action waits for its next attempt and holds no limit meanwhile; after a stop it is Cancelled."""
         act = self._find(action)
         if act.state != RUNNING or not act.host:
-            raise ValueError(f"{_name(action)} cannot wait for another attempt: {_look(act)}")
+            raise ValueError(f"{name_of(action)} cannot wait for another attempt: {look_of(act)}")
         self._running -= 1
         self._limits.give_back(act.key)
-        if act.node.spec.hook in _EXEMPT[self._stopped]:
+        if act.node.spec.hook in EXEMPT[self._stopped]:
             act.state = DEFERRED
             self._deferred += 1
         else:
@@ -219,7 +179,7 @@ class Scheduler:
         if act.state == CANCELLED:
             return
         if act.state != DEFERRED:
-            raise ValueError(f"{_name(action)} does not wait for another attempt: {_look(act)}")
+            raise ValueError(f"{name_of(action)} does not wait for another attempt: {look_of(act)}")
         self._deferred -= 1
         act.state = WAITING
         self._limits.want(act.key)
@@ -231,12 +191,12 @@ class Scheduler:
         """
         act = self._find(action)
         if act.state != RUNNING or not act.host:
-            raise ValueError(f"{_name(action)} does not run, so it cannot return a fragment: {_look(act)}")
+            raise ValueError(f"{name_of(action)} does not run, so it cannot return a fragment: {look_of(act)}")
         graft = Graft(self._board, act, nodes)
         graft.apply()
         self._unfinished += len(graft.new)
         for new in graft.new:
-            if new.node.spec.hook not in _EXEMPT[self._stopped]:
+            if new.node.spec.hook not in EXEMPT[self._stopped]:
                 self._cancel(new)
             elif not new.pending:
                 self._decide(new)
@@ -252,9 +212,9 @@ class Scheduler:
     # The machine. Ends are queued and passed on one by one (_settle), so that long chains need no recursion.
 
     def _find(self, action: Action) -> Act:
-        act = self._board.acts.get(action)
+        act = self._acts.get(action)
         if act is None:
-            raise ValueError(f"no action {_name(action)}")
+            raise ValueError(f"no action {name_of(action)}")
         return act
 
     def _settle(self) -> None:
@@ -338,10 +298,10 @@ class Scheduler:
 
     def _halt(self, reason: StopReason, cause: str = "") -> None:
         """Cancel what has not been started and is not exempt."""
-        if _FORCE[reason] <= _FORCE[self._stopped]:
+        if FORCE[reason] <= FORCE[self._stopped]:
             return
         self._stopped = reason
-        exempt = _EXEMPT[reason]
+        exempt = EXEMPT[reason]
         waiting, pauses = [], []
         for act in self._board.order:
             if act.state >= ENDED or act.state == RUNNING:
@@ -379,14 +339,14 @@ class Scheduler:
         if pause is None or gate.relay or self._stopped or gate.blame is not None or not lets_go(gate):
             self._open(gate)
             return
-        node.pausing.append(gate)
+        node.pausing += (gate,)
         if pause.state not in (WAITING, RUNNING):
             pause.state = WAITING
             self._limits.offered.add(pause.key)
 
     def _end_pause(self, act: Act) -> None:
         act.state = SUCCESS
-        gates, act.node.pausing = act.node.pausing, []
+        gates, act.node.pausing = act.node.pausing, ()
         for gate in gates:
             self._open(gate)
 
@@ -412,6 +372,9 @@ class Scheduler:
         """All actions of the node have ended, unless a fragment adds more."""
         for gate, _ in node.gates:
             self._count_down(gate)
+        if node.owner is None and not node.children:
+            self._conclude(node)
+            return
         if node.owner is not None and not node.owner.final:
             return
         final = [node]
@@ -425,30 +388,8 @@ class Scheduler:
         """The node has ended for good."""
         node.final = True
         node.status, reason, cause, message = sum_up(node)
-        if node.status is Status.FAILED and not node.spec.is_gate:
+        if node.status is Status.FAILED and not node.gate:
             self._failed = True
             if self._stops:
                 self._halt(self._stops, node.id)
         self._notes.append((node.id, "", node.status, reason, cause, message))
-
-
-def _code(outcome: Outcome, node: Node) -> int:
-    """The state an action ends in."""
-    if outcome.status is Status.SUCCESS:
-        return SUCCESS
-    if outcome.status is Status.FAILED:
-        return IGNORED if node.spec.policy.ignore_errors else FAILED
-    if outcome.status is Status.CANCELLED:
-        return CANCELLED
-    if outcome.status is Status.SKIPPED and outcome.reason is not None:
-        return _SKIPS[outcome.reason]
-    raise ValueError(f"an action of {node.id} cannot end as {outcome.status} without a reason")
-
-
-def _name(action: Action) -> str:
-    return f"{action[0]} on {action[1]}" if action[1] else f"the pause of {action[0]}"
-
-
-def _look(act: Act) -> str:
-    status, reason = VIEW[act.state]
-    return f"it is {status}" + (f" ({reason})" if reason else "")
