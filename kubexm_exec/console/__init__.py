@@ -43,6 +43,9 @@ class Console(Protocol):
     def close(self, result: GraphExecutionResult | None) -> None:
         """The run is over; the terminal is as it was before. None: it ended without a result. May be called twice."""
 
+    def abandon(self) -> None:
+        """Give the terminal back at once and wait for nothing; may be called in a signal handler."""
+
 
 def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: bool | None, verbose: int) -> Console:
     """The console of that kind (see ``Kind``); auto is live on a terminal that can show it, else plain.

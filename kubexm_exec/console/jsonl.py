@@ -35,6 +35,9 @@ class JsonConsole:
     def close(self, result: GraphExecutionResult | None) -> None:
         """Every line is written already."""
 
+    def abandon(self) -> None:
+        """There is nothing to give back."""
+
 
 def json_line(data: Mapping[str, Any]) -> str:
     """The data as one line of strict JSON."""

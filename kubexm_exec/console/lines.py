@@ -118,18 +118,18 @@ class Lines:
     def _finished(self, event: Event) -> str:
         data = event.data
         status, forecast = data.get("status"), data.get("forecast")
+        if status != Status.FAILED and (not self._results or (self._preview and not self._starts)):
+            return ""
         text = str(data.get("message", ""))
         took = _took(data)
         if status == Status.FAILED:
             return self._failed(event, text, took)
-        if not self._results or (self._preview and not self._starts):
-            return ""
         if self._step_type(event) == "message" and status == Status.SUCCESS:
             text = ""  # it was said already
         word, style = _outcome(data)
         if self._preview and forecast in _FORECASTS and status != Status.SKIPPED:
             word, style = _FORECASTS[forecast]
-        if not text and status == Status.SKIPPED:
+        if status == Status.SKIPPED and (not text or data.get("cause")):
             text = skip_reason(data.get("reason"), str(data.get("cause", "")))
         return self.line(event, word, style, text, took and f"({took})")
 

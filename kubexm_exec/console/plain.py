@@ -48,3 +48,6 @@ class PlainConsole:
 
     def close(self, result: GraphExecutionResult | None) -> None:
         """Nothing is held back, so there is nothing to do."""
+
+    def abandon(self) -> None:
+        """There is nothing to give back."""

@@ -133,9 +133,9 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
     if result.status is Status.SUCCESS:
         yield f"{command} --executor check", "see at any time whether it is still so"
         return
-    yield command, "go on after the fix: what is done already is left alone" if failures else "go on from here"
+    yield command, "after the fix; what is done stays as it is" if failures else "go on from here"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
         yield f"{command} --executor debug", "go through it step by step"
     if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
-        yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with all output"
+        yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with output"

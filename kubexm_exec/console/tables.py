@@ -38,7 +38,6 @@ class Counts:
     """Skipped because something failed."""
     start: float | None = None
     end: float | None = None
-    busy: float = 0.0
 
     def add(self, each: HostResult) -> None:
         """Count an action."""
@@ -48,9 +47,7 @@ class Counts:
         self.hosts.add(each.host_name)
         self.blocked += each.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT)
         if each.start_time is not None and each.end_time is not None:
-            self.start = each.start_time if self.start is None else min(self.start, each.start_time)
-            self.end = each.end_time if self.end is None else max(self.end, each.end_time)
-            self.busy += each.end_time - each.start_time
+            self._span(each.start_time, each.end_time)
 
     def merge(self, other: Counts) -> None:
         """Add what another one counted."""
@@ -58,7 +55,17 @@ class Counts:
             self.numbers[name] += number
         self.hosts |= other.hosts
         self.blocked += other.blocked
-        self.busy += other.busy
+        if other.start is not None and other.end is not None:
+            self._span(other.start, other.end)
+
+    def _span(self, start: float, end: float) -> None:
+        self.start = start if self.start is None else min(self.start, start)
+        self.end = end if self.end is None else max(self.end, end)
+
+    @property
+    def took(self) -> str:
+        """From the first start to the last end."""
+        return "-" if self.start is None or self.end is None else format_duration(self.end - self.start)
 
     @property
     def actions(self) -> int:
@@ -110,10 +117,7 @@ def module_table(modules: dict[str, Counts], total: Counts, paint: Paint, width:
     """One line for each module, in order."""
     rows = []
     for name, counts in modules.items():
-        took = (
-            format_duration(counts.end - counts.start) if counts.start is not None and counts.end is not None else "-"
-        )
-        rows.append((f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", str(len(counts.hosts)), counts, took))
+        rows.append((f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", str(len(counts.hosts)), counts))
     yield from _table(["  module", "hosts"], rows, total, paint, width)
 
 
@@ -126,25 +130,22 @@ def host_table(hosts: dict[str, Counts], total: Counts, paint: Paint, width: int
         shown = {name: hosts[name] for name in hosts if name in set(worth[:HOSTS])}
         for name in hosts.keys() - shown.keys():
             rest.merge(hosts[name])
-    rows = [
-        (f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", "", counts, format_duration(counts.busy))
-        for name, counts in shown.items()
-    ]
+    rows = [(f"{_symbol(counts, paint)} {fit(clean(name), _NAME)}", "", counts) for name, counts in shown.items()]
     if rest.hosts:
         label = plural(len(rest.hosts), "more host" if shown else "host")
-        rows.append((f"  {label}", "", rest, format_duration(rest.busy)))
+        rows.append((f"  {label}", "", rest))
     yield from _table(["  host", ""], rows, total, paint, width)
 
 
 def _table(
-    head: list[str], rows: list[tuple[str, str, Counts, str]], total: Counts, paint: Paint, width: int
+    head: list[str], rows: list[tuple[str, str, Counts]], total: Counts, paint: Paint, width: int
 ) -> Iterator[str]:
     wanted = [name for name in _COLUMNS if name not in _OPTIONAL or total.numbers[name]]
     while True:
         cells = [[*head, *wanted, "time"]] if head[1] else [[head[0], *wanted, "time"]]
-        for name, number, counts, took in rows:
+        for name, number, counts in rows:
             numbers = [_number(counts.numbers[column], column, paint) for column in wanted]
-            cells.append([name, *([number] if head[1] else []), *numbers, took])
+            cells.append([name, *([number] if head[1] else []), *numbers, counts.took])
         lines = columns(cells)
         # On a narrow terminal columns that say nothing are the first to go.
         empty = [name for name in reversed(wanted) if not total.numbers[name]]
@@ -162,8 +163,6 @@ def _number(number: int, column: str, paint: Paint) -> str:
 def _symbol(counts: Counts, paint: Paint) -> str:
     if counts.bad:
         return paint("✘", "failed")
-    if counts.numbers["cancelled"]:
+    if counts.numbers["cancelled"] or counts.blocked:
         return paint("⊘", "warning")
-    if not counts.numbers["ok"] and counts.blocked:
-        return paint("⊘", "skipped")
     return paint("✔", "ok")
