@@ -77,6 +77,14 @@ def guarded(ctx: StepContext, params: RunParams) -> Forecast | None:
     return None
 
 
+def would_run(params: RunParams, shown: str) -> Forecast:
+    """The forecast of a command that must run: a change, unless the spec says that it never is one."""
+    answer = params.changed_when
+    if answer is False or (isinstance(answer, str) and answer.strip().lower() == "false"):
+        return Forecast.unknown(f"changes nothing, what it says is not known yet: {shown}")
+    return Forecast.change(f"would run: {shown}")
+
+
 def _succeeds(ctx: StepContext, params: RunParams, line: CommandLine) -> bool:
     command = make_command(line, params.cwd, params.env)
     return ctx.runner.run(command, check=False, live=False).exit_code == 0

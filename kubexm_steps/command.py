@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, result_of
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, result_of, would_run
 from kubexm_steps._types import Text
 
 
@@ -84,7 +84,7 @@ class CommandStep(Step[CommandParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
-        return guarded(ctx, self.params) or Forecast.change(f"would run: {ctx.runner.display(self._command())}")
+        return guarded(ctx, self.params) or would_run(self.params, ctx.runner.display(self._command()))
 
     def run(self, ctx: StepContext) -> Result:
         """Run it."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, result_of
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, result_of, would_run
 from kubexm_steps._files import local_failure
 from kubexm_steps._types import Text
 
@@ -66,7 +66,7 @@ class ScriptStep(Step[ScriptParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
-        return guarded(ctx, self.params) or Forecast.change(f"would run: {self._shown(ctx)}")
+        return guarded(ctx, self.params) or would_run(self.params, self._shown(ctx))
 
     def run(self, ctx: StepContext) -> Result:
         """Send it, run it, remove it."""
