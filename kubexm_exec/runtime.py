@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +47,8 @@ class RunOptions:
     """Where answers to questions and the debugger's commands come from; None: nobody is there."""
     output: TextIO = field(default_factory=lambda: sys.stdout)
     """Where questions and the debugger are shown."""
+    terminal: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while somebody is asked something: the terminal is theirs inside."""
     verbose: int = 0
     templates: tuple[Path, ...] = ()
     """More folders of templates."""
@@ -99,9 +102,12 @@ class Runtime:
         self.abort = Cancel()
         """Set it to end now, without waiting for anything."""
         self.work = Cancel()
-        """What running steps look at; set by the driver when the run is cancelled."""
+        """What running steps look at; set with ``cancel``."""
         self.last = Cancel()
-        """What ``always`` hooks and undos look at; set only when the run must end now."""
+        """What ``always`` hooks and undos look at; set with ``abort``."""
+        # At once, not by the driver: it may be busy with the very step that is to be stopped.
+        self.cancel.on_set(self.work.set)
+        self.abort.on_set(self.last.set)
         self.later: Later | None = None
         """Set by a driver that can call back while actions run."""
         self.offline = ""
@@ -135,7 +141,7 @@ class Runtime:
     @cached_property
     def asker(self) -> Asker:
         """Asks the person who runs this."""
-        return Asker(self.lines, self.options.output)
+        return Asker(self.lines, self.options.output, self.options.terminal)
 
     def connect(self, host: str, deadline: Deadline) -> Connector:
         """The open connector of a host; raises ConnectorError."""

@@ -9,10 +9,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from kubexm_exec.attempt import Attempt
-from kubexm_exec.connectors.base import Deadline
+from kubexm_exec.connectors.base import CommandCancelled, Deadline
 from kubexm_exec.context import ActionContext
 from kubexm_exec.events import ACTION_UNDONE
-from kubexm_exec.failures import failed, seconds, sensitive_mask
+from kubexm_exec.failures import caused_by, failed, seconds, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.result import HostResult
 from kubexm_exec.runtime import Runtime
@@ -21,7 +21,9 @@ from kubexm_exec.step import Step
 UNDONE: Final = "undone"
 FAILED: Final = "undoFailed"
 NOT_REVERSIBLE: Final = "notReversible"
-_CONNECTED_GRACE: Final = 4.0
+_ENDED: Final = "the run was ended while it was being undone"
+CONNECTED_GRACE: Final = 4.0
+"""Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
 
 
 @dataclass(slots=True)
@@ -70,22 +72,25 @@ def _undo(runtime: Runtime, attempt: Attempt) -> str:
     thread = threading.Thread(
         target=lambda: answers.put(_roll_back(runtime, again)), name=f"kubexm-undo-{attempt.node.id}", daemon=True
     )
-    remove = runtime.abort.on_set(lambda: _end_now(runtime, answers))
+    remove = runtime.abort.on_set(lambda: answers.put(_ENDED))
     try:
         thread.start()
-        limit = None if timeout is None else timeout + runtime.options.grace + _CONNECTED_GRACE
-        text = answers.get(timeout=limit)
+        return _answer(answers, None if timeout is None else timeout + runtime.options.grace, again)
     except Empty:
         again.abandoned = True
         return f"timed out after {seconds(timeout or 0.0)}; it did not stop and was left behind"
     finally:
         remove()
-    return text
 
 
-def _end_now(runtime: Runtime, answers: SimpleQueue[str]) -> None:
-    runtime.last.set()
-    answers.put("the run was ended while it was being undone")
+def _answer(answers: SimpleQueue[str], limit: float | None, attempt: Attempt) -> str:
+    try:
+        return answers.get(timeout=limit)
+    except Empty:
+        if not attempt.connected:
+            raise
+        # Its command is being killed, which takes a moment if it does not want to die.
+        return answers.get(timeout=CONNECTED_GRACE)
 
 
 def _roll_back(runtime: Runtime, attempt: Attempt) -> str:
@@ -95,6 +100,8 @@ def _roll_back(runtime: Runtime, attempt: Attempt) -> str:
         assert attempt.used is not None  # only a step that ran can have saved anything
         kind(attempt.used).rollback(ctx, attempt.undo or {})
     except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
+        if runtime.last.is_set() and caused_by(error, CommandCancelled):
+            return _ENDED
         result = failed(attempt, error)
         hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
         if result.traceback:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.context import ActionContext
 from kubexm_exec.events import ACTION_FORECAST
@@ -11,7 +13,7 @@ from kubexm_exec.failures import failed
 from kubexm_exec.lifecycle import Lifecycle, diff_data, shown_params
 from kubexm_exec.result import GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
-from kubexm_exec.step import Forecast
+from kubexm_exec.step import Forecast, Step
 
 
 class DebugExecutor:
@@ -102,11 +104,8 @@ class _Session:
         stop = Stop(self._position(), attempt)
         ctx: ActionContext | None = None
         try:
+            stop.params = self._params(attempt)
             step = self._lifecycle.step(attempt)
-            if attempt.params is None and attempt.used is not None:
-                stop.params = attempt.used.model_dump(by_alias=True, exclude_unset=True)
-            else:
-                stop.params = dict(attempt.params or {})
             ctx = ActionContext(self._runtime, attempt)
             stop.forecast = self._lifecycle.forecast(step, ctx)
         except BaseException as error:  # noqa: BLE001  it is shown, and the person decides
@@ -124,6 +123,13 @@ class _Session:
             params=shown_params(attempt.node, stop.params),
         )
         return stop
+
+    def _params(self, attempt: Attempt) -> dict[str, Any]:
+        if attempt.params is not None:
+            return dict(attempt.params)
+        kind: type[Step[Any]] = self._runtime.steps.load(attempt.node.step_name)
+        skip = self._lifecycle.raw_keys(kind)
+        return self._runtime.evaluator.params(attempt.node, attempt.host, skip=skip)
 
     def _position(self) -> str:
         return f"[{self._count}/{self._runtime.graph.actions()}]"

@@ -23,17 +23,15 @@ from kubexm_exec.events import (
 )
 from kubexm_exec.executors.record import RunRecord, counts
 from kubexm_exec.executors.workers import Done, Perform, Workers
-from kubexm_exec.failures import left_behind
+from kubexm_exec.failures import failed, left_behind
 from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, node_to_json
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
-from kubexm_exec.undo import Saved, undo_all
+from kubexm_exec.undo import CONNECTED_GRACE, Saved, undo_all
 from kubexm_spec.diagnostics import SpecError
 
 _OUTCOMES: Final = {(status, reason): Outcome(status, reason) for status in Status for reason in (None, *SkipReason)}
-_CONNECTED_GRACE: Final = 4.0
-"""Seconds more for an attempt with a connection: killing a process group that does not want to die takes a while."""
 _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
 _STOPPING: Final = {
@@ -41,6 +39,18 @@ _STOPPING: Final = {
     "rollback": "a step failed: nothing new is started, then what was done is undone",
     "cancel": "cancelled: what runs is stopped, always hooks are run",
 }
+
+
+def _never_raising(perform: Perform) -> Perform:
+    """A thread that dies of an executor's mistake would leave the run waiting for ever."""
+
+    def guarded(attempt: Attempt) -> ActionOutcome:
+        try:
+            return perform(attempt)
+        except BaseException as error:  # noqa: BLE001  it is reported as the action's failure, with its traceback
+            return ActionOutcome(failed(attempt, error))
+
+    return guarded
 
 
 class Driver:
@@ -61,7 +71,7 @@ class Driver:
         """
         graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
         self._runtime = runtime
-        self._perform = perform
+        self._perform = perform = _never_raising(perform)
         self._name = name
         self._forks = forks
         self._acts = acts
@@ -137,14 +147,13 @@ class Driver:
                 if runtime.abort.is_set():
                     return self._end_now()
             self._settle()
-            started = False
+            ended = False
             for action in scheduler.ready():
-                self._start(action)
-                started = True
-            if not started and scheduler.done:
+                ended |= self._start(action)
+            if scheduler.done and not ended:
                 return None
-            # Performed in this thread, an action has ended already: look at once what it has made ready.
-            self._collect(wait=not (started and self._workers is None))
+            # What has ended already may have made more ready: look at once.
+            self._collect(wait=not ended)
 
     def _settle(self) -> None:
         """Record what the scheduler decided by itself."""
@@ -163,6 +172,8 @@ class Driver:
         """Take what threads report, and do what it is time for; ``wait`` until there is something."""
         events = self._events
         if wait and not events.qsize():
+            if not self._running and not self._timers:
+                raise RuntimeError(f"{self._scheduler.pending} actions are left, and none can start: a bug in kubexm")
             left = self._timers[0][0] - time.monotonic() if self._timers else None
             if left is None or left > 0:
                 try:
@@ -194,12 +205,12 @@ class Driver:
 
     # One action
 
-    def _start(self, action: Action) -> None:
+    def _start(self, action: Action) -> bool:
+        """Begin an action; True if it has ended already."""
         node = self._runtime.nodes[action.node]
         self._scheduler.start(action)
         if not action.host:
-            self._pause(action, node)
-            return
+            return self._pause(action, node)
         number, _ = self._again.get(action, (1, 0.0))
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work
@@ -210,18 +221,20 @@ class Driver:
         self._emit(ACTION_STARTED, node.id, action.host, attempt=number, step=node.step_name)
         if self._workers is None:
             self._finish(attempt, self._perform(attempt))
-            return
+            return True
         if timeout is not None:
             self._at(timeout + self._runtime.options.grace, lambda: self._overdue(attempt))
         self._workers.submit(attempt, len(self._running))
+        return False
 
-    def _pause(self, gate: Action, node: ExecutionNode) -> None:
+    def _pause(self, gate: Action, node: ExecutionNode) -> bool:
         if not self._acts or self._scheduler.stopped:
             self._scheduler.finish(gate, _OUTCOMES[Status.SUCCESS, None])
-            return
+            return True
         self._pauses.add(gate)
         self._emit(GATE_PAUSE, node.id, seconds=node.pause)
         self._at(node.pause, lambda: self._open(gate))
+        return False
 
     def _open(self, gate: Action) -> None:
         if gate in self._pauses:
@@ -233,6 +246,9 @@ class Driver:
         action = Action(node.id, attempt.host)
         if self._running.get(action) is not attempt:
             return  # left behind long ago
+        if self._runtime.cancel.is_set():
+            # Before anything follows from it: what a cancel did to this one is no failed dependency of the others.
+            self._cancel()
         del self._running[action]
         result = outcome.result
         first = self._again.pop(action, None)
@@ -320,7 +336,6 @@ class Driver:
         self._settle()
         self._rollback_due = self._stopped == "rollback"
         self._scheduler.stop("cancel")
-        self._runtime.work.set()
         for attempt in self._running.values():
             if attempt.node.hook is not Hook.ALWAYS:
                 self._give_grace(attempt)
@@ -335,15 +350,14 @@ class Driver:
         if self._running.get(action) is not attempt or self._workers is None:
             return
         if patient and attempt.connected:
-            self._at(_CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
+            self._at(CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
             return
         attempt.abandoned = True
         self._workers.abandon()
         self._finish(attempt, ActionOutcome(left_behind(attempt, by_cancel=by_cancel)))
 
     def _end_now(self) -> None:
-        """Kill what runs and go, without waiting for anything else."""
-        self._runtime.last.set()
+        """Wait for what is being killed and go."""
         until = time.monotonic() + _ABORT_GRACE
         while self._running and (left := until - time.monotonic()) > 0:
             try:
