@@ -6,6 +6,8 @@ import io
 import os
 import selectors
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TextIO
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
@@ -102,9 +104,16 @@ class _Waker:
 class Asker:
     """Asks for yes or no; several steps that ask at once get their turn one after another."""
 
-    def __init__(self, lines: InputLines | None, output: TextIO) -> None:
+    def __init__(
+        self,
+        lines: InputLines | None,
+        output: TextIO,
+        terminal: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """``terminal``: entered while a question is open, so that nobody else draws over it."""
         self._lines = lines
         self._output = output
+        self._terminal = terminal
         self._turn = threading.Condition()
         self._busy = False
 
@@ -118,7 +127,8 @@ class Asker:
         except CommandTimedOut:
             return default
         try:
-            return self._asked(lines, who, question, default, deadline, cancel)
+            with self._terminal():
+                return self._asked(lines, who, question, default, deadline, cancel)
         finally:
             with self._turn:
                 self._busy = False

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from kubexm_exec.runtime import Runtime
 
 
-@click.command("kubexm-run", context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(click.Command):
+    """Remembers what was typed, so that the end of a run can say what to type next."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of the command line, and keep them as they were."""
+        ctx.obj = ["kubexm-run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.command("kubexm-run", cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("spec", required=False)
 @click.option(
     "--executor",
@@ -78,7 +87,8 @@ def command(
     Executors: concurrent does it, dry-run shows what would run and contacts no host, check asks the hosts what would
     change and changes nothing, debug goes step by step.
 
-    Exit codes: 0 all well, 1 something failed, 2 the spec or the call is wrong and nothing ran, 3 refused, 130 interrupted.
+    Exit codes: 0 all well, 1 something failed, 2 the spec or the call is wrong and nothing ran, 3 refused,
+    130 interrupted.
     """
     form = "json" if output == "json" else "text"
     if (spec is None) == (plan_file is None):
@@ -96,7 +106,7 @@ def command(
     else:
         options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, form)
         _, graph = compile_or_exit(spec or "", options, form)
-    run = _Run(graph, executor, forks, output, verbose, templates, spec or f"--plan {plan_file}")
+    run = _Run(graph, executor, forks, output, verbose, templates, click.get_current_context().obj)
     run.configure_logs(log_level, log_format)
     result = run.execute()
     if result_file is not None:
@@ -161,9 +171,10 @@ class _Run:
         output: str,
         verbose: int,
         templates: tuple[str, ...],
-        spec: str,
+        typed: list[str],
     ) -> None:
         from kubexm_exec.console import make_console
+        from kubexm_exec.console.checkview import ForecastLog
         from kubexm_exec.events import EventBus
         from kubexm_exec.ids import new_run_id
         from kubexm_exec.registry import RegistryError, executor_registry
@@ -171,7 +182,7 @@ class _Run:
 
         self.graph = graph
         self.output = output
-        self.spec = spec
+        self.typed = typed
         self.events: list[Event] = []
         try:
             self.executor_class: Any = executor_registry().load(executor)
@@ -183,6 +194,9 @@ class _Run:
         kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
         self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
         self.bus.subscribe(self.console)
+        self.forecasts = ForecastLog() if executor == "dry-run" else None
+        if self.forecasts is not None:
+            self.bus.subscribe(self.forecasts)
         self.runtime = self._runtime(forks, verbose, templates)
 
     def _runtime(self, forks: int, verbose: int, templates: tuple[str, ...]) -> Runtime:
@@ -205,6 +219,7 @@ class _Run:
                 forks=forks,
                 input=sys.stdin if not sys.stdin.closed else None,
                 output=sys.stdout if self.output != "json" else sys.stderr,
+                terminal=self.console.suspended,
                 verbose=verbose,
                 templates=tuple(Path(folder) for folder in templates),
             ),
@@ -216,10 +231,11 @@ class _Run:
         )
 
     def configure_logs(self, level: str, form: str) -> None:
-        """Log lines go to stderr."""
+        """Log lines go to stderr; where a tree is drawn on the same terminal, they scroll by above it."""
+        from kubexm_exec.console import log_stream
         from kubexm_exec.logs import configure
 
-        configure(level, form == "json", sys.stderr)
+        configure(level, form == "json", log_stream(self.console, sys.stderr), mask=self.redactor.mask)
 
     def execute(self) -> GraphExecutionResult:
         """Run to the end; the first Ctrl-C stops cleanly, the second at once."""
@@ -229,6 +245,7 @@ class _Run:
 
         def interrupted(number: int, frame: Any) -> None:
             if runtime.interrupt() > 2:
+                self.console.abandon()
                 os._exit(codes.INTERRUPTED)
 
         before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -251,16 +268,17 @@ class _Run:
             return
         from shutil import get_terminal_size
 
-        from kubexm_exec.console.summary import render_summary
+        from kubexm_exec.console.summary import next_command, render_summary
 
         text = render_summary(
             self.runtime.graph,
             result,
             color=wants_color(sys.stdout),
             width=get_terminal_size().columns,
-            spec_command=f"kubexm-run {self.spec}",
+            spec_command=next_command(self.typed),
+            forecasts=self.forecasts,
         )
-        click.echo(self.redactor.mask(text), nl=not text.endswith("\n"))
+        self.console.output.write(self.redactor.mask(text))
 
     def result_json(self, result: GraphExecutionResult) -> dict[str, Any]:
         """The result as data, without secrets."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.result import GraphExecutionResult
 
-__all__ = ["Console", "Kind", "Lines", "can_be_live", "make_console", "wants_color"]
+__all__ = ["Console", "Kind", "Lines", "can_be_live", "log_stream", "make_console", "wants_color"]
 
 Kind = Literal["auto", "live", "plain", "json", "quiet"]
 
@@ -29,6 +29,9 @@ class Lines(Protocol):
 
 class Console(Protocol):
     """A subscriber that shows the events of a run."""
+
+    draws: bool
+    """Whether it moves the cursor, so that nobody else may write to the terminal meanwhile."""
 
     @property
     def output(self) -> Lines:
@@ -69,6 +72,11 @@ def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: boo
     from kubexm_exec.console.plain import PlainConsole
 
     return PlainConsole(graph, stream, color=with_color, verbose=verbose, quiet=kind == "quiet")
+
+
+def log_stream(console: Console, stderr: TextIO) -> Lines:
+    """Where log lines go: to stderr, unless a tree is drawn there too."""
+    return console.output if console.draws and stderr.isatty() else stderr
 
 
 def wants_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:

@@ -15,6 +15,8 @@ from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, 
 DIFF: Final = 60
 """So many lines of a diff are shown."""
 _VALUE: Final = 12
+_LONGEST: Final = 400
+"""Cells of a value on one line: it may take more than a row of the terminal, but a key need not fill the screen."""
 _NODE: Final = 40
 
 
@@ -30,7 +32,7 @@ class ForecastLog:
             self.found[event.node, event.host] = event.data
 
 
-def render_check(graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
     """What would change, what cannot be known, and how many are as they should be."""
     numbers = dict.fromkeys(ForecastState, 0)
     hosts: set[str] = set()
@@ -51,7 +53,7 @@ def render_check(graph: ExecutionGraph, result: GraphExecutionResult, paint: Pai
     wide = min(_NODE, max((len(key[0]) for key in groups), default=0))
     where = min(24, max((len(_hosts(same)) for same in groups.values()), default=0))
     for (node_name, state, _, _), same in groups.items():
-        yield from _entry(str(node_name), state, same, paint, width, (wide, where))
+        yield from _entry(str(node_name), state, same, paint, (wide, where))
     if numbers[ForecastState.SATISFIED]:
         number = numbers[ForecastState.SATISFIED]
         yield f"{paint('=', 'ok')} {plural(number, 'action')} {'is as it' if number == 1 else 'are as they'} should be"
@@ -82,27 +84,26 @@ def _hosts(each: Sequence[HostResult]) -> str:
 
 
 def _entry(
-    node: str, state: ForecastState, each: Sequence[HostResult], paint: Paint, width: int, widths: tuple[int, int]
+    node: str, state: ForecastState, each: Sequence[HostResult], paint: Paint, widths: tuple[int, int]
 ) -> Iterator[str]:
     first = each[0]
     change = state is ForecastState.CHANGE
     symbol = paint("~", "changed") if change else paint("?", "skipped")
     head = f"{symbol} {pad(clean(node), widths[0])}  {pad(_hosts(each), widths[1])}  "
-    room = max(20, width - len(clean(node)) - 8)
     if not change:
-        yield (head + fit(f"unknown: {one_line(first.message) or 'it is not said why'}", width)).rstrip()
+        yield f"{head}unknown: {one_line(first.message) or 'it is not said why'}"
         return
     if not first.diffs:
-        yield (head + fit(one_line(first.message) or "would run", width)).rstrip()
+        yield f"{head}{one_line(first.message) or 'would run'}"
         return
     for index, diff in enumerate(first.diffs):
         note = f"  ({one_line(str(diff['note']))})" if diff.get("note") else ""
         title = f"{one_line(str(diff.get('path', '')))}{note}"
         yield (head + title if index == 0 else f"    {title}").rstrip()
-        yield from _diff(str(diff.get("text", "")), paint, room)
+        yield from _diff(str(diff.get("text", "")), paint)
 
 
-def _diff(text: str, paint: Paint, width: int) -> Iterator[str]:
+def _diff(text: str, paint: Paint) -> Iterator[str]:
     styles = {"+": "ok", "-": "failed", "@": "dim"}
     lines = text_lines(text)
     for line in lines[:DIFF]:
@@ -112,7 +113,7 @@ def _diff(text: str, paint: Paint, width: int) -> Iterator[str]:
 
 
 def render_dry_run(
-    graph: ExecutionGraph, result: GraphExecutionResult, forecasts: ForecastLog | None, paint: Paint, width: int
+    graph: ExecutionGraph, result: GraphExecutionResult, forecasts: ForecastLog | None, paint: Paint
 ) -> Iterator[str]:
     """Every action in order with its parameters; hosts with the same parameters together."""
     total = len(result.node_results)
@@ -122,7 +123,7 @@ def render_dry_run(
         counter = paint(f"[{number:>{size}}/{total}]", "dim")
         for hosts, params, each in _alike(graph, of, forecasts):
             head = f"{counter} {paint(clean(name), 'head')}  {of.step_name}"
-            yield from _planned(head, hosts, params, each, paint, width)
+            yield from _planned(head, " " * (2 * size + 6), hosts, params, each, paint)
             counter = " " * (2 * size + 3)
     every = [each for of in result.node_results.values() for each in of.host_results.values()]
     actions = sum(each.status is Status.SUCCESS for each in every)
@@ -155,7 +156,9 @@ def _order(result: GraphExecutionResult, forecasts: ForecastLog | None) -> Itera
     return [*seen, *(name for name in result.node_results if name not in seen)]
 
 
-def _planned(head: str, hosts: Sequence[str], params: Any, each: HostResult, paint: Paint, width: int) -> Iterator[str]:
+def _planned(
+    head: str, indent: str, hosts: Sequence[str], params: Any, each: HostResult, paint: Paint
+) -> Iterator[str]:
     # Every action is shown, so every host is named.
     where = f"on {names(hosts, len(hosts))}"
     if each.status is Status.SKIPPED:
@@ -163,14 +166,14 @@ def _planned(head: str, hosts: Sequence[str], params: Any, each: HostResult, pai
         return
     yield f"{head}  {where}"
     if each.status is Status.FAILED:
-        yield f"      {paint('FAILED', 'failed')}: {one_line(each.message)}"
+        yield f"{indent}{paint('FAILED', 'failed')}: {one_line(each.message)}"
         return
-    yield from format_params(params, paint, width, indent="      ")
+    yield from format_params(params, paint, indent)
     if each.forecast is ForecastState.UNKNOWN and each.message:
-        yield f"      {paint('?', 'skipped')} {one_line(each.message)}"
+        yield f"{indent}{paint('?', 'skipped')} {one_line(each.message)}"
 
 
-def format_params(params: Any, paint: Paint, width: int, indent: str = "") -> Iterator[str]:
+def format_params(params: Any, paint: Paint, indent: str = "") -> Iterator[str]:
     """Parameters, one a line; long texts as blocks, folded."""
     if not isinstance(params, Mapping):
         if params:
@@ -180,7 +183,7 @@ def format_params(params: Any, paint: Paint, width: int, indent: str = "") -> It
         label = f"{indent}{paint(f'{key}:', 'dim')}"
         lines = text_lines(value) if isinstance(value, str) else []
         if len(lines) < 2:
-            yield f"{label} {fit(_value(value), max(20, width - len(indent) - len(str(key)) - 2))}"
+            yield f"{label} {fit(_value(value), _LONGEST)}"
             continue
         yield f"{label} |"
         yield from (f"{indent}  {line}".rstrip() for line in lines[:_VALUE])

@@ -20,6 +20,8 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 class JsonConsole:
     """Writes every event as a line of JSON that any parser takes: ASCII only, no NaN, no half characters."""
 
+    draws = False
+
     def __init__(self, graph: ExecutionGraph, stream: TextIO) -> None:
         self.output = LineWriter(stream)
 

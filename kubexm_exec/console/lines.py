@@ -131,7 +131,8 @@ class Lines:
             word, style = _FORECASTS[forecast]
         if status == Status.SKIPPED and (not text or data.get("cause")):
             text = skip_reason(data.get("reason"), str(data.get("cause", "")))
-        return self.line(event, word, style, text, took and f"({took})")
+        # How long it took to see that there is nothing to do is of no interest.
+        return self.line(event, word, style, text, f"({took})" if took not in ("", "0ms") else "")
 
     def _failed(self, event: Event, text: str, took: str) -> str:
         data = event.data

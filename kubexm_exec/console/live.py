@@ -35,6 +35,8 @@ class LiveConsole:
     tree. At the end it is wiped away for the summary; without a result it stays, to show how far the run got.
     """
 
+    draws = True
+
     def __init__(self, graph: ExecutionGraph, stream: TextIO, *, color: bool = True, verbose: int = 0) -> None:
         self.output = _Above(self)
         """Others (log lines) may write whole lines to it."""
@@ -96,6 +98,8 @@ class LiveConsole:
     def suspended(self) -> Iterator[None]:
         """The tree is wiped away and the terminal is the caller's; what happens meanwhile is shown afterwards."""
         with self._screen:
+            if not self._suspended:
+                self._draw()
             self._suspended += 1
             self._end(wipe=True)
         try:

@@ -20,6 +20,8 @@ class PlainConsole:
     With ``verbose`` 1 the output of steps and their starts are shown, with 2 also the log lines of level debug.
     """
 
+    draws = False
+
     def __init__(
         self, graph: ExecutionGraph, stream: TextIO, *, color: bool = False, verbose: int = 0, quiet: bool = False
     ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from kubexm_exec.console.checkview import ForecastLog, render_check, render_dry_run
@@ -17,6 +18,7 @@ _NARROWEST: Final = 40
 _IGNORED: Final = 5
 _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
+_ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
 _STATUS: Final = {
     Status.SUCCESS: ("✔ Success", "ok"),
     Status.FAILED: ("✘ Failed", "failed"),
@@ -42,11 +44,11 @@ def render_summary(
     failures = find_failures(graph, result)
     lines = list(render_failures(graph, failures, paint, width))
     if result.executor == "dry-run":
-        lines = [*render_dry_run(graph, result, forecasts, paint, width), *_last(lines)]
+        lines = [*render_dry_run(graph, result, forecasts, paint), *_last(lines)]
     elif result.executor == "check":
-        lines += render_check(graph, result, paint, width)
+        lines += render_check(result, paint)
     else:
-        lines += _run(graph, result, paint, width)
+        lines = ["", *lines, *_run(graph, result, paint, width)]
     lines += _next(result, failures, spec_command, paint)
     return "\n".join(lines) + "\n"
 
@@ -139,3 +141,17 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
         yield f"{command} --executor debug", "go through it step by step"
     if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
         yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with output"
+
+
+def next_command(argv: Sequence[str], without: Container[str] = _ONE_TIME) -> str:
+    """What was typed, as the start of what to type next: without the options that were for this time."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in without:
+            if not equals:
+                next(words, None)
+        elif not (word.startswith("-v") and set(word[1:]) == {"v"}) and word != "--verbose":
+            kept.append(word)
+    return shlex.join(kept)
