@@ -51,7 +51,7 @@ def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
                 key = (node.node_name, state, each.message, json.dumps(each.diffs, sort_keys=True, default=str))
                 groups.setdefault(key, []).append(each)
     wide = min(_NODE, max((len(key[0]) for key in groups), default=0))
-    where = min(24, max((len(_hosts(same)) for same in groups.values()), default=0))
+    where = min(40, max((len(_hosts(same)) for same in groups.values()), default=0))
     for (node_name, state, _, _), same in groups.items():
         yield from _entry(str(node_name), state, same, paint, (wide, where))
     if numbers[ForecastState.SATISFIED]:
@@ -122,7 +122,7 @@ def render_dry_run(
         of = result.node_results[name]
         counter = paint(f"[{number:>{size}}/{total}]", "dim")
         for hosts, params, each in _alike(graph, of, forecasts):
-            head = f"{counter} {paint(clean(name), 'head')}  {of.step_name}"
+            head = f"{counter} {paint(clean(name), 'head')}  {clean(of.step_name)}"
             yield from _planned(head, " " * (2 * size + 6), hosts, params, each, paint)
             counter = " " * (2 * size + 3)
     every = [each for of in result.node_results.values() for each in of.host_results.values()]

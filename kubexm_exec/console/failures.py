@@ -111,7 +111,7 @@ def _block(graph: ExecutionGraph, failure: Failure, paint: Paint, width: int) ->
     each = failure.result
     facts = ", ".join(_facts(failure, node))
     yield f"{paint('FAILED', 'failed')}  {paint(one_line(failure.node), 'head')} on {_hosts(failure)} ({facts})"
-    yield "  " + fit(f"{failure.step} {main_parameter(node)}".rstrip(), width - 2)
+    yield "  " + fit(f"{one_line(failure.step)} {main_parameter(node)}".rstrip(), width - 2)
     yield from _folded(each.message, "  ", _MESSAGE)
     if each.command:
         first, *more = _folded(each.command, "", _COMMAND, head=True)
@@ -134,7 +134,7 @@ def _block(graph: ExecutionGraph, failure: Failure, paint: Paint, width: int) ->
     if failure.skipped:
         what = f"{plural(failure.skipped, 'action')} on {plural(len(failure.skipped_hosts), 'host')}"
         verb = "was" if failure.skipped == 1 else "were"
-        yield f"  {what} {verb} skipped because of it: {names(tasks(graph, failure.skipped_nodes))}"
+        yield f"  {what} {verb} skipped because of it: {names(_skipped(graph, failure))}"
 
 
 def _facts(failure: Failure, node: ExecutionNode | None) -> Iterator[str]:
@@ -187,13 +187,17 @@ def find_node(graph: ExecutionGraph, name: str) -> ExecutionNode | None:
     return graph.nodes[name]
 
 
-def tasks(graph: ExecutionGraph, nodes: Mapping[str, None]) -> list[str]:
-    """The tasks (``module/task``) that these nodes belong to, in order."""
-    found: dict[str, None] = {}
-    for name in nodes:
-        node = find_node(graph, name)
-        found[f"{node.module}/{node.task}" if node is not None and node.module and node.task else name] = None
-    return list(found)
+def _skipped(graph: ExecutionGraph, failure: Failure) -> list[str]:
+    """The tasks that were skipped, in order; of the task that failed its single steps."""
+    own = _task(graph, failure.node)
+    return list(
+        dict.fromkeys(name if _task(graph, name) == own else _task(graph, name) for name in failure.skipped_nodes)
+    )
+
+
+def _task(graph: ExecutionGraph, name: str) -> str:
+    node = find_node(graph, name)
+    return f"{node.module}/{node.task}" if node is not None and node.module and node.task else name
 
 
 def main_parameter(node: ExecutionNode | None) -> str:

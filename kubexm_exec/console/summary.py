@@ -135,7 +135,9 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
     if result.status is Status.SUCCESS:
         yield f"{command} --executor check", "see at any time whether it is still so"
         return
-    yield command, "after the fix; what is done stays as it is" if failures else "go on from here"
+    undone = any(each.undo for node in result.node_results.values() for each in node.host_results.values())
+    kept = "after the fix" if undone else "after the fix; what is done stays as it is"
+    yield command, kept if failures else "go on from here"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
         yield f"{command} --executor debug", "go through it step by step"

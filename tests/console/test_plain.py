@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Callable
+
+import click
+import pytest
+
+from kubexm_exec import events as ev
+from kubexm_exec.console import make_console
+from kubexm_exec.events import Event
+from kubexm_exec.result import Status
+from tests.console import golden, scenario
+from tests.console.scenario import RUN, START, Script, failed_run, good_run, odd_run, rolled_back_run
+
+LINE = re.compile(r"\d\d:\d\d:\d\d  \S+ +\S+ +\S+(  .*)?\n")
+
+
+class Writes(io.StringIO):
+    """A stream that remembers every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.calls.append(text)
+        return super().write(text)
+
+
+def shown(run: Script, *, kind: str = "plain", color: bool = False, verbose: int = 0) -> str:
+    stream = io.StringIO()
+    console = make_console(kind, run.graph, stream, color=color, verbose=verbose)
+    for event in run.events:
+        console(event)
+    console.close(run.result)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ["failed_run", "good_run", "odd_run", "rolled_back_run"])
+def test_run_as_plain_lines(name: str) -> None:
+    run: Script = getattr(scenario, name)()
+    run.finish(Status.FAILED if run.failed else Status.SUCCESS, "23 actions")
+    golden.check(f"plain-{name}", shown(run))
+    golden.check(f"plain-{name}-v", shown(run, verbose=1))
+
+
+@pytest.mark.parametrize("make", [failed_run, good_run, odd_run, rolled_back_run])
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_every_line_has_time_word_node_and_host(make: Callable[[], Script], verbose: int) -> None:
+    text = shown(make(), verbose=verbose)
+    assert text
+    for line in text.splitlines(keepends=True):
+        assert LINE.fullmatch(line), line
+
+
+@pytest.mark.parametrize("make", [failed_run, good_run, odd_run, rolled_back_run])
+def test_colour_adds_nothing_but_colour(make: Callable[[], Script]) -> None:
+    coloured = shown(make(), color=True, verbose=2)
+    assert coloured != shown(make(), verbose=2)
+    assert click.unstyle(coloured) == shown(make(), verbose=2)
+
+
+def test_without_colour_no_output_of_a_host_can_steer_the_terminal() -> None:
+    text = shown(odd_run(), verbose=2)
+    assert text.replace("\n", "").isprintable()
+    assert "| 100%\n" in text
+    assert "|  red alert\n" in text
+    assert "| txt.exe tab\n" in text
+
+
+def test_quiet_keeps_only_what_went_wrong() -> None:
+    lines = shown(failed_run(), kind="quiet").splitlines()
+    assert len(lines) == 1
+    assert "FAILED     etcd/configure/env      node2" in lines[0]
+    assert shown(good_run(), kind="quiet", verbose=2) == ""
+
+
+def test_gates_and_nodes_are_silent() -> None:
+    run = Script(scenario.etcd_graph())
+    run.say(ev.NODE_FINISHED, "etcd#end", status="Success", message="")
+    run.say(ev.NODE_FINISHED, "etcd/start/unit", status="Success", message="")
+    assert len(shown(run, verbose=2).splitlines()) == 1  # that the run started
+
+
+def test_check_and_dry_run_leave_their_findings_to_the_end() -> None:
+    text = shown(scenario.checked_run())
+    assert [line.split()[1] for line in text.splitlines()] == ["run", "FAILED"]
+    words = {line.split()[1] for line in shown(scenario.checked_run(), verbose=1).splitlines()}
+    assert words == {"run", "FAILED", "ok", "differs", "unknown", "skipped"}
+
+
+def test_each_event_is_one_write_that_ends_its_line() -> None:
+    stream = Writes()
+    run = odd_run()
+    console = make_console("plain", run.graph, stream, color=False, verbose=2)
+    for event in run.events:
+        before = len(stream.calls)
+        console(event)
+        assert len(stream.calls) - before <= 1
+    assert all(call.endswith("\n") for call in stream.calls)
+    assert any(call.count("\n") > 1 for call in stream.calls)
+
+
+def test_lines_of_several_threads_never_interleave() -> None:
+    class Slow(Writes):
+        def write(self, text: str) -> int:
+            for char in text:
+                super().write(char)
+            return len(text)
+
+    stream = Slow()
+    run = Script(scenario.etcd_graph())
+    console = make_console("plain", run.graph, stream, color=False, verbose=1)
+
+    def work(host: str) -> None:
+        for number in range(50):
+            text = f"{host} says {number}\n{host} says more\n"
+            console(Event(ev.ACTION_OUTPUT, RUN, START, "etcd/start/unit", host, {"stream": "stdout", "text": text}))
+            console.output.write(f"log of {host}\n")
+
+    threads = [threading.Thread(target=work, args=(host,)) for host in scenario.HOSTS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3 * 50 * 3
+    for line in lines:
+        assert re.fullmatch(r"log of node\d|\S+  out +etcd/start/unit +(node\d)  \| \1 says (\d+|more)", line), line
