@@ -136,7 +136,7 @@ def make_case(data: bytes, *, policies: bool = False) -> Case:
     hosts = HOSTS[: 1 + choose.below(4)]
     policy = choose.of([FailurePolicy.CONTINUE, *FailurePolicy]) if policies else FailurePolicy.CONTINUE
     nodes: list[ExecutionNode] = []
-    for number in range(1 + choose.below(8)):
+    for number in range(1 + choose.below(11)):
         before = choose.some(nodes, 3)
         if choose.one_in(3):
             nodes.append(_gate(choose, f"g{number}", before, hosts, batch=policy is FailurePolicy.CONTINUE))
@@ -187,7 +187,7 @@ def _step(choose: Choices, name: str, before: Sequence[ExecutionNode], hosts: Se
         constraints=Constraints(
             global_limit=choose.of([None, None, None, 1, 2]),
             per_host_limit=1 if item else None,
-            locks=choose.of([(), (), (), ("p",), ("q",), ("p", "q"), ("q", "q", "p")]),
+            locks=choose.of([(), (), (), ("p",), ("q",), ("p", "q"), ("p", "p")]),
         ),
         skip="not selected" if choose.one_in(10) else "",
     )

@@ -5,15 +5,12 @@ It shares no code with the scheduler. There are no counters and no queues: an ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
+from tests.scheduler.definitions import Act, Definition, Definitions, Door, Look
 
-Act = tuple[str, str]
-"""(node, host)"""
-Door = tuple[str, int]
-"""(gate, or node without hosts; the how-many-eth time it was added)"""
 Blame = tuple[int, int, str]
 
 GOOD = {"Success", "Skipped precheck", "Skipped condition", "Failed ignored"}
@@ -46,28 +43,6 @@ class DoorEnd:
     seen: dict[str, set[str]] = field(default_factory=dict)
 
 
-@dataclass
-class Look:
-    """What a gate waits for in one node: these hosts, by now."""
-
-    node: str
-    on: On
-    hosts: set[str]
-    whole: bool
-    """It waits for all that the node will ever have."""
-    grown: dict[str, Look] = field(default_factory=dict)
-    """What fragments of the node have added."""
-
-
-@dataclass
-class Definition:
-    """What a gate waits for."""
-
-    relay: bool
-    looks: list[Look] = field(default_factory=list)
-    doors: list[tuple[Door, On]] = field(default_factory=list)
-
-
 def nearest(*blames: Blame | None) -> Blame | None:
     """The least one."""
     return min((blame for blame in blames if blame is not None), default=None)
@@ -78,20 +53,12 @@ def one_further(blame: Blame | None) -> Blame | None:
     return None if blame is None else (blame[0] + 1, *blame[1:])
 
 
-class Model:
+class Model(Definitions):
     """The graph as definitions, the events as sets."""
 
     def __init__(self, graph: ExecutionGraph, forks: int) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.forks = forks
-        self.nodes: dict[str, ExecutionNode] = dict(graph.nodes)
-        self.hosts: dict[str, list[str]] = {node.id: list(node.hosts) for node in graph.nodes.values()}
-        self.owner: dict[str, str] = {}
-        self.place: dict[str, int] = {name: number for number, name in enumerate(graph.nodes)}
-        self.turn: dict[Act, tuple[int, int, int]] = {}
-        """Graph order of actions and pauses."""
-        self.needs: dict[Act, list[tuple[Act | Door, On]]] = {}
-        self.doors: dict[Door, Definition] = {}
         self.finished: dict[Act, End] = {}
         self.running: set[Act] = set()
         self.deferred: set[Act] = set()
@@ -104,154 +71,7 @@ class Model:
         self.ends: dict[Act, End] = {}
         self.opened: dict[Door, DoorEnd] = {}
         self.go: list[Act] = []
-        self._define()
         self.refresh()
-
-    # Definitions
-
-    def is_gate(self, name: str) -> bool:
-        return self.nodes[name].is_gate
-
-    def is_door(self, name: str) -> bool:
-        return self.is_gate(name) or not self.hosts[name]
-
-    def _define(self) -> None:
-        for node in self.graph.nodes.values():
-            place = self.place[node.id]
-            if self.is_gate(node.id):
-                self.turn[node.id, ""] = (place, 0, 0)
-            for number, host in enumerate(node.hosts):
-                self.turn[node.id, host] = (place, 0, number)
-                self.needs[node.id, host] = list(self._needs(node, host))
-            if self.is_door(node.id):
-                self.doors[node.id, 0] = self._door(node)
-
-    def _needs(self, node: ExecutionNode, host: str) -> Iterator[tuple[Act | Door, On]]:
-        for dep in node.dependencies:
-            if dep.hosts is None or host in dep.hosts:
-                if self.is_gate(dep.node):
-                    yield (dep.node, 0), dep.on
-                elif host in self.hosts[dep.node]:
-                    yield (dep.node, host), dep.on
-
-    def _door(self, node: ExecutionNode) -> Definition:
-        door = Definition(relay=not node.is_gate)
-        for dep in node.dependencies:
-            if self.is_gate(dep.node) or (self.is_door(dep.node) and not door.relay):
-                door.doors.append(((dep.node, 0), dep.on))
-            elif not door.relay:
-                chosen = set(self.hosts[dep.node]) & set(self.hosts[dep.node] if dep.hosts is None else dep.hosts)
-                door.looks.append(Look(dep.node, dep.on, chosen, whole=dep.hosts is None))
-        return door
-
-    def extend(self, act: Act, nodes: Sequence[ExecutionNode]) -> None:
-        """A fragment that is known to be right."""
-        parent, host = act
-        fragment = {node.id: node for node in nodes}
-        was_there: set[Act] = set(self.needs)
-        # Who waits for the action, before the fragment is there; what the node itself has returned does not count.
-        waiting = [
-            (other, on)
-            for other, needs in self.needs.items()
-            for need, on in needs
-            if need == act and self.owner.get(other[0]) != parent and other not in self.ends
-        ]
-        watching = [
-            (door, look)
-            for name, door in self.doors.items()
-            for look in door.looks
-            if look.node == parent and host in look.hosts and self.owner.get(name[0]) != parent
-        ]
-        parts: dict[str, Door] = {}
-        for node in nodes:
-            if node.id not in self.nodes:
-                self.nodes[node.id] = node
-                self.hosts[node.id] = []
-                self.owner[node.id] = parent
-                self.place[node.id] = self.place[parent]
-            if node.is_gate or not node.hosts:
-                parts[node.id] = (node.id, sum(name == node.id for name, _ in self.doors))
-                self.doors[parts[node.id]] = Definition(relay=not node.is_gate)
-                if node.is_gate and (node.id, "") not in self.turn:
-                    self.turn[node.id, ""] = (self.place[parent], 1, len(self.turn))
-            for each in node.hosts:
-                if (node.id, each) not in self.needs:
-                    self.turn[node.id, each] = (self.place[parent], 1, len(self.turn))
-                    self.hosts[node.id].append(each)
-                    self.needs[node.id, each] = []
-        followed: set[Act | Door] = set()
-        for node in nodes:
-            for dep in node.dependencies:
-                for mine in [parts[node.id]] if node.id in parts else [(node.id, each) for each in node.hosts]:
-                    self._link_inside(act, fragment, parts, mine, dep.node, dep.on, dep.hosts, was_there, followed)
-        exits: list[Act | Door] = [
-            *((name, host) for name in fragment if host in fragment[name].hosts and (name, host) not in followed),
-            *(part for part in parts.values() if part not in followed),
-        ]
-        for other, on in waiting:
-            self.needs[other] += [(exit_, on) for exit_ in exits]
-        for door, look in watching:
-            for name in fragment:
-                if name in parts:
-                    door.doors.append((parts[name], look.on))
-                else:
-                    self._look_also(door, look, name, set(fragment[name].hosts))
-        if self.stopped:
-            for mine in set(self.needs) - was_there:
-                if not self._exempt(mine[0]):
-                    self.finished[mine] = self._cancelled(mine)
-        self.refresh()
-
-    def _link_inside(
-        self,
-        act: Act,
-        fragment: dict[str, ExecutionNode],
-        parts: dict[str, Door],
-        mine: Act | Door,
-        other: str,
-        on: On,
-        limited: tuple[str, ...] | None,
-        was_there: set[Act],
-        followed: set[Act | Door],
-    ) -> None:
-        door = self.doors.get(mine)  # type: ignore[arg-type]
-        if door is not None:
-            if other in parts:
-                if self.is_gate(other) or not door.relay:
-                    door.doors.append((parts[other], on))
-                    followed.add(parts[other])
-            elif not door.relay:
-                chosen = {act[1]} if other == act[0] else set(fragment[other].hosts)
-                if limited is not None and other != act[0]:
-                    chosen &= set(limited)
-                door.looks.append(Look(other, on, chosen, whole=False))
-                if other != act[0]:
-                    followed.update((other, each) for each in chosen)
-            return
-        here = str(mine[1])
-        if limited is not None and here not in limited:
-            return
-        need: Act | Door
-        if other == act[0]:
-            need = act
-        elif other in parts:
-            if not self.is_gate(other):
-                return
-            need = parts[other]
-            followed.add(need)
-        elif here in fragment[other].hosts:
-            need = (other, here)
-            followed.add(need)
-        else:
-            return
-        if (mine[0], here) not in was_there:
-            self.needs[mine[0], here].append((need, on))
-
-    def _look_also(self, door: Definition, because: Look, name: str, hosts: set[str]) -> None:
-        if name not in because.grown:
-            because.grown[name] = Look(name, because.on, set(), because.whole)
-            door.looks.append(because.grown[name])
-        because.grown[name].hosts |= hosts
 
     # Events
 
@@ -296,6 +116,12 @@ class Model:
         if act in self.deferred:
             self.deferred.remove(act)
             self.refresh()
+
+    def extend(self, act: Act, nodes: Sequence[ExecutionNode]) -> None:
+        for new in self.graft(act, nodes, self.ends):
+            if self.stopped and not self._exempt(new[0]):
+                self.finished[new] = self._cancelled(new)
+        self.refresh()
 
     def stop(self, reason: str) -> None:
         if not self.done:

@@ -100,6 +100,13 @@ def test_a_step_for_the_failure_of_a_node_runs_if_its_fragment_failed() -> None:
         assert play.run({"a+x@h1": outcome}).ends["rescue@h1"] == expected
 
 
+def test_only_the_exits_of_a_fragment_decide_over_what_waits_on_the_host() -> None:
+    play = Play(step("a"), step("b", "h1", "a"), gate("g", "a"))
+    play.start("a@h1").extend("a@h1", step("a+x", "h1", "a"), step("a+rescue", "h1", "a+x?failure")).end("a@h1")
+    play.run({"a+x@h1": "fail"})
+    assert play.of("b@h1", "g") == ["Success", "Failed dependency a+x"]
+
+
 def test_a_fragment_inside_a_fragment() -> None:
     play = Play(step("a"), step("b", "h1", "a"), gate("g", "a"), step("c", "h2", "g"))
     play.start("a@h1").extend("a@h1", step("a+x", "h1", "a"), step("a+y", "h1", "a+x")).end("a@h1")

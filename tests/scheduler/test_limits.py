@@ -46,7 +46,7 @@ def test_a_lock_is_held_by_as_many_as_it_counts_and_by_one_if_it_is_not_declared
 
 
 def test_a_lock_that_is_named_twice_is_held_once() -> None:
-    assert Play(step("a", locks=("db", "db"))).ready() == ["a@h1"]
+    assert Play(step("a", "h1 h2", locks=("db", "db")), locks={"db": 2}).ready() == ["a@h1", "a@h2"]
 
 
 def test_what_fits_overtakes_what_does_not_and_nobody_is_forgotten() -> None:

@@ -130,6 +130,7 @@ def test_a_stop_cancels_deferred_actions_and_what_would_be_deferred_later() -> N
     play.scheduler.defer(Action("a", "h1"))
     play.stop("failFast")
     assert play.of("a@h1", "a@h3") == ["Cancelled"] * 2
+    assert play.scheduler.deferred == 0
     play.scheduler.defer(Action("a", "h2"))
     play.drain()
     assert play.ends["a@h2"] == "Cancelled"
@@ -148,7 +149,7 @@ def test_exempt_hooks_may_be_tried_again_after_a_stop() -> None:
     assert play.ready() == ["always@h1"]
 
 
-def test_a_stop_ends_pauses_that_were_not_started() -> None:
+def test_after_a_stop_there_are_no_pauses_but_those_that_run() -> None:
     nodes = (
         step("a"),
         gate("g", "a", budget="0", pause=9),
@@ -159,6 +160,8 @@ def test_a_stop_ends_pauses_that_were_not_started() -> None:
     assert play.ready() == ["g@"]
     play.stop("cancel")
     assert play.ready() == ["always@h1"]
+    never = Play(*nodes).start("a@h1").stop("cancel").end("a@h1")
+    assert never.ready() == ["always@h1"]
     running = Play(*nodes).do("a@h1").start("g@").stop("cancel")
     assert running.ready() == []
     assert running.end("g@").ready() == ["always@h1"]
