@@ -46,12 +46,16 @@ def locked_environment(home: Path, *wheels: Path) -> Path:
 
 
 def borrowing_environment(home: Path, *sites: Path) -> Path:
-    """An empty environment that also sees what is installed in others; by default in the running one."""
+    """An environment with kubexm's commands that sees what is installed in others; by default in the running one."""
     venv = bare_environment(home)
     borrowed = sites or (Path(sysconfig.get_path("purelib")),)
     # Not by bare paths: editable installs of the others are found through their own .pth files.
     lines = [f"import site; site.addsitedir({str(site)!r})\n" for site in borrowed]
     (site_packages(venv) / "borrowed.pth").write_text("".join(lines))
+    for script in importlib.metadata.distribution("kubexm").entry_points.select(group="console_scripts"):
+        path = venv / "bin" / script.name
+        path.write_text(f"#!{venv}/bin/python\nfrom {script.module} import {script.attr}\n{script.attr}()\n")
+        path.chmod(0o755)
     return venv
 
 

@@ -21,20 +21,23 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def world_of(page: Path, folder: Path) -> World:
+    if FRESH not in page.read_text("utf-8"):
+        return World(running_environment())
+    # `pip install` of the page's own project needs no network: what builds it is installed here.
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return World(borrowing_environment(folder) / "bin", offline)
+
+
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_example_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    if FRESH in page.read_text("utf-8"):
-        # `pip install` of the page's own project needs no network: what builds it is installed here.
-        offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        world = World(tmp_path, borrowing_environment(tmp_path / "environment") / "bin", offline)
-    else:
-        world = World(tmp_path, running_environment())
     changed: dict[int, str] = {}
-    for block in blocks(page):
-        wanted = world.do(block)
-        if wanted is not None:
-            assert WRITE, f"{block.where}: the page does not show what happens; it would be:\n\n{wanted}"
-            changed[block.line] = wanted
+    with world_of(page, tmp_path) as world:
+        for block in blocks(page):
+            wanted = world.do(block)
+            if wanted is not None:
+                assert WRITE, f"{block.where}: the page does not show what happens; it would be:\n\n{wanted}"
+                changed[block.line] = wanted
     if changed:
         assert page.name not in GENERATED
         rewrite(page, changed)
@@ -56,21 +59,22 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 def test_a_block_that_nobody_runs_needs_a_reason(tmp_path: Path) -> None:
     page = ROOT / "docs" / "imaginary.md"
-    world = World(tmp_path, running_environment())
     written = tmp_path / "page.md"
     written.write_text("```yaml\na: 1\n```\n\n<!-- not run: it is a picture -->\n\n```text\n+--+\n```\n")
     first, second = blocks(written)
     first.page = second.page = page
-    with pytest.raises(PageError, match="nobody runs this block"):
-        world.do(first)
-    assert world.do(second) is None
+    with World(running_environment()) as world:
+        with pytest.raises(PageError, match="nobody runs this block"):
+            world.do(first)
+        assert world.do(second) is None
 
 
 def test_a_command_whose_output_is_not_that_of_the_page_is_found(tmp_path: Path) -> None:
     written = tmp_path / "page.md"
     written.write_text("```console\n$ echo one\none\n$ echo two\nthree\n```\n")
     (block,) = blocks(written)
-    assert World(tmp_path, running_environment()).do(block) == "$ echo one\none\n$ echo two\ntwo\n"
+    with World(running_environment()) as world:
+        assert world.do(block) == "$ echo one\none\n$ echo two\ntwo\n"
     assert [command.text for command in commands(block)] == ["echo one", "echo two"]
 
 

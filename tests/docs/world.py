@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import subprocess
 import sys
 from itertools import zip_longest
@@ -40,23 +42,31 @@ _PROBE = {"name": "probe", "type": "command", "with": {"argv": ["true"], "expect
 class World:
     """One page's folder, shell and environment."""
 
-    def __init__(self, folder: Path, bin_folder: Path, more: dict[str, str] | None = None) -> None:
-        self.folder = folder / "demo"
-        self.shared = folder / "shared"
+    def __init__(self, bin_folder: Path, more: dict[str, str] | None = None) -> None:
+        # Its paths are as long as those that pages show: where lines are cut and columns begin depends on that.
+        home = _new_folder()
+        self._home = home
+        self.folder = home / "dm"
         self.folder.mkdir()
-        self.shared.mkdir()
-        self._state = folder / "state"
+        self._shared = f"{home}/"
+        self._state = home / ".state"
         self._state.write_text("")
-        self._cwd = folder / "cwd"
+        self._cwd = home / ".cwd"
         self._cwd.write_text(str(self.folder))
         self._env = {
             "PATH": f"{bin_folder}{os.pathsep}/usr/local/bin{os.pathsep}/usr/bin{os.pathsep}/bin",
-            "HOME": str(folder),
+            "HOME": str(home),
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
             "COLUMNS": "100",
             **(more or {}),
         }
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._home)
 
     def do(self, block: Block) -> str | None:
         """Do what a block says; gives the text that it should have instead, if it is not right."""
@@ -142,11 +152,20 @@ class World:
         return [line.rstrip() for line in printed.rstrip("\n").splitlines()]
 
     def _real(self, text: str) -> str:
-        return text.replace(SHARED, f"{self.shared}/kubexm-").replace(SHOWN_FOLDER, str(self.folder))
+        return text.replace(SHARED, self._shared).replace(SHOWN_FOLDER, str(self.folder))
 
     def _shown(self, text: str) -> str:
-        text = text.replace(f"{self.shared}/kubexm-", SHARED).replace(str(self.folder), SHOWN_FOLDER)
-        return text.replace(str(self.folder.parent), "/home/you")
+        return text.replace(str(self.folder), SHOWN_FOLDER).replace(self._shared, SHARED)
+
+
+def _new_folder() -> Path:
+    while True:
+        folder = Path("/tmp", f"k{secrets.token_hex(3)[:5]}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return folder
 
 
 def _prompted(command: str) -> str:

@@ -66,14 +66,8 @@ def rivals(acme: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv
 
 
-def run(venv: Path, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    # By module: an environment that borrows its packages has no scripts of theirs.
-    command, *rest = arguments
-    module = {"kubexm": "kubexm_exec.cli.main", "kubexm-run": "kubexm_exec.cli.run"}[str(command)]
-    code = f"import sys; sys.argv[0] = {str(command)!r}; from {module} import main; main()"
-    return subprocess.run(
-        [venv / "bin" / "python", "-c", code, *rest], cwd=cwd, capture_output=True, text=True, check=False
-    )
+def run(venv: Path, command: str, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([venv / "bin" / command, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def spec(folder: Path) -> Path:
