@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kubexm_exec.connectors.base import Cancel, Deadline
@@ -15,7 +14,6 @@ from kubexm_exec.result import HostResult, NodeResult
 from kubexm_exec.step import Params
 
 NO_DEADLINE: Final = Deadline()
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +48,7 @@ class ActionOutcome:
     """What an attempt came to. ``result`` is what people see; ``outputs`` are the real ones, for later steps."""
 
     result: HostResult
-    outputs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    outputs: Mapping[str, Any] | None = None
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
     """Not empty: nothing was done and what it would give is not known, because of this."""
@@ -77,4 +75,4 @@ class ActionRecords:
         more = self._more.get((node, host))
         if more is None:
             return ActionRecord(result.status.value, result.changed)
-        return ActionRecord(result.status.value, result.changed, more.outputs, more.unknown)
+        return ActionRecord(result.status.value, result.changed, more.outputs or {}, more.unknown)

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 from pydantic import BaseModel
 
-from kubexm_exec.attempt import NOTHING, ActionOutcome, Attempt
+from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.context import ActionContext
 from kubexm_exec.failures import cancelled, caused_by, failed, sensitive_mask
@@ -73,7 +73,7 @@ class Lifecycle:
         params = None
         if attempt.params is not None:
             params = kind.params_model.model_validate(attempt.params)
-        elif self._evaluator.is_static(node):
+        elif not node.with_ or self._evaluator.is_static(node):
             # Parameters are immutable, so that all hosts can share them; the step object is each action's own.
             params = self._static.get(node.id)
             if params is None:
@@ -174,12 +174,12 @@ class Lifecycle:
         result.end_time = time.time()
         return outcome
 
-    def _outputs(self, attempt: Attempt, step: Step[Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _outputs(self, attempt: Attempt, step: Step[Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if own:
             own = self._declared(step, own)
         if attempt.node.outputs:
             return self._evaluator.outputs(attempt.node, attempt.host, own)
-        return own or NOTHING
+        return own or None
 
     def _declared(self, step: Step[Any], own: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""

@@ -17,21 +17,20 @@ from kubexm_exec.events import (
     ACTION_STARTED,
     GATE_PAUSE,
     GRAPH_EXTENDED,
-    RUN_FINISHED,
     RUN_STARTED,
     RUN_STOPPING,
 )
-from kubexm_exec.executors.record import RunRecord, counts
+from kubexm_exec.executors.record import RunRecord
 from kubexm_exec.executors.workers import Done, Perform, Workers
 from kubexm_exec.failures import failed, left_behind
 from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, node_to_json
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.undo import CONNECTED_GRACE, Saved, undo_all
 from kubexm_spec.diagnostics import SpecError
 
-_OUTCOMES: Final = {(status, reason): Outcome(status, reason) for status in Status for reason in (None, *SkipReason)}
+_SUCCESS: Final = Outcome(Status.SUCCESS)
 _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
 _STOPPING: Final = {
@@ -80,8 +79,8 @@ class Driver:
         self._record = RunRecord(runtime, name)
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
         self._workers = Workers(perform, self._events.put, forks) if forks else None
-        self._running: dict[Action, Attempt] = {}
-        self._again: dict[Action, tuple[int, float]] = {}
+        self._running: dict[tuple[str, str], Attempt] = {}
+        self._again: dict[tuple[str, str], tuple[int, float]] = {}
         """Next attempt and first start of the actions that are tried again."""
         self._pauses: set[Action] = set()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -125,17 +124,7 @@ class Driver:
             if self._workers is not None:
                 self._workers.close(wait=not self._running)
             runtime.close()
-        status = self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED
-        result = self._record.end(status)
-        start, end = result.start_time or 0.0, result.end_time or 0.0
-        self._emit(
-            RUN_FINISHED,
-            status=result.status.value,
-            message=result.message,
-            counts=counts(result),
-            seconds=round(end - start, 3),
-        )
-        return result
+        return self._record.end(self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED)
 
     # The loop
 
@@ -211,7 +200,7 @@ class Driver:
         self._scheduler.start(action)
         if not action.host:
             return self._pause(action, node)
-        number, _ = self._again.get(action, (1, 0.0))
+        number = self._again[action][0] if action in self._again else 1
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work
         timeout = node.policy.timeout
@@ -229,7 +218,7 @@ class Driver:
 
     def _pause(self, gate: Action, node: ExecutionNode) -> bool:
         if not self._acts or self._scheduler.stopped:
-            self._scheduler.finish(gate, _OUTCOMES[Status.SUCCESS, None])
+            self._scheduler.finish(gate, _SUCCESS)
             return True
         self._pauses.add(gate)
         self._emit(GATE_PAUSE, node.id, seconds=node.pause)
@@ -239,7 +228,7 @@ class Driver:
     def _open(self, gate: Action) -> None:
         if gate in self._pauses:
             self._pauses.remove(gate)
-            self._scheduler.finish(gate, _OUTCOMES[Status.SUCCESS, None])
+            self._scheduler.finish(gate, _SUCCESS)
 
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
         node = attempt.node
@@ -263,7 +252,8 @@ class Driver:
             return
         if outcome.fragment and result.status is Status.SUCCESS:
             self._extend(action, node, outcome)
-        self._scheduler.finish(action, _OUTCOMES[outcome.result.status, outcome.result.reason])
+        status = result.status
+        self._scheduler.finish(action, _SUCCESS if status is Status.SUCCESS else Outcome(status, result.reason))
         self._record.action(node, outcome)
 
     def _retries(self, attempt: Attempt, result: HostResult) -> bool:

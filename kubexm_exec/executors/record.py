@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from kubexm_exec.attempt import ActionOutcome
-from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED
+from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED, RUN_FINISHED
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
@@ -55,7 +56,7 @@ class RunRecord:
         self._emit(NODE_FINISHED, node.id, status=transition.status.value, message=transition.message)
 
     def end(self, status: Status) -> GraphExecutionResult:
-        """The whole result, in graph order, with every host of every node."""
+        """The whole result, in graph order, with every host of every node; tells that the run is over."""
         result = self.result
         for node in self._runtime.graph.steps():
             of = self._nodes.get(node.id)
@@ -73,7 +74,10 @@ class RunRecord:
             result.node_results[node.id] = of
         result.status = status
         result.end_time = time.time()
-        result.message = message(result)
+        total = counts(result)
+        result.message = message(total)
+        seconds = round(result.end_time - (result.start_time or result.end_time), 3)
+        self._emit(RUN_FINISHED, status=status.value, message=result.message, counts=total, seconds=seconds)
         return result
 
 
@@ -115,9 +119,8 @@ def _class(host: HostResult) -> str:
     return "cancelled"
 
 
-def message(result: GraphExecutionResult) -> str:
+def message(total: Mapping[str, int]) -> str:
     """The run in one sentence."""
-    total = counts(result)
     actions = sum(total.values()) - total["ok"]
     parts = [
         f"{number} {name}"
