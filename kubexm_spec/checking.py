@@ -43,9 +43,10 @@ def check(
         seen: set[tuple[Path, str]] = set()
         for problem in _worth_telling(error, data):
             path, on_key = _yaml_path(problem["loc"], data)
-            if ignore is not None and ignore(path):
-                continue
             code = _code(problem["type"])
+            # A key that does not exist is wrong whatever its value will be.
+            if ignore is not None and code != "unknown-key" and ignore(path):
+                continue
             if (path, code) in seen:
                 continue
             seen.add((path, code))
