@@ -56,12 +56,14 @@ class ActionContext(StepContext):
         attempt.connected = True
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
+        become = self._runtime.graph.hosts[attempt.host].options.get("become")
         return Runner(
             connector,
             deadline=attempt.deadline,
             cancel=attempt.cancel,
             on_output=self._output,
             sensitive=self.sensitive,
+            become="root" if become is True else str(become or ""),
         )
 
     def _emit_output(self, stream: str, text: str) -> None:

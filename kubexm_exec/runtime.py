@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO, TypeAlias
 from kubexm_exec.asking import Asker, InputLines
 from kubexm_exec.attempt import ActionRecords
 from kubexm_exec.blobs import BlobStore
-from kubexm_exec.connectors.base import Cancel, Connector, Deadline
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, Connector, ConnectorError, Deadline
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.events import EventBus
 from kubexm_exec.expr import Expressions, UnknownValueError
@@ -153,7 +153,12 @@ class Runtime:
         """The facts of a host for an expression."""
         if self.offline:
             raise UnknownValueError(f"facts of {host}", self.offline)
-        return self._facts.of(host, Deadline.after(_FACTS_TIME), self.work)
+        try:
+            # After a cancel only hooks ask, and what they do is not cancelled.
+            cancel = self.last if self.cancel.is_set() else self.work
+            return self._facts.of(host, Deadline.after(_FACTS_TIME), cancel)
+        except CommandTimedOut as error:
+            raise ConnectorError(f"{host} did not give its facts in {_FACTS_TIME:g}s") from error
 
     def facts_by(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
         """The facts of a host for a step, within its time."""

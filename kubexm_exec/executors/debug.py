@@ -60,8 +60,9 @@ class _Session:
     def _run(self, attempt: Attempt) -> ActionOutcome:
         attempt.begin()
         outcome = self._lifecycle.perform(attempt)
-        if not self.debugger.has_quit:
-            self.debugger.show_outcome(attempt, outcome.result)
+        # Whatever went well is told by the events; a failure only once it is settled what becomes of it.
+        if not self.debugger.has_quit and outcome.result.status is Status.FAILED:
+            self.debugger.show_failure(attempt, outcome.result)
         return outcome
 
     def _wants_answer(self, attempt: Attempt, outcome: ActionOutcome) -> bool:
@@ -81,7 +82,7 @@ class _Session:
                 return outcome
         except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's own failure
             outcome = self._lifecycle.done(attempt, self._lifecycle.broke(attempt, error, None))
-            self.debugger.show_outcome(attempt, outcome.result)
+            self.debugger.show_failure(attempt, outcome.result)
             return outcome
         while True:
             stop = self._look(attempt)

@@ -141,9 +141,9 @@ class Debugger:
         self._say(debugview.header(position, attempt))
         self._say(f"  skipped: {why}")
 
-    def show_outcome(self, attempt: Attempt, result: HostResult) -> None:
-        """Tell what an action came to."""
-        self._say(debugview.outcome(attempt, result))
+    def show_failure(self, attempt: Attempt, result: HostResult) -> None:
+        """Tell that an action failed, and how."""
+        self._say(debugview.failure(attempt, result))
 
     def quit(self) -> Choice:
         """Stop the run; from now on nothing is asked."""

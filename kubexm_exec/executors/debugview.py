@@ -78,7 +78,8 @@ def forecast(node: ExecutionNode, said: Forecast | None, problem: str) -> str:
         return f"  forecast: as it should be, nothing to do{message}"
     if said.state is ForecastState.UNKNOWN:
         return f"  forecast: unknown{message}"
-    return f"  forecast: would change{message}" + ("  (diff: d)" if said.diffs else "")
+    would = said.message if message and said.message.startswith("would ") else f"would change{message}"
+    return f"  forecast: {would}" + ("  (diff: d)" if said.diffs else "")
 
 
 def diffs(node: ExecutionNode, said: Forecast | None) -> str:
@@ -94,24 +95,16 @@ def diffs(node: ExecutionNode, said: Forecast | None) -> str:
     return "\n".join(lines)
 
 
-def outcome(attempt: Attempt, result: HostResult) -> str:
-    """One line about what an action came to, more for a failure."""
-    if result.status is Status.FAILED:
-        lines = [f"  ✘ FAILED {attempt.node.id} on {attempt.host}: {result.message}"]
-        if result.command:
-            code = "" if result.exit_code is None else f" (exit code {result.exit_code})"
-            lines.append(f"    {result.command}{code}")
-        lines.extend(f"    | {line}" for line in result.stderr.splitlines()[-5:])
-        if result.hint:
-            lines.append(f"    → {result.hint}")
-        return "\n".join(lines)
-    if result.status is Status.SUCCESS:
-        word = "changed" if result.changed else "ok"
-    elif result.skipped:
-        word = "unchanged"
-    else:
-        word = result.status.value.lower()
-    return f"  {_MARKS[result.status]} {word}" + (f": {result.message}" if result.message else "")
+def failure(attempt: Attempt, result: HostResult) -> str:
+    """What failed and how: command, exit code, the last lines of stderr, what to do."""
+    lines = [f"  ✘ FAILED {attempt.node.id} on {attempt.host}: {result.message}"]
+    if result.command:
+        code = "" if result.exit_code is None else f" (exit code {result.exit_code})"
+        lines.append(f"    {result.command}{code}")
+    lines.extend(f"    | {line}" for line in result.stderr.splitlines()[-5:])
+    if result.hint:
+        lines.append(f"    → {result.hint}")
+    return "\n".join(lines)
 
 
 def actions(

@@ -118,6 +118,11 @@ class Driver:
             self._loop()
             if self._stopped == "rollback" or self._rollback_due:
                 self._record.result.not_reversible.extend(undo_all(runtime, list(self._saved.values())))
+        except BaseException:
+            # Nobody will wait for what still runs.
+            runtime.cancel.set()
+            runtime.abort.set()
+            raise
         finally:
             for remove in removers:
                 remove()
@@ -146,16 +151,16 @@ class Driver:
 
     def _settle(self) -> None:
         """Record what the scheduler decided by itself."""
-        for transition in self._scheduler.drain():
-            if transition.host:
-                self._again.pop(Action(transition.node, transition.host), None)
-            self._record.transition(transition)
         stopped = self._scheduler.stopped
-        if stopped and stopped != self._stopped:
+        if stopped != self._stopped:
             self._stopped = stopped
             self._emit(RUN_STOPPING, reason=stopped, message=_STOPPING[stopped])
             for gate in list(self._pauses):
                 self._open(gate)
+        for transition in self._scheduler.drain():
+            if transition.host:
+                self._again.pop((transition.node, transition.host), None)
+            self._record.transition(transition)
 
     def _collect(self, *, wait: bool) -> None:
         """Take what threads report, and do what it is time for; ``wait`` until there is something."""
@@ -305,8 +310,12 @@ class Driver:
             result.hint = "see which names and references the returned steps use"
             result.ignored = node.policy.ignore_errors
             return
-        added = runtime.add_nodes(nodes)
-        self._emit(GRAPH_EXTENDED, nodes=[node_to_json(each) for each in added], by=node.id)
+        told = []
+        for added in runtime.add_nodes(nodes):
+            told.append(node_to_json(added))
+            if added.sensitive or node.sensitive:
+                told[-1]["with"] = {}
+        self._emit(GRAPH_EXTENDED, nodes=told, by=node.id)
 
     def _save(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         if attempt.undo is None and not result.changed and action not in self._saved:

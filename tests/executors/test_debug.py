@@ -51,7 +51,7 @@ def test_action_is_shown_with_position_parameters_and_forecast_before_it_runs() 
     assert header.startswith("[1/1] m/t/a on h1")
     assert header.endswith("act")
     assert params == "  value: 3 lines   undo: h1   fail: 0"
-    assert forecast == "  forecast: would change: would act  (diff: d)"
+    assert forecast == "  forecast: would act  (diff: d)"
     assert ran.of(ACTION_FORECAST)[0].data["params"]["undo"] == "h1"
 
 

@@ -443,6 +443,41 @@ def test_mistake_in_an_executors_own_code_is_an_action_that_failed_not_a_run_tha
     assert "a bug" in result.node_results["m/t/a"].host_results["h1"].message
 
 
+def test_subscriber_that_raises_ends_the_run_and_everything_that_runs(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    threads: list[threading.Thread] = []
+
+    class Long(Step[Params]):
+        def run(self, ctx: StepContext) -> Result:
+            threads.append(threading.current_thread())
+            ctx.runner.run(Command(shell=f"echo $$ > {pids}; echo ready; sleep 300"))
+            return Result()
+
+    def raises(event: Event, runtime: Runtime) -> None:
+        if event.kind == ACTION_FINISHED:
+            raise OSError("the pipe is broken")
+
+    class Quick(Step[Params]):
+        def run(self, ctx: StepContext) -> Result:
+            while not pids.exists() or not pids.read_text():
+                ctx.sleep(0.01)
+            return Result()
+
+    bench = Bench(steps={"long": Long, "quick": Quick}, on_event=raises)
+    with pytest.raises(OSError, match="the pipe is broken"):
+        bench.run(graph(node("a", "long"), node("b", "quick", hosts=["h2"])))
+    threads[0].join(30)
+    assert not _is_alive(int(pids.read_text()))
+
+
+def test_always_hook_may_ask_for_facts_after_a_cancel() -> None:
+    bench = Bench(steps={"waits": _Waits}, on_event=_cancel_when(ACTION_STARTED, "a"))
+    nodes = [node("a", "waits"), gate("body", ["a"])]
+    hook = node("hook", after=[behind("body", On.DONE)], hook=Hook.ALWAYS, with_={"value": "{{ facts.hostname }}"})
+    ran = bench.run(graph(*nodes, hook))
+    assert ran.host("hook").outputs["value"] == os.uname().nodename
+
+
 # Fragments
 
 
