@@ -155,7 +155,7 @@
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (fingers.size === 1) dragged = 0;
   });
-  canvas.addEventListener("pointermove", event => {
+  window.addEventListener("pointermove", event => { // on the window: a drag may leave the canvas
     const last = fingers.get(event.pointerId);
     if (!last) return;
     const now = [event.clientX, event.clientY], area = canvas.getBoundingClientRect();
@@ -165,14 +165,12 @@
       zoomAt((now[0] + ox) / 2 - area.left, (now[1] + oy) / 2 - area.top, size(now) / size(last));
     } else {
       dragged += Math.abs(now[0] - last[0]) + Math.abs(now[1] - last[1]);
-      // Only a real move takes the pointer: a captured one would send its click to the canvas instead of to a step.
-      if (dragged > 4 && !canvas.hasPointerCapture(event.pointerId)) canvas.setPointerCapture(event.pointerId);
       if (dragged > 4) moveTo(zoom.x + now[0] - last[0], zoom.y + now[1] - last[1], zoom.k);
     }
     fingers.set(event.pointerId, now);
   });
-  for (const kind of ["pointerup", "pointercancel", "pointerleave"]) {
-    canvas.addEventListener(kind, event => fingers.delete(event.pointerId));
+  for (const kind of ["pointerup", "pointercancel"]) {
+    window.addEventListener(kind, event => fingers.delete(event.pointerId));
   }
 
   // Steps: which wait for which, through joints
