@@ -12,6 +12,12 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, 
 ROOTS = ("host", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
 """The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
 
+CONTROL_NODE = "control-node"
+"""This machine; it is a host like any other, but not one of the inventory's."""
+
+NO_ITEMS = "there is nothing to loop over"
+"""Why the one node of an empty loop is skipped."""
+
 
 @dataclass(frozen=True, slots=True)
 class ActionRecord:
@@ -49,11 +55,19 @@ class StepIndex:
     def add(self, node: ExecutionNode) -> None:
         """Know one more node (of a fragment)."""
         if not node.is_gate:
+            known = self._nodes.get(node.id)
+            if known is not None and known.hosts != node.hosts:
+                # Several hosts returned the same fragment.
+                node = replace(node, hosts=tuple(dict.fromkeys((*known.hosts, *node.hosts))))
             self._nodes[node.id] = node
             found = self._by_name.setdefault((node.module, task_key(node), node.name), [])
             if node.id not in found:
                 found.append(node.id)
             self._names.setdefault((node.module, task_key(node)), {})[node.name] = None
+
+    def get(self, node_id: NodeID) -> ExecutionNode:
+        """A node by its id."""
+        return self._nodes[node_id]
 
     def find(self, key: str, node: ExecutionNode) -> list[NodeID]:
         """The nodes (several for a loop) that a key means in an expression of a node."""
@@ -108,7 +122,8 @@ class Evaluator:
         self.secret = secret
         self.run_id = run_id
         self.index = StepIndex(graph.nodes)
-        self._hosts = {name: _host_values(host) for name, host in graph.hosts.items()}
+        self._hosts = {name: host_values(host) for name, host in graph.hosts.items()}
+        self._inventory = {name: host for name, host in self._hosts.items() if name != CONTROL_NODE} or self._hosts
         self._dynamic: dict[NodeID, bool] = {}
 
     def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
@@ -116,7 +131,7 @@ class Evaluator:
         view = _View(self, node, host)
         context: dict[str, Any] = {
             "host": self._hosts[host],
-            "hosts": self._hosts,
+            "hosts": self._inventory,
             "facts": _Facts(self.facts, host),
             "params": view.params(node.scope),
             "vars": view.vars(node.scope),
@@ -312,15 +327,23 @@ class _Facts(Mapping[str, Any]):
 
 
 def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
-    if len(found) > 1:
-        items = {node.rpartition("[")[2].removesuffix("]"): _node_view(view, key, node) for node in found}
-        return {"items": items}
-    return _node_view(view, key, found[0])
+    """A step as expressions see it; of a loop ``items``: those on this host, or all if it runs elsewhere."""
+    nodes = {node_id: view.evaluator.index.get(node_id) for node_id in found}
+    if "[" in key or not any(node.has_item or node.skip == NO_ITEMS for node in nodes.values()):
+        return _node_view(view, key, found[0])
+    looped = [node for node in nodes.values() if node.has_item]
+    here = [node for node in looped if view.host in node.hosts] or looped
+    return {"items": {item_key(node.id): _node_view(view, f"{key}[{item_key(node.id)}]", node.id) for node in here}}
+
+
+def item_key(node_id: NodeID) -> str:
+    """The key of a loop's item in the id of its node."""
+    return node_id.rpartition("[")[2].partition("]")[0]
 
 
 def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
     """``outputs``, ``changed`` and ``status`` on this host, or on the only host of the step; ``hosts.NAME`` for any."""
-    hosts = view.evaluator.graph.nodes[node_id].hosts if node_id in view.evaluator.graph.nodes else (view.host,)
+    hosts = view.evaluator.index.get(node_id).hosts
     records = view.evaluator.records
 
     def of(host: str) -> dict[str, Any] | Namespace:
@@ -352,7 +375,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
     return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0, "hosts": 0}, value)
 
 
-def _host_values(host: GraphHost) -> dict[str, Any]:
+def host_values(host: GraphHost) -> dict[str, Any]:
+    """A host as expressions see it."""
     return {
         "name": host.name,
         "address": host.address,

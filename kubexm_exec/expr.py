@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, nodes
 from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-_MOST_CHARACTERS = 16 << 20
-"""Longest text an expression may make by repetition."""
+from kubexm_exec.exprtools import FILTERS
+from kubexm_exec.sandbox import ExpressionError, Namespace, Sandbox
 
-
-class ExpressionError(Exception):
-    """An expression that is wrong or cannot be evaluated; ``fragment`` is the part of the text to point at."""
-
-    def __init__(self, message: str, fragment: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.fragment = fragment
+__all__ = [
+    "GLOBALS",
+    "Compiled",
+    "ExpressionError",
+    "Expressions",
+    "Namespace",
+    "Reference",
+    "UnknownValueError",
+    "find_references",
+    "is_dynamic",
+    "texts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,81 +45,6 @@ class Reference:
         for part in self.path:
             text += f".{part}" if re.fullmatch(r"[A-Za-z_]\w*", part) else f"['{part}']"
         return text
-
-
-class _Environment(ImmutableSandboxedEnvironment):
-    """Looks names up as keys before attributes, and refuses to make huge values."""
-
-    intercepted_binops = frozenset(["*", "**"])
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        if isinstance(obj, Mapping):
-            try:
-                return obj[attribute]
-            except KeyError:
-                if isinstance(obj, Namespace):
-                    return self.undefined(hint=obj.missing(attribute), name=attribute)
-        return super().getattr(obj, attribute)
-
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(obj, Namespace) and isinstance(argument, str):
-            return self.getattr(obj, argument)
-        return super().getitem(obj, argument)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            for thing, count in ((left, right), (right, left)):
-                if (
-                    isinstance(thing, str | list | tuple)
-                    and isinstance(count, int)
-                    and len(thing) * count > _MOST_CHARACTERS
-                ):
-                    raise SecurityError("the result would be too large")
-        elif isinstance(left, int) and isinstance(right, int) and right * max(left.bit_length(), 1) > 4096:
-            raise SecurityError("the result would be too large")
-        return super().call_binop(context, operator, left, right)
-
-
-class Namespace(Mapping[str, Any]):
-    """A mapping that makes its values when they are asked for; a value that needs itself is an error."""
-
-    def __init__(self, label: str, names: Mapping[str, Any], value: Callable[[str], Any]) -> None:
-        self._label = label
-        self._names = names
-        self._value = value
-        self._made: dict[str, Any] = {}
-        self._making: list[str] = []
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._made:
-            return self._made[name]
-        if name not in self._names:
-            raise KeyError(name)
-        if name in self._making:
-            chain = " -> ".join([*self._making[self._making.index(name) :], name])
-            raise ExpressionError(f"{self._label}.{name} refers to itself: {chain}", f"{self._label}.{name}")
-        self._making.append(name)
-        try:
-            self._made[name] = self._value(name)
-        finally:
-            self._making.pop()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def missing(self, name: str) -> str:
-        """What to say when a name is not there."""
-        from kubexm_spec.diagnostics import did_you_mean
-
-        guess = did_you_mean(name, list(self._names))
-        return f"{self._label} has no {name!r}" + (f"; {guess}" if guess else "")
 
 
 class Compiled:
@@ -143,10 +72,25 @@ class Compiled:
             raise ExpressionError(f"not allowed in an expression: {error}") from error
         except TemplateError as error:
             raise ExpressionError(str(error.message or error)) from error
-        except (
-            Exception
-        ) as error:  # an operator or filter on the wrong kind of value: whatever it raises is the spec's fault
+        except Exception as error:  # an operator or filter on the wrong value: whatever it raises is the spec's fault
             raise ExpressionError(f"{type(error).__name__}: {error}") from error
+
+
+def _as_data(value: Any) -> Any:
+    """The value as plain data: sequences of all kinds are lists, and nothing in it is undefined."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if type(value) is str else str(value)
+    if isinstance(value, StrictUndefined):
+        value._fail_with_undefined_error()
+    if isinstance(value, Mapping):
+        return {key: _as_data(item) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        return [_as_data(item) for item in value]
+    raise ExpressionError(
+        f"the expression gives no data, but a {type(value).__name__}; is there a ( ) or a name missing?"
+    )
 
 
 def _undefined_message(error: UndefinedError) -> str:
@@ -170,22 +114,23 @@ class Expressions:
     """Compiles expressions once and evaluates them; one object serves a whole run and may be shared by threads."""
 
     def __init__(self) -> None:
-        self.environment = _make_environment()
+        self.environment = Sandbox()
+        self.environment.filters.update(FILTERS)
         # Bounded by what a spec can hold; the same text on a thousand hosts is compiled once.
         self.text = lru_cache(maxsize=65536)(self._text)
         self.expression = lru_cache(maxsize=65536)(self._expression)
 
     def _text(self, text: str) -> Compiled:
         """A text with ``{{ }}``; a text that is nothing but one expression keeps the type of its value."""
-        try:
-            tree = self.environment.parse(text)
-        except TemplateSyntaxError as error:
-            _syntax_error(error, text)
+        tree = self.parse(text)
+        if any(tree.find(kind) for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+            raise ExpressionError("only a template file can include another one; use a step of type template")
         references = find_references(tree)
         inner = _single_expression(tree, text)
         if inner is not None:
             return Compiled(text, self._native(inner, text), references, True)
-        template = self.environment.from_string(text)
+        with _readable(text, self.environment):
+            template = self.environment.from_string(text)
         return Compiled(text, lambda context: template.render(context), references, False)
 
     def _expression(self, text: str) -> Compiled:
@@ -193,25 +138,22 @@ class Expressions:
         stripped = text.strip()
         if stripped.startswith("{{") and stripped.endswith("}}"):
             return self._text(stripped)
-        try:
+        if not stripped:
+            raise ExpressionError("the expression is empty")
+        with _readable(text, self.environment):
             tree = self.environment.parse("{{" + text + "}}")
-        except TemplateSyntaxError as error:
-            _syntax_error(error, text)
         return Compiled(text, self._native(text, text), find_references(tree), True)
 
+    def parse(self, text: str) -> nodes.Template:
+        """The tree of a text (of a template file, say); raises ExpressionError, whose fragment is the line."""
+        with _readable(text, self.environment):
+            return self.environment.parse(text)
+
     def _native(self, source: str, text: str) -> Callable[[Mapping[str, Any]], Any]:
-        try:
+        with _readable(text, self.environment):
             compiled = self.environment.compile_expression(source, undefined_to_none=False)
-        except TemplateSyntaxError as error:
-            _syntax_error(error, text)
 
-        def evaluate(context: Mapping[str, Any]) -> Any:
-            value = compiled(context)
-            if isinstance(value, StrictUndefined):
-                value._fail_with_undefined_error()
-            return value
-
-        return evaluate
+        return lambda context: _as_data(compiled(context))
 
     def render(self, value: Any, context: Mapping[str, Any]) -> Any:
         """Plain data with every expression in it evaluated."""
@@ -224,20 +166,27 @@ class Expressions:
         return value
 
     def condition(self, value: str | bool, context: Mapping[str, Any]) -> bool:
-        """Whether a condition holds. A text must give true or false, so that a typo is not silently true."""
+        """Whether a condition holds: true or false, or whether a number is not 0 and a list or mapping is not empty.
+
+        A text must say true or false: any other ("no", "0", a typo) would silently be true.
+        """
         if isinstance(value, bool):
             return value
         result = self.expression(value)(context)
-        if isinstance(result, bool):
-            return result
-        if result is None or isinstance(result, int | float | str | list | tuple | Mapping):
-            if isinstance(result, str) and result.strip().lower() in ("true", "false"):
-                return result.strip().lower() == "true"
+        if isinstance(result, str):
+            if result.strip().lower() not in ("true", "false"):
+                shown = result if len(result) <= 40 else result[:37] + "..."
+                raise ExpressionError(
+                    f"a condition gives true or false, this gives the text {shown!r}; compare it, such as x == 'yes', "
+                    "or x != '' for any text"
+                )
+            return result.strip().lower() == "true"
+        if result is None or isinstance(result, bool | int | float | list | tuple | Mapping):
             return bool(result)
         raise ExpressionError(f"a condition gives true or false, this gives {type(result).__name__}")
 
     def references(self, value: Any, *, bare: bool = False) -> list[tuple[tuple[str | int, ...], str, Reference]]:
-        """Every reference in plain data: (path of the text, the text, the reference). Raises ExpressionError on bad syntax."""
+        """Every reference in plain data: (path of the text, the text, the reference); raises ExpressionError."""
         found: list[tuple[tuple[str | int, ...], str, Reference]] = []
         for path, text in texts(value):
             if bare or is_dynamic(text):
@@ -258,10 +207,39 @@ def texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[
             yield from texts(item, (*path, index))
 
 
-def _syntax_error(error: TemplateSyntaxError, text: str) -> NoReturn:
-    lines = text.splitlines() or [""]
-    line = lines[min(max(error.lineno, 1), len(lines)) - 1].strip()
-    raise ExpressionError(f"the expression cannot be read: {error.message}", line) from error
+@contextmanager
+def _readable(text: str, environment: Sandbox) -> Iterator[None]:
+    """Turn whatever reading a text raises into an ExpressionError that points at the line."""
+    try:
+        yield
+    except TemplateSyntaxError as error:
+        lines = text.splitlines() or [""]
+        line = lines[min(max(error.lineno, 1), len(lines)) - 1].strip()
+        raise ExpressionError(_syntax_message(error, environment), _quoted_name(error, line)) from error
+    except RecursionError as error:
+        raise ExpressionError("the expression cannot be read: it is nested too deeply") from error
+    except ValueError as error:
+        raise ExpressionError("the expression cannot be read: a number in it has too many digits") from error
+    except (SyntaxError, OverflowError, MemoryError) as error:  # more nested blocks than Python compiles
+        raise ExpressionError(f"the expression cannot be read: {error}") from error
+
+
+def _syntax_message(error: TemplateSyntaxError, environment: Sandbox) -> str:
+    message = (error.message or "").rstrip(".")
+    unknown = re.fullmatch(r"No (filter|test) named '(.+)'", message)
+    if unknown is None:
+        return f"the expression cannot be read: {message}"
+    from kubexm_spec.diagnostics import did_you_mean
+
+    kind, name = unknown.groups()
+    guess = did_you_mean(name, environment.filters if kind == "filter" else environment.tests)
+    return f"there is no {kind} {name!r}" + (f"; {guess}" if guess else "")
+
+
+def _quoted_name(error: TemplateSyntaxError, line: str) -> str:
+    """The name that the message is about, if the line has it; else the line."""
+    named = re.search(r"named '(.+)'", error.message or "")
+    return named[1] if named and named[1] in line else line
 
 
 def _single_expression(tree: nodes.Template, text: str) -> str | None:
@@ -276,20 +254,32 @@ def _single_expression(tree: nodes.Template, text: str) -> str | None:
     return stripped[2:-2].strip("-+ \n\t") if stripped[2] in "-+" or stripped[-3] in "-+" else stripped[2:-2]
 
 
+_OWN_NAMES = frozenset({"loop", "caller", "varargs", "kwargs", "self", "super"})
+
+
 def find_references(tree: nodes.Node) -> tuple[Reference, ...]:
     """The chains of names that a parsed text refers to, without names it defines itself (loops, set, macros)."""
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
-    own |= {macro.name for macro in tree.find_all(nodes.Macro)} | {
-        "loop",
-        "caller",
-        "varargs",
-        "kwargs",
-        "self",
-        "super",
-    }
+    own |= {macro.name for macro in tree.find_all(nodes.Macro)} | _OWN_NAMES
+    own |= {name for imported in tree.find_all(nodes.Import) for name in (imported.target,)}
+    for imported in tree.find_all(nodes.FromImport):
+        own.update(name if isinstance(name, str) else name[1] for name in imported.names)
     found: dict[Reference, None] = {}
     _walk(tree, own, found)
-    return tuple(found)
+    tested = [chain[:2] for test in tree.find_all(nodes.Test) if _forgives(test) and (chain := _chain(test.node))]
+    return tuple(dict.fromkeys(_excused(reference, tested) for reference in found))
+
+
+def _excused(reference: Reference, tested: list[tuple[str, tuple[str, ...]]]) -> Reference:
+    """What a text tests with ``is defined`` may be missing wherever the same text uses it."""
+    for root, path in tested:
+        if reference.root == root and reference.path[: len(path)] == path:
+            return replace(reference, optional=True)
+    return reference
+
+
+def _forgives(node: nodes.Filter | nodes.Test) -> bool:
+    return node.name in (("default", "d") if isinstance(node, nodes.Filter) else ("defined", "undefined"))
 
 
 def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optional: bool = False) -> None:
@@ -301,11 +291,9 @@ def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optiona
         for other in rest:
             _walk(other, own, found)
         return
-    forgiving = (isinstance(node, nodes.Filter) and node.name in ("default", "d")) or (
-        isinstance(node, nodes.Test) and node.name in ("defined", "undefined")
-    )
+    forgiven = node.node if isinstance(node, nodes.Filter | nodes.Test) and _forgives(node) else None
     for child in node.iter_child_nodes():
-        _walk(child, own, found, forgiving and child is node.node)
+        _walk(child, own, found, child is forgiven)
 
 
 def _chain(node: nodes.Node) -> tuple[str, tuple[str, ...], bool, list[nodes.Node]] | None:
@@ -333,16 +321,6 @@ def _chain(node: nodes.Node) -> tuple[str, tuple[str, ...], bool, list[nodes.Nod
             return node.name, tuple(known), True, rest
         else:
             return None
-
-
-def _make_environment() -> _Environment:
-    from kubexm_exec.exprtools import FILTERS
-
-    environment = _Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    for name in ("lipsum", "cycler", "joiner"):
-        environment.globals.pop(name, None)
-    environment.filters.update(FILTERS)
-    return environment
 
 
 GLOBALS = frozenset({"range", "dict", "namespace"})

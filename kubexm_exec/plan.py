@@ -96,7 +96,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 def check_plan(plan: Plan, steps: Registry[Any]) -> None:
     """Raise StalePlanError if a file or a package is not what it was when the plan was made."""
-    from kubexm_exec.compile.types import file_digest
+    from kubexm_exec.compile.files import file_digest
 
     changes: list[str] = []
     for name, expected in plan.graph.sources.items():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note
 from kubexm_spec.source import SourceFile
 
 if TYPE_CHECKING:
@@ -76,18 +76,22 @@ def compile_file(
         steps=steps or step_registry(),
         connectors=connectors or connector_registry(),
         templates=options.templates,
+        values=options.values,
+        texts=options.texts,
+        inventory=options.inventory,
         limit=options.limit,
         tags=options.tags,
         skip_tags=options.skip_tags,
     )
-    state.values = _values(state, options)
     result.state = state
     for stage in _stages():
         for work in stage:
             work(state)
         # A later stage trusts what an earlier one made; the passes of one stage stand on their own, so that all speak.
         if diagnostics.has_errors:
+            result.diagnostics = merged(diagnostics)
             return result
+    result.diagnostics = merged(diagnostics)
     result.graph = _assemble(state)
     return result
 
@@ -95,56 +99,47 @@ def compile_file(
 def _stages() -> Sequence[Sequence[Callable[[State], None]]]:
     """The passes in order; read top to bottom, this is the compiler."""
     from kubexm_exec.compile.cycles import check_cycles
-    from kubexm_exec.compile.drafts import bind_pipeline, draft_modules
+    from kubexm_exec.compile.drafts import draft_modules
+    from kubexm_exec.compile.files import check_files
     from kubexm_exec.compile.hashes import add_hashes
+    from kubexm_exec.compile.hooks import check_ids
     from kubexm_exec.compile.hosts import build_hosts
     from kubexm_exec.compile.link import link
     from kubexm_exec.compile.loops import make_nodes, select_tags
     from kubexm_exec.compile.references import check_references
-    from kubexm_exec.compile.types import check_files, check_rendered, check_types
+    from kubexm_exec.compile.rendered import check_rendered
+    from kubexm_exec.compile.scopes import bind_pipeline
+    from kubexm_exec.compile.types import check_types
 
     return (
-        (build_hosts, bind_pipeline, draft_modules, make_nodes, check_types, check_cycles),
+        (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles),
         (link, select_tags, check_references),
         (check_rendered, check_files),
         (add_hashes,),
     )
 
 
-def _values(state: State, options: CompileOptions) -> dict[str, Any]:
-    """Values from outside: files first, then texts, each as its parameter's type."""
-    from kubexm_exec.compile.params import parse_text
-    from kubexm_spec.diagnostics import SpecError
-
-    pipeline = state.bundle.pipeline
-    values = dict(options.values)
-    for name, text in options.texts.items():
-        spec = pipeline.document.params.get(name)
-        if spec is None:
-            values[name] = text
-            continue
-        try:
-            values[name] = parse_text(text, spec)
-        except (ValueError, SpecError):
-            state.diagnostics.error(
-                "bad-param",
-                f'parameter "{name}" should be of type {spec.type.value}; got "{text}" from the command line',
-                pipeline.place("params", name).key(),
-            )
-            values[name] = spec.default
-    return values
+def merged(findings: Iterable[Diagnostic]) -> Diagnostics:
+    """The findings without repetitions: one that is made from several places is one, with the notes of all."""
+    found: dict[Diagnostic, list[Note]] = {}
+    for finding in findings:
+        found.setdefault(replace(finding, notes=()), []).extend(finding.notes)
+    return Diagnostics(replace(finding, notes=tuple(dict.fromkeys(notes))) for finding, notes in found.items())
 
 
 def _assemble(state: State) -> ExecutionGraph:
+    from kubexm_exec.evaluate import CONTROL_NODE
     from kubexm_exec.graph import ExecutionGraph, FailurePolicy
 
     document = state.bundle.pipeline.document
-    used = {host for node in state.nodes.values() for host in node.hosts}
+    # All of the inventory, also what a limit leaves out: expressions of the others may refer to any host.
+    alone = state.all_hosts == (CONTROL_NODE,)
+    needed = alone or any(CONTROL_NODE in node.hosts for node in state.nodes.values())
     return ExecutionGraph(
         name=document.metadata.name,
         description=document.metadata.description,
         nodes=state.nodes,
-        hosts={name: host for name, host in state.hosts.items() if name in used or name in state.all_hosts},
+        hosts={name: host for name, host in state.hosts.items() if needed or name != CONTROL_NODE},
         scopes=state.scopes,
         failure_policy=FailurePolicy(document.failure_policy),
         locks=document.locks,
@@ -170,4 +165,4 @@ def compile_pipeline(path: str | os.PathLike[str], options: CompileOptions | Non
     return result.graph
 
 
-__all__ = ["Compilation", "CompileOptions", "compile_file", "compile_pipeline"]
+__all__ = ["Compilation", "CompileOptions", "compile_file", "compile_pipeline", "merged"]

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pydantic import Field
 
-from kubexm_exec.compile.hosts import select
-from kubexm_exec.compile.link import barrier, gate
+from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, same_host
+from kubexm_exec.compile.files import check_files
 from kubexm_exec.compile.loops import draft_nodes
+from kubexm_exec.compile.needs import check_step_needs
 from kubexm_exec.compile.references import check_references
+from kubexm_exec.compile.rendered import check_rendered
+from kubexm_exec.compile.selectors import hosts_of
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.types import check_files, check_rendered, check_types
+from kubexm_exec.compile.types import check_types
 from kubexm_exec.expr import Expressions
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Mode
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.registry import Registry
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import StepSpec
 from kubexm_spec.models.common import RunOn
 from kubexm_spec.source import Place, SourceFile
+
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class FragmentStepSpec(StepSpec):
@@ -31,9 +37,11 @@ class FragmentStepSpec(StepSpec):
     run_on: RunOn | None = Field(default=None, description="Other hosts to run on.")
 
 
-def parse_steps(steps: Sequence[Mapping[str, Any]], place: Place, diagnostics: Diagnostics) -> list[FragmentStepSpec]:
-    """The steps as their model; findings for what is wrong with them."""
-    found: list[FragmentStepSpec] = []
+def parse_steps(
+    steps: Sequence[Mapping[str, Any]], place: Place, diagnostics: Diagnostics
+) -> list[tuple[Place, FragmentStepSpec]]:
+    """The steps as their model, each with its place; findings for what is wrong with them."""
+    found: list[tuple[Place, FragmentStepSpec]] = []
     names: set[str] = set()
     for number, data in enumerate(steps):
         where = place.child(number)
@@ -45,7 +53,10 @@ def parse_steps(steps: Sequence[Mapping[str, Any]], place: Place, diagnostics: D
         if spec.hooks is not None or spec.on_failure:
             diagnostics.error("no-hooks", "a step of a fragment has no hooks of its own", where.child("name"))
         names.add(spec.name)
-        found.append(spec)
+        found.append((where, spec))
+    if len(found) == len(steps):
+        for where, spec in found:
+            check_step_needs(diagnostics, spec, where, [one.name for _, one in found])
     return found
 
 
@@ -62,17 +73,21 @@ def compile_fragment(
     """The nodes of the fragment that (node, host) returned, linked after that node; raises SpecError."""
     diagnostics = Diagnostics()
     text = json.dumps(list(steps), indent=2, ensure_ascii=False, default=str)
+    # What YAML does not take as it is, it takes as an escape.
+    text = _ESCAPED.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
     place = SourceFile.from_text(text, f"<fragment of {node.id}>").place()
     state = _state(graph, registry, expressions, templates, diagnostics)
     specs = parse_steps(steps, place, diagnostics)
     diagnostics.raise_if_errors()
-    drafts = [_draft(state, node, host, spec, place.child(number)) for number, spec in enumerate(specs)]
+    drafts = [_draft(state, node, host, spec, where) for where, spec in specs]
     for draft in drafts:
         draft.nodes = draft_nodes(state, draft)
     state.loose = drafts
     check_types(state)
     diagnostics.raise_if_errors()
-    made = _link(node, host, drafts)
+    order = _order(drafts, diagnostics)
+    diagnostics.raise_if_errors()
+    made = _link(node, host, drafts, order)
     state.nodes = {**graph.nodes, **{one.id: one for one in made}}
     check_references(state)
     diagnostics.raise_if_errors()
@@ -102,42 +117,58 @@ def _state(
 
 
 def _draft(state: State, node: ExecutionNode, host: str, spec: FragmentStepSpec, place: Place) -> StepDraft:
-    hosts = (host,) if spec.run_on is None else select(state, spec.run_on, place.child("runOn"))
+    hosts: tuple[str, ...] = (host,)
+    if spec.run_on is not None:
+        hosts = hosts_of(state, spec.run_on, place.child("runOn"), node.scope, f'step "{spec.name}"')
     return StepDraft(
         spec=spec, place=place, id=f"{node.id}+{spec.name}", module=node.module, task=node.task, scope=node.scope,
         hosts=hosts, hook=node.hook, tags=(*node.tags, *spec.tags), defaults={"max_failures": node.policy.max_failures},
     )  # fmt: skip
 
 
-def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft]) -> list[ExecutionNode]:
+def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Sequence[str]) -> list[ExecutionNode]:
     """One after another, as in a task; a step that runs elsewhere is waited for as a whole, through a gate."""
-    result: list[ExecutionNode] = []
-    by_name: dict[str, list[ExecutionNode]] = {}
-    previous: list[ExecutionNode] = []
-    for draft in drafts:
-        spec = draft.spec
-        needs = spec.needs if isinstance(spec, StepSpec) else None
-        before = previous if needs is None else [one for name in needs for one in by_name[name]]
-        elsewhere = draft.hosts != (host,) or any(one.hosts != (host,) for one in before)
-        if elsewhere:
+    by_name = {draft.spec.name: draft for draft in drafts}
+    needs = _needs(drafts)
+    ends: dict[str, list[ExecutionNode]] = {}
+    made: dict[str, list[ExecutionNode]] = {}
+    for name in order:
+        draft = by_name[name]
+        before = list({one.id: one for need in needs[name] for one in ends[need]}.values())
+        made[name] = []
+        if draft.hosts != (host,) or any(one.hosts != (host,) for one in before):
             waits = [barrier(one.id) for one in before] or [barrier(node.id)]
             between = gate(f"{draft.id}#begin", waits, module=node.module, task=node.task)
-            result.append(between)
+            made[name].append(between)
             deps = [barrier(between.id)]
         else:
-            deps = [Dependency(one.id, Mode.HOST) for one in before] or [Dependency(node.id, Mode.HOST)]
-        linked: list[ExecutionNode] = []
-        for one in draft.nodes:
-            own = [Dependency(linked[-1].id, Mode.HOST)] if linked and not _parallel(draft) else deps
-            linked.append(replace(one, dependencies=tuple(own)))
-        result.extend(linked)
-        previous = linked if _parallel(draft) else linked[-1:]
-        by_name[spec.name] = previous
+            deps = same_host(before) or same_host([node])
+        linked = link_items(draft, deps)
+        made[name].extend(linked)
+        ends[name] = last_of(draft, linked) or before
+    result = [one for name in by_name for one in made[name]]
     if any(one.hosts not in ((host,), ()) for one in result):
-        members = [barrier(one.id) for one in result if not one.is_gate]
-        result.append(gate(f"{node.id}+#end", members, module=node.module, task=node.task))
+        result.append(gate(f"{node.id}+#end", members_of(result), module=node.module, task=node.task))
     return result
 
 
-def _parallel(draft: StepDraft) -> bool:
-    return draft.spec.for_each is not None and draft.spec.for_each.parallel
+def _needs(drafts: Sequence[StepDraft]) -> dict[str, list[str]]:
+    """The names of the steps that each one waits for."""
+    found: dict[str, list[str]] = {}
+    previous: list[str] = []
+    for draft in drafts:
+        declared = draft.spec.needs if isinstance(draft.spec, StepSpec) else None
+        found[draft.spec.name] = previous if declared is None else list(declared)
+        previous = [draft.spec.name]
+    return found
+
+
+def _order(drafts: Sequence[StepDraft], diagnostics: Diagnostics) -> list[str]:
+    """The names of the steps, each behind those it needs; a cycle is a finding."""
+    try:
+        return list(TopologicalSorter(_needs(drafts)).static_order())
+    except CycleError as error:
+        cycle = list(reversed(error.args[1]))
+        place = next(draft.place for draft in drafts if draft.spec.name == cycle[0])
+        diagnostics.error("cycle", f"steps wait for each other: {' -> '.join(cycle)}", place.child("needs"))
+        return []

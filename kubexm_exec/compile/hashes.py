@@ -1,20 +1,24 @@
-"""Pass: gives every node a digest of the values its expressions refer to, so that a changed variable changes the node."""
+"""Pass: gives every node a digest of the values it refers to: a changed variable changes the nodes that use it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State
-from kubexm_exec.compile.types import marks_of
-from kubexm_exec.expr import is_dynamic, texts
+from kubexm_exec.compile.templatefiles import TemplateFile
+from kubexm_exec.compile.types import Marks, marks_of
+from kubexm_exec.evaluate import CONTROL_NODE, host_values
+from kubexm_exec.expr import Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionNode, digest
+from kubexm_exec.sandbox import MAPPING_METHODS
 
 
 def add_hashes(state: State) -> None:
     """Fill ``inputs_hash`` of every step node."""
-    collector = _Collector(state)
+    collector = _Collector(state, detailed=False)
     for node in list(state.nodes.values()):
         if not node.is_gate:
             inputs = collector.inputs(node)
@@ -22,112 +26,161 @@ def add_hashes(state: State) -> None:
                 state.nodes[node.id] = replace(node, inputs_hash=digest(inputs))
 
 
+def inputs_of(state: State, node: ExecutionNode) -> dict[str, Any]:
+    """What a node refers to, for people: names as they are written in expressions, each with its raw value."""
+    return _Collector(state, detailed=True).inputs(node)
+
+
 class _Collector:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, detailed: bool) -> None:
         self.state = state
-        self._known: dict[tuple[str, tuple[str, ...]], tuple[str, list[str]]] = {}
+        self.detailed = detailed
+        self._on_hosts: dict[tuple[str, str, tuple[str, ...]], tuple[Any, list[tuple[str, str]]]] = {}
+        self._marks: dict[str, Marks] = {}
 
     def inputs(self, node: ExecutionNode) -> dict[str, Any]:
-        """What the node's expressions refer to, by name: raw values of params and vars, digests of files."""
-        found: dict[str, Any] = {}
-        marks = marks_of(self.state.steps.load(node.step_name).params_model)
+        """Raw values of what the node's expressions refer to, by name; digests of its files."""
+        marks = self._marks_of(node.step_name)
+        look = _Look(self, node)
         for key, value in node.with_.items():
-            self._texts(value, node.scope, node, found, bare=key in marks.expressions)
-        self._texts(node.outputs, node.scope, node, found)
+            if key not in marks.steps:
+                look.texts(value, node.scope, bare=key in marks.expressions)
+        look.texts(node.outputs, node.scope)
         if isinstance(node.when, str):
-            self._texts(node.when, node.scope, node, found, bare=True)
+            look.texts(node.when, node.scope, bare=True)
         for scope, guard in node.guards:
             if isinstance(guard, str):
-                self._texts(guard, scope, node, found, bare=True)
-        for key in marks.templates | marks.files:
-            value = node.with_.get(key)
-            if isinstance(value, str) and not is_dynamic(value):
-                self._file(key, value, node, key in marks.templates, found)
-        return found
+                look.texts(guard, scope, bare=True)
+        draft = self.state.drafts.get(node.id)
+        for path, label in self.state.file_users.get(draft.id if draft is not None else node.id, {}).items():
+            look.found[f"file {label}"] = self.state.files[path]
+            template: TemplateFile | None = self.state.templates_read.get(path)
+            if template is not None:
+                look.references(template.references, node.scope)
+        return look.found
 
-    def _file(self, key: str, value: str, node: ExecutionNode, template: bool, found: dict[str, Any]) -> None:
-        import pathlib
+    def _marks_of(self, step_name: str) -> Marks:
+        if step_name not in self._marks:
+            self._marks[step_name] = marks_of(self.state.steps.load(step_name).params_model)
+        return self._marks[step_name]
 
-        base = self.state.scopes[node.scope].base
-        path = self.state.finder(base).find(value) if template else pathlib.Path(base, value)
-        if path is None:
-            return
-        below = {str(p.relative_to(path)): d for p, d in self.state.files.items() if p == path or path in p.parents}
-        found[f"file:{key}"] = dict(sorted(below.items()))
-        if template:
-            tree = self.state.expressions.environment.parse(path.read_text("utf-8"))
-            from kubexm_exec.expr import find_references
+    def variable(self, name: str, scope_id: str, hosts: tuple[str, ...]) -> tuple[Any, list[tuple[str, str]]]:
+        """A variable's values as some hosts see it, and the expressions among them with their scopes.
 
-            for reference in find_references(tree):
-                self._reference(reference.root, reference.path, node.scope, node, found)
+        What a stronger value hides on every host does not count. Many nodes share the same hosts.
+        """
+        key = (name, scope_id, hosts)
+        if key not in self._on_hosts:
+            known = self.state.hosts
+            on_hosts = {host: known[host].vars[name] for host in hosts if name in known[host].vars}
+            dynamic = {(text, scope_id): None for value in on_hosts.values() for text in _dynamic_texts(value)}
+            values: dict[str, Any] = {}
+            if on_hosts:
+                values["hosts"] = on_hosts if self.detailed else digest(on_hosts)
+            if len(on_hosts) < len(hosts) or not hosts:
+                for scope in layers_of(self.state, scope_id):
+                    if name in scope.vars:
+                        values["scope"] = scope.vars[name]
+                        dynamic.update({(text, scope.id): None for text in _dynamic_texts(scope.vars[name])})
+                        break
+            self._on_hosts[key] = (values, list(dynamic))
+        return self._on_hosts[key]
 
-    def _texts(self, value: Any, scope: str, node: ExecutionNode, found: dict[str, Any], *, bare: bool = False) -> None:
+
+class _Look:
+    """One node: collects what its expressions refer to."""
+
+    def __init__(self, collector: _Collector, node: ExecutionNode) -> None:
+        self.collector = collector
+        self.state = collector.state
+        self.node = node
+        self.found: dict[str, Any] = {}
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def texts(self, value: Any, scope: str, *, bare: bool = False) -> None:
+        """All expressions in some data, as they are seen from a scope."""
         for _, text in texts(value):
             if bare or is_dynamic(text):
                 compiled = self.state.expressions.expression(text) if bare else self.state.expressions.text(text)
-                for reference in compiled.references:
-                    self._reference(reference.root, reference.path, scope, node, found)
+                self.references(compiled.references, scope)
 
-    def _reference(
-        self, root: str, path: tuple[str, ...], scope: str, node: ExecutionNode, found: dict[str, Any]
-    ) -> None:
-        if root == "host" and "host" not in found:
-            # What the inventory says of the hosts; who they are is in the node already.
-            found["host"] = {name: self._host(name) for name in node.hosts}
-        if root not in ("params", "vars"):
-            return
-        names = path[:1] or tuple(self._params(scope)[1] if root == "params" else self._names(scope, node))
-        for name in names:
-            label = f"{root}@{scope}.{name}"
-            if label in found:
-                continue
-            if root == "params":
-                owner, params = self._params(scope)
-                found[label] = params.get(name)
-                parent = self.state.scopes[owner].parent
-                if parent is not None:
-                    self._texts(params.get(name), parent, node, found)
-            else:
-                layers = self._layers(scope, name)
-                hosts_digest, dynamic = self._on_hosts(name, node.hosts)
-                found[label] = [layers, hosts_digest]
-                for owner, value in [*layers, *((scope, value) for value in dynamic)]:
-                    self._texts(value, owner, node, found)
+    def references(self, references: Iterable[Reference], scope: str) -> None:
+        """What some chains of names lead to."""
+        for reference in references:
+            self._reference(reference.root, reference.path, scope)
 
-    def _host(self, name: str) -> list[Any]:
-        host = self.state.hosts[name]
-        return [host.address, host.internal_address, host.port, host.user, list(host.roles), dict(host.labels)]
+    def _reference(self, root: str, path: tuple[str, ...], scope: str) -> None:
+        if root == "host":
+            self._host(path)
+        elif root == "hosts":
+            self._hosts(path)
+        elif root == "run":
+            self.found["run.name"] = self.state.name
+        elif root in ("params", "vars"):
+            for name in self._names(root, path, scope):
+                if (root, name, scope) not in self._seen:
+                    self._seen.add((root, name, scope))
+                    self._param(name, scope) if root == "params" else self._variable(name, scope)
+        elif root in ("tasks", "modules") and len(path) > 2:
+            self._outputs(root, path)
 
-    def _params(self, scope_id: str) -> tuple[str, Mapping[str, Any]]:
-        scope = self.state.scopes[scope_id]
-        while not scope.own_params and scope.parent is not None:
-            scope = self.state.scopes[scope.parent]
-        return scope.id, scope.params
+    def _names(self, root: str, path: tuple[str, ...], scope: str) -> list[str]:
+        """The one name, or all of them where the whole mapping is used."""
+        if root == "params":
+            known: Iterable[str] = owner_of(self.state, scope).params
+        else:
+            known = visible_vars(self.state, scope, self.node.hosts) if not path or path[0] in MAPPING_METHODS else path
+        whole = not path or (path[0] in MAPPING_METHODS and path[0] not in known)
+        return sorted(known) if whole else [path[0]]
 
-    def _names(self, scope: str, node: ExecutionNode) -> dict[str, None]:
-        found: dict[str, None] = {}
-        for current in self._chain(scope):
-            found.update(dict.fromkeys(self.state.scopes[current].vars))
-        for host in node.hosts:
-            found.update(dict.fromkeys(self.state.hosts[host].vars))
-        return found
+    def _param(self, name: str, scope_id: str) -> None:
+        owner = owner_of(self.state, scope_id)
+        value = owner.params.get(name)
+        self._add(f"params.{name}", owner.id, value)
+        if owner.parent is not None:
+            self.texts(value, owner.parent)
 
-    def _chain(self, scope: str) -> list[str]:
-        chain = [scope]
-        while (
-            not self.state.scopes[chain[-1]].own_params and (parent := self.state.scopes[chain[-1]].parent) is not None
-        ):
-            chain.append(parent)
-        return chain
+    def _variable(self, name: str, scope_id: str) -> None:
+        values, dynamic = self.collector.variable(name, scope_id, self.node.hosts)
+        self._add(f"vars.{name}", scope_id, values)
+        for text, scope in dynamic:
+            self.texts(text, scope)
 
-    def _layers(self, scope: str, name: str) -> list[tuple[str, Any]]:
-        scopes = self.state.scopes
-        return [(current, scopes[current].vars[name]) for current in self._chain(scope) if name in scopes[current].vars]
+    def _add(self, label: str, scope: str, value: Any) -> None:
+        """Two documents can have different values of one name."""
+        known = label in self.found and self.found[label] != value
+        self.found[f"{label} of {scope or 'the pipeline'}" if known else label] = value
 
-    def _on_hosts(self, name: str, hosts: tuple[str, ...]) -> tuple[str, list[str]]:
-        """A digest of a variable's values on some hosts, and those that are expressions; many nodes share the same hosts."""
-        if (name, hosts) not in self._known:
-            values = {host: self.state.hosts[host].vars[name] for host in hosts if name in self.state.hosts[host].vars}
-            dynamic = {text: None for value in values.values() for _, text in texts(value) if is_dynamic(text)}
-            self._known[(name, hosts)] = (digest(values) if values else "", list(dynamic))
-        return self._known[(name, hosts)]
+    def _host(self, path: tuple[str, ...]) -> None:
+        """What the inventory says of the node's hosts; who they are is in the node already."""
+        keys = path[:1] if path and path[0] not in MAPPING_METHODS else ("address", "port", "user", "roles", "labels")
+        for key in keys:
+            if key != "name" and f"host.{key}" not in self.found:
+                values = {name: host_values(self.state.hosts[name]).get(key) for name in self.node.hosts}
+                self.found[f"host.{key}"] = values if self.collector.detailed else digest(values)
+
+    def _hosts(self, path: tuple[str, ...]) -> None:
+        names = [name for name in self.state.hosts if name != CONTROL_NODE]
+        if path and path[0] in self.state.hosts:
+            names = [path[0]]
+        label = "hosts" if len(names) > 1 else f"hosts.{names[0]}" if names else "hosts"
+        if label not in self.found:
+            values = {name: host_values(self.state.hosts[name]) for name in names}
+            self.found[label] = values if self.collector.detailed else digest(values)
+
+    def _outputs(self, root: str, path: tuple[str, ...]) -> None:
+        scope_id = f"{self.node.module}/{path[0]}" if root == "tasks" else path[0]
+        scope = self.state.scopes.get(scope_id)
+        label = ".".join((root, *path[:3]))
+        if scope is not None and path[2] in scope.outputs and label not in self.found:
+            self.found[label] = scope.outputs[path[2]]
+            self.texts(scope.outputs[path[2]], scope_id)
+
+
+def _dynamic_texts(value: Any) -> list[str]:
+    return [text for _, text in texts(value) if is_dynamic(text)]
+
+
+def changed_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The names whose values are not the same."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

@@ -1,19 +1,19 @@
-"""Pass: turns the inventory into hosts, and selectors into sets of them."""
+"""Pass: turns the inventory into hosts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
+from kubexm_exec.compile.selectors import match, match_hosts
 from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.graph import GraphHost
 from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import did_you_mean
-from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody, RunOnSpec
+from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody
 from kubexm_spec.ranges import expand_pair, expand_range, is_range
 from kubexm_spec.source import Place
 
@@ -27,11 +27,12 @@ def build_hosts(state: State) -> None:
     control = GraphHost(name=CONTROL_NODE, connector="local", address="127.0.0.1", internal_address="127.0.0.1")
     if inventory is not None:
         _Inventory(state, inventory).build()
+    state.hosts_known = state.hosts_known and (inventory is not None or not state.inventory_wanted)
     named = [name for name in state.hosts if name != CONTROL_NODE]
     state.hosts.setdefault(CONTROL_NODE, control)
     state.all_hosts = tuple(named) or (CONTROL_NODE,)
     if state.limit:
-        keep = set(match_hosts(state, state.limit, None)) | {CONTROL_NODE}
+        keep = {*match_hosts(state, state.limit, None), CONTROL_NODE}
         state.all_hosts = tuple(name for name in state.all_hosts if name in keep)
         state.roles = {role: tuple(h for h in hosts if h in keep) for role, hosts in state.roles.items()}
         state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
@@ -89,6 +90,7 @@ class _Inventory:
                 internal = _addresses(spec.name, names, spec.internal_address)
             except ValueError as error:
                 diagnostics.error("bad-range", f'host "{spec.name}": {error}', place.child("name"))
+                self.state.hosts_known = False
                 continue
             self._check_connection(spec, place)
             for name, address, inner in zip(names, addresses, internal, strict=True):
@@ -112,7 +114,7 @@ class _Inventory:
             self._check_connection(group, place)
             members: dict[str, None] = {}
             for index, pattern in enumerate(group.hosts):
-                matched = _match(pattern, self.expanded)
+                matched = match(pattern, self.expanded)
                 if not matched:
                     self.state.diagnostics.error(
                         "unknown-host",
@@ -196,71 +198,3 @@ def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:
     known = state.hosts[host]
     layers = _var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
     return [(label, name, inventory.place(*path, name)) for label, path, values in layers for name in values]
-
-
-def _match(pattern: str, hosts: Iterable[str]) -> list[str]:
-    if any(sign in pattern for sign in "*?"):
-        return [name for name in hosts if fnmatchcase(name, pattern)]
-    known = hosts if isinstance(hosts, Mapping) else set(hosts)
-    if "[" in pattern:
-        try:
-            return [name for name in expand_range(pattern) if name in known]
-        except ValueError:
-            return [name for name in hosts if fnmatchcase(name, pattern)]
-    return [pattern] if pattern in known else []
-
-
-def match_hosts(state: State, patterns: Iterable[str], place: Place | None) -> list[str]:
-    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
-    found: dict[str, None] = {}
-    for index, pattern in enumerate(patterns):
-        matched = _match(pattern, state.hosts)
-        if not matched:
-            state.diagnostics.error(
-                "unknown-host",
-                f'there is no host "{pattern}"',
-                place.child(index) if place is not None else None,
-                hint=did_you_mean(pattern, state.hosts) or f"hosts: {_some(state.hosts)}",
-            )
-        found.update(dict.fromkeys(matched))
-    return [name for name in state.hosts if name in found]
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
-
-
-def select(state: State, run_on: RunOnSpec | None, place: Place) -> tuple[str, ...]:
-    """The hosts that a selector means, in the inventory's order."""
-    if run_on is None:
-        return state.all_hosts
-    chosen: Iterable[str] = state.all_hosts
-    if run_on.hosts:
-        allowed = {*state.all_hosts, CONTROL_NODE} if state.limit else None
-        chosen = match_hosts(state, run_on.hosts, place.child("hosts"))
-        if allowed is not None:
-            chosen = [name for name in chosen if name in allowed]
-    for key, wanted, known in (("roles", run_on.roles, state.roles), ("groups", run_on.groups, state.groups)):
-        if wanted:
-            members: set[str] = set()
-            for index, name in enumerate(wanted):
-                if name not in known:
-                    noun = key.removesuffix("s")
-                    state.diagnostics.error(
-                        f"unknown-{noun}",
-                        f'no host has the {noun} "{name}"',
-                        place.child(key, index),
-                        hint=did_you_mean(name, known)
-                        or (f"{key}: {', '.join(known)}" if known else f"the inventory has no {key}"),
-                    )
-                members.update(known.get(name, ()))
-            chosen = [name for name in chosen if name in members]
-    if run_on.labels:
-        wanted_labels = run_on.labels.items()
-        chosen = [name for name in chosen if wanted_labels <= dict(state.hosts[name].labels).items()]
-    if run_on.exclude:
-        left_out = set(match_hosts(state, run_on.exclude, place.child("exclude")))
-        chosen = [name for name in chosen if name not in left_out]
-    hosts = tuple(chosen)
-    return hosts[:1] if run_on.run_once else hosts

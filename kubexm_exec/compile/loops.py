@@ -6,13 +6,16 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.static import render_static
+from kubexm_exec.compile.state import CONTROL_NODE, State, StepDraft
+from kubexm_exec.compile.static import FAILED, render_static, written
+from kubexm_exec.evaluate import NO_ITEMS
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
+from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
 from kubexm_spec.source import Place
 
@@ -45,17 +48,15 @@ def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> li
 
 
 def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
-    """The nodes of one step."""
+    """The nodes of one step; an empty loop has one without hosts, so that others can still refer to the step."""
     loop = draft.spec.for_each
-    base = _node(draft)
     if loop is None:
-        return [base]
-    place = draft.place.child("forEach")
+        return [_node(draft)]
     by_key: dict[str, tuple[Any, list[str]]] = {}
     # Hosts can have different vars, so that the items can differ; without expressions they are the same for all.
-    dynamic = is_dynamic(loop.items) or is_dynamic(loop.matrix)
+    dynamic = isinstance(loop.items, str) or is_dynamic(loop.items) or is_dynamic(loop.matrix)
     for hosts in [(host,) for host in draft.hosts] if dynamic else [draft.hosts]:
-        items = _items(state, draft, loop, place, hosts)
+        items = _items(state, draft, loop, hosts)
         if items is None:
             return []
         for key, item in items:
@@ -64,79 +65,88 @@ def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
                 state.diagnostics.error(
                     "ambiguous-item",
                     f'step "{draft.spec.name}": the item "{key}" is not the same on {known[1][0]} and {hosts[0]}',
-                    place,
+                    draft.place.child("forEach"),
                     hint="give `key` an expression that tells them apart",
+                    notes=draft.notes,
                 )
                 return []
             known[1].extend(hosts)
+    if not by_key:
+        return [replace(_node(draft, hosts=()), skip=NO_ITEMS)]
     return [
         _node(draft, node_id=f"{draft.id}[{key}]", hosts=tuple(hosts), item=item, has_item=True)
         for key, (item, hosts) in by_key.items()
     ]
 
 
-def _items(
-    state: State, draft: StepDraft, loop: ForEachSpec, place: Place, hosts: tuple[str, ...]
-) -> list[tuple[str, Any]] | None:
-    host = hosts[0] if hosts else "control-node"
+def _items(state: State, draft: StepDraft, loop: ForEachSpec, hosts: tuple[str, ...]) -> list[tuple[str, Any]] | None:
+    """The items on a host, each with its key; None with findings."""
+    host = hosts[0] if hosts else CONTROL_NODE
+    place = draft.place.child("forEach")
+    found: Any
     if loop.matrix is not None:
         axes: dict[str, list[Any]] = {}
         for name, values in loop.matrix.items():
-            where = place.child("matrix", name)
-            rendered = (
-                render_static(state, values, draft.scope, where, "a loop", host) if is_dynamic(values) else values
-            )
-            if not isinstance(rendered, list):
-                _not_a_list(state, rendered, where)
+            axis = _list(state, draft, values, place.child("matrix", name), host)
+            if axis is None:
                 return None
-            axes[name] = rendered
-        items: list[Any] = [
-            dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())
-        ]
+            axes[name] = axis
+        found = [dict(zip(axes, combination, strict=True)) for combination in _product(axes)]
     else:
         # The short form is the list itself; the long one has it under `items`.
-        raw = place.source.documents[place.document]
-        for part in place.path:
-            raw = raw[part]
-        where = place.child("items") if isinstance(raw, Mapping) else place
-        found = loop.items
-        if isinstance(found, str):
-            found = render_static(state, found, draft.scope, where, "a loop", host, bare=not is_dynamic(found))
-        elif is_dynamic(found):
-            found = render_static(state, found, draft.scope, where, "a loop", host)
-        if isinstance(found, Mapping):
-            found = [{"key": key, "value": value} for key, value in found.items()]
-        if not isinstance(found, list):
-            _not_a_list(state, found, where)
+        where = place.child("items") if isinstance(written(place), Mapping) else place
+        found = _list(state, draft, loop.items, where, host)
+        if found is None:
             return None
-        items = found
-    if len(items) > _MOST_ITEMS:
+    if len(found) > _MOST_ITEMS:
+        message = f"a loop has at most {_MOST_ITEMS:,} items, this one has more"
+        state.diagnostics.error("too-many-items", message, place, notes=draft.notes)
+        return None
+    return _keyed(state, draft, loop, found, host)
+
+
+def _list(state: State, draft: StepDraft, value: Any, place: Place, host: str) -> list[Any] | None:
+    """A list, or what an expression gives as one; a mapping is a list of its keys and values."""
+    if isinstance(value, str) or is_dynamic(value):
+        bare = isinstance(value, str) and not is_dynamic(value)
+        value = render_static(state, value, draft.scope, place, "a loop", host, bare=bare, notes=draft.notes)
+        if value is FAILED:
+            return None
+    if isinstance(value, Mapping):
+        value = [{"key": key, "value": item} for key, item in value.items()]
+    if not isinstance(value, list):
+        got = "nothing" if value is None else f"{type(value).__name__} {value!r}"
         state.diagnostics.error(
-            "too-many-items", f"a loop of {len(items)} items; at most {_MOST_ITEMS} are allowed", place
+            "not-a-list",
+            f"a loop needs a list, this gives {got if len(got) <= 60 else got[:57] + '...'}",
+            place,
+            hint="[] is a loop without items" if value is None else "",
+            notes=draft.notes,
         )
         return None
-    return _keyed(state, draft, loop, place, items, host)
+    return value
 
 
-def _not_a_list(state: State, value: Any, place: Place) -> None:
-    if value is not None:
-        state.diagnostics.error("not-a-list", f"a loop needs a list, this is {type(value).__name__}", place)
+def _product(axes: Mapping[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
+    """All combinations, but not many more than are allowed."""
+    return itertools.islice(itertools.product(*axes.values()), _MOST_ITEMS + 1)
 
 
 def _keyed(
-    state: State, draft: StepDraft, loop: ForEachSpec, place: Place, items: list[Any], host: str
-) -> list[tuple[str, Any]]:
+    state: State, draft: StepDraft, loop: ForEachSpec, items: list[Any], host: str
+) -> list[tuple[str, Any]] | None:
     keyed: list[tuple[str, Any]] = []
     seen: dict[str, int] = {}
     for item in items:
         if loop.key is not None:
-            from kubexm_exec.expr import ExpressionError
-
-            try:
-                text = str(state.expressions.expression(loop.key)({"item": item}))
-            except ExpressionError as error:
-                state.diagnostics.error("bad-expression", error.message, place.child("key"))
-                return []
+            place = draft.place.child("forEach", "key")
+            found = render_static(
+                state, loop.key, draft.scope, place, "the key of a loop", host, bare=True, names={"item": item},
+                notes=draft.notes,
+            )  # fmt: skip
+            if found is FAILED:
+                return None
+            text = str(found)
         else:
             text = _key_of(item)
         key = _clean(text)
@@ -218,13 +228,15 @@ def _constraints(spec: ResourcesSpec | None) -> Constraints:
 
 def select_tags(state: State) -> None:
     """Mark the nodes that ``--tags`` and ``--skip-tags`` leave out; hooks stay unless their own tags are left out."""
-    from dataclasses import replace
-
     known = {tag for node in state.nodes.values() for tag in node.tags}
     for wanted in sorted((state.tags | state.skip_tags) - known):
-        from kubexm_spec.diagnostics import did_you_mean
-
-        state.diagnostics.error("unknown-tag", f'no step has the tag "{wanted}"', hint=did_you_mean(wanted, known))
+        option = "--tags" if wanted in state.tags else "--skip-tags"
+        there = f"tags: {', '.join(sorted(known))}" if known else "no step has any tag"
+        state.diagnostics.error(
+            "no-such-tag",
+            f'no step has the tag "{wanted}" ({option})',
+            hint=did_you_mean(wanted, known) or there,
+        )
     for node in state.nodes.values():
         if node.is_gate:
             continue
@@ -234,5 +246,5 @@ def select_tags(state: State) -> None:
             reason = "its tag is skipped"
         elif state.tags and node.hook is Hook.NONE and not tags & state.tags:
             reason = "its tags are not selected"
-        if reason:
+        if reason and not node.skip:
             state.nodes[node.id] = replace(node, skip=reason)

@@ -1,18 +1,19 @@
-"""Pass: gives every parameter of a document its value, typed and checked."""
+"""Gives every parameter of a document its value, typed and checked."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from kubexm_exec.expr import is_dynamic
-from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.models import ParamSpec, ParamType
 from kubexm_spec.source import Place, SourceFile
 
-_PYTHON: dict[ParamType, tuple[type, ...]] = {
+_PYTHON: Final[dict[ParamType, tuple[type, ...]]] = {
     ParamType.STRING: (str,),
     ParamType.INTEGER: (int,),
     ParamType.NUMBER: (int, float),
@@ -21,66 +22,154 @@ _PYTHON: dict[ParamType, tuple[type, ...]] = {
     ParamType.OBJECT: (dict,),
     ParamType.SECRET: (str,),
 }
-_SECRET = re.compile(r"^[a-z][a-z0-9_-]*:.+", re.DOTALL)
+_EXAMPLES: Final = {
+    ParamType.INTEGER: "a whole number such as 3",
+    ParamType.NUMBER: "a number such as 2.5",
+    ParamType.BOOLEAN: "true or false",
+    ParamType.LIST: "a list such as a,b,c or [1, 2]",
+    ParamType.OBJECT: "an object such as {a: 1}",
+}
+_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,300}", re.ASCII)
+_NUMBER: Final = re.compile(r"[-+]?(?:[0-9]{1,300}\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?", re.ASCII)
+_REFERENCE: Final = re.compile(r"([a-z][a-z0-9_-]*):.+", re.DOTALL)
+_NOT_A_REFERENCE: Final = "a secret is given as a reference such as env:NAME or file:PATH, never as its value"
 
 
 def parse_text(text: str, spec: ParamSpec) -> Any:
     """A value given as text (``-e key=value``) as the parameter's type; raises ValueError."""
     kind = spec.type
+    word = text.strip()
     if kind in (ParamType.STRING, ParamType.SECRET):
         return text
-    if kind is ParamType.INTEGER:
-        return int(text)
-    if kind is ParamType.NUMBER:
-        number = float(text)
-        return int(number) if number.is_integer() and "." not in text and "e" not in text.lower() else number
-    if kind is ParamType.BOOLEAN:
-        word = text.strip().lower()
-        if word in ("true", "yes", "on", "1"):
-            return True
-        if word in ("false", "no", "off", "0"):
-            return False
-        raise ValueError("true or false")
-    if kind is ParamType.LIST and not text.lstrip().startswith("["):
+    if kind is ParamType.INTEGER and _INTEGER.fullmatch(word):
+        return int(word)
+    if kind is ParamType.NUMBER and _NUMBER.fullmatch(word):
+        return int(word) if _INTEGER.fullmatch(word) else float(word)
+    if kind is ParamType.BOOLEAN and word.lower() in ("true", "yes", "on", "1"):
+        return True
+    if kind is ParamType.BOOLEAN and word.lower() in ("false", "no", "off", "0"):
+        return False
+    if kind is ParamType.LIST and not word.startswith(("[", "{")):
         return [part.strip() for part in text.split(",") if part.strip()]
-    return _structured(text)
+    if kind in (ParamType.LIST, ParamType.OBJECT):
+        found = _structured(text)
+        if isinstance(found, _PYTHON[kind]):
+            return found
+    raise ValueError(f"should be {_EXAMPLES[kind]}")
 
 
 def _structured(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
-        return SourceFile.from_text(text, "<value>").documents[0]
+    except (json.JSONDecodeError, RecursionError):
+        try:
+            return SourceFile.from_text(text, "<value>").documents[0]
+        except SpecError as error:
+            raise ValueError("it cannot be read") from error
 
 
 def problem(value: Any, spec: ParamSpec) -> str:
-    """What is wrong with a value, or an empty text."""
-    kinds = _PYTHON[spec.type]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        shown = "null" if value is None else json.dumps(value, default=str)
-        return f"should be of type {spec.type.value}; got {shown if len(shown) <= 60 else shown[:57] + '...'}"
-    if spec.type is ParamType.SECRET and not _SECRET.match(str(value)):
-        return "a secret is given as a reference such as env:NAME or file:PATH, never as its value"
-    if spec.enum is not None and value not in spec.enum:
-        return f"should be one of {', '.join(map(str, spec.enum))}; got {value!r}"
+    """What is wrong with a value, or an empty text; a secret is never repeated."""
+    if spec.type is ParamType.SECRET:
+        if not isinstance(value, str) or not is_reference(value):
+            return _NOT_A_REFERENCE
+    elif not _has_type(value, spec.type):
+        return f"should be of type {spec.type.value}; got {_shown(value)}"
+    if spec.enum is not None and not any(value == one and type(value) is type(one) for one in spec.enum):
+        got = "" if spec.type is ParamType.SECRET else f"; got {_shown(value)}"
+        return f"should be one of {', '.join(map(_shown, spec.enum))}{got}"
     if spec.pattern is not None and not re.fullmatch(spec.pattern, str(value)):
-        return f"should match {spec.pattern}" + ("" if spec.type is ParamType.SECRET else f"; got {value!r}")
+        return f"should match {spec.pattern}" + ("" if spec.type is ParamType.SECRET else f"; got {_shown(value)}")
     return ""
 
 
+def _has_type(value: Any, kind: ParamType) -> bool:
+    kinds = _PYTHON[kind]
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text names a secret with an installed provider (``env:NAME``), and is not perhaps the secret itself."""
+    match = _REFERENCE.fullmatch(text)
+    return match is not None and match[1] in secret_schemes()
+
+
+@cache
+def secret_schemes() -> frozenset[str]:
+    """What references to secrets can begin with; installed packages do not change while a program runs."""
+    from importlib.metadata import entry_points
+
+    return frozenset(entry.name for entry in entry_points(group="kubexm.secrets"))
+
+
 def check_declarations(params: Mapping[str, ParamSpec], place: Place, diagnostics: Diagnostics) -> None:
-    """A default must fit its own declaration."""
+    """What is allowed must be of the parameter's type, and a default must be allowed."""
     for name, spec in params.items():
+        for index, value in enumerate(spec.enum or ()):
+            if not _has_type(value, spec.type):
+                diagnostics.error(
+                    "bad-enum",
+                    f'parameter "{name}" is of type {spec.type.value}, so that {_shown(value)} can never be its value',
+                    place.child(name, "enum", index),
+                )
         if "default" in spec.model_fields_set and spec.default is not None:
-            wrong = (
-                "a default is a plain value, not an expression"
-                if is_dynamic(spec.default)
-                else problem(spec.default, spec)
-            )
+            dynamic = is_dynamic(spec.default)
+            wrong = "a default is a plain value, not an expression" if dynamic else problem(spec.default, spec)
             if wrong:
                 diagnostics.error(
-                    "bad-default", f'default of parameter "{name}": {wrong}', place.child(name, "default")
+                    "bad-default",
+                    f'default of parameter "{name}": {wrong}',
+                    place.child(name, "default"),
+                    hint="put it into `vars`, which may refer to params" if dynamic else "",
                 )
+
+
+def bind_outside(
+    params: Mapping[str, ParamSpec],
+    values: Mapping[str, Any],
+    texts: Mapping[str, str],
+    diagnostics: Diagnostics,
+    *,
+    owner: str,
+    declared_at: Place,
+) -> dict[str, Any]:
+    """The value of every parameter from files (``values``) and the command line (``texts``, which win).
+
+    They are data: what looks like an expression in them is never evaluated.
+    """
+    given = dict(values)
+    for name, text in texts.items():
+        given.pop(name, None)
+        spec = params.get(name)
+        try:
+            given[name] = text if spec is None else parse_text(text, spec)
+        except ValueError as error:
+            diagnostics.error("bad-param", f'-e {name}: {error}; got "{_cut(text)}"', declared_at.child(name).key())
+    for name in given.keys() - params.keys():
+        diagnostics.error(
+            "unknown-param",
+            f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)"),
+            hint=did_you_mean(name, params) or _there_are(params),
+        )
+    found: dict[str, Any] = {}
+    for name, spec in params.items():
+        found[name] = given.get(name, spec.default)
+        if name in given:
+            wrong = problem(given[name], spec)
+            if wrong:
+                source = f"-e {name}" if name in texts else f'"{name}" (--vars-file)'
+                diagnostics.error("bad-param", f"{source}: {wrong}", declared_at.child(name).key())
+        elif spec.is_required and name not in texts:
+            diagnostics.error(
+                "missing-param", _missing(owner, name, spec), declared_at.child(name).key(),
+                hint=f"give it: -e {name}=VALUE",
+            )  # fmt: skip
+    return found
 
 
 def bind(
@@ -90,51 +179,48 @@ def bind(
     *,
     owner: str,
     declared_at: Place,
-    given_at: Place | None,
-    notes: tuple[Note, ...] = (),
+    given_at: Place,
+    user: Place,
 ) -> dict[str, Any]:
-    """The value of every parameter; findings for what is unknown, missing or does not fit.
+    """The value of every parameter of a used document; findings for what is unknown, missing or does not fit.
 
-    Values that hold expressions are taken as they are: they are judged when they are known.
+    Values that hold expressions are taken as they are: they are judged when they can be evaluated.
     """
-    values: dict[str, Any] = {}
     for name in given:
         if name not in params:
             diagnostics.error(
                 "unknown-param",
                 f'{owner} has no parameter "{name}"',
-                given_at.child(name).key() if given_at else None,
-                hint=did_you_mean(name, params) or (f"it has {', '.join(params)}" if params else "it has none"),
-                notes=notes,
+                given_at.child(name).key(),
+                hint=did_you_mean(name, params) or _there_are(params),
             )
+    values: dict[str, Any] = {}
     for name, spec in params.items():
+        values[name] = given.get(name, spec.default)
+        declared = Note("declared at", declared_at.child(name).key().span())
         if name in given:
-            value = given[name]
-            wrong = "" if given_at is not None and is_dynamic(value) else problem(value, spec)
+            wrong = "" if is_dynamic(given[name]) else problem(given[name], spec)
             if wrong:
-                diagnostics.error(
-                    "bad-param",
-                    f'parameter "{name}" of {owner}: {wrong}',
-                    given_at.child(name) if given_at else declared_at.child(name).key(),
-                    notes=notes,
-                )
-            values[name] = value
+                diagnostics.error("bad-param", f'parameter "{name}" of {owner}: {wrong}', given_at.child(name),
+                                  notes=[declared])  # fmt: skip
         elif spec.is_required:
-            hint = "add it under `with`" if given_at is not None else f"give it: -e {name}=VALUE"
-            diagnostics.error(
-                "missing-param",
-                f'{owner} needs a value for the parameter "{name}"'
-                + (f" ({spec.description})" if spec.description else ""),
-                (given_at.key() if given_at.path else given_at)
-                if given_at is not None
-                else declared_at.child(name).key(),
-                hint=hint,
-                notes=notes,
-            )
-            values[name] = None
-        else:
-            values[name] = spec.default
+            where = given_at.key() if given else user
+            diagnostics.error("missing-param", _missing(owner, name, spec), where, hint=f"add `{name}` under `with`",
+                              notes=[declared])  # fmt: skip
     return values
+
+
+def _missing(owner: str, name: str, spec: ParamSpec) -> str:
+    about = f" ({spec.description.rstrip('.')})" if spec.description else ""
+    return f'{owner} needs a value for the parameter "{name}"{about}'
+
+
+def _there_are(params: Mapping[str, ParamSpec]) -> str:
+    return f"it has {', '.join(params)}" if params else "it has none"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def secret_names(params: Mapping[str, ParamSpec]) -> tuple[str, ...]:

@@ -7,16 +7,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.expr import Expressions
 from kubexm_exec.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
 from kubexm_exec.registry import Registry
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.bundle import Bundle
 from kubexm_spec.diagnostics import Diagnostics, Note
-from kubexm_spec.models import BaseStepSpec, HooksSpec
+from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec
 from kubexm_spec.source import Place
 
-CONTROL_NODE = "control-node"
+__all__ = [
+    "CONTROL_NODE",
+    "HOOK_FIELDS",
+    "Guard",
+    "ModuleDraft",
+    "Need",
+    "ScopeDraft",
+    "State",
+    "StepDraft",
+    "TaskDraft",
+    "hook_specs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,11 @@ class State:
     """The documents; None when a fragment is compiled during a run."""
     templates: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the pipeline's parameters from files."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Values of the pipeline's parameters from the command line; they win."""
+    inventory: str | None = None
+    """The inventory that takes the place of the pipeline's own."""
     limit: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     skip_tags: frozenset[str] = frozenset()
@@ -123,13 +140,19 @@ class State:
     host_entries: dict[str, int] = field(default_factory=dict)
     """The number of the inventory's entry that each host came from."""
     all_hosts: tuple[str, ...] = ()
-    """The inventory's hosts in order, without the control node (unless there is no other)."""
+    """The inventory's hosts in order (those that ``limit`` leaves), without the control node unless it is alone."""
+    hosts_known: bool = True
+    """False if the inventory cannot be used: then what selectors name is not judged."""
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     scopes: dict[str, Scope] = field(default_factory=dict)
     var_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     """Where (scope, variable) was written."""
     param_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    param_specs: dict[str, Mapping[str, ParamSpec]] = field(default_factory=dict)
+    """The declarations of the document that a scope uses."""
+    secrets: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The secret parameters of each scope that has params of its own."""
     output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     modules: list[ModuleDraft] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
@@ -138,9 +161,20 @@ class State:
     """The draft each node came from."""
     files: dict[pathlib.Path, str] = field(default_factory=dict)
     """sha256 of files other than specs (templates, scripts) that nodes depend on."""
+    file_users: dict[NodeID, dict[pathlib.Path, str]] = field(default_factory=dict)
+    """The files of each draft, with what they are called in it."""
+    templates_read: dict[pathlib.Path, Any] = field(default_factory=dict)
+    """Template files that were parsed; None if one cannot be."""
     finders: dict[str, TemplateFinder] = field(default_factory=dict)
+    static: Evaluator | None = None
+    """Evaluates selectors and loops; made once, since it looks at all hosts."""
     loose: list[StepDraft] = field(default_factory=list)
     """Steps outside any task: those of a fragment."""
+
+    @property
+    def inventory_wanted(self) -> bool:
+        """Whether the hosts should come from an inventory."""
+        return self.inventory is not None or self.bundle.pipeline.document.inventory is not None
 
     @property
     def bundle(self) -> Bundle:

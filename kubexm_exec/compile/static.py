@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.evaluate import ActionRecord, Evaluator
 from kubexm_exec.expr import ExpressionError, UnknownValueError
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_spec.diagnostics import Note
 from kubexm_spec.source import Place
 
 
@@ -36,12 +37,26 @@ def static_evaluator(state: State, nodes: Mapping[str, ExecutionNode] | None = N
     return Evaluator(graph, state.expressions, records=NoRecords(), facts=no_facts, secret=no_secret)
 
 
+FAILED: Final = object()
+"""What ``render_static`` gives when there is no value; the finding is there then."""
+
+
 def render_static(
-    state: State, value: Any, scope: str, place: Place, what: str, host: str = CONTROL_NODE, *, bare: bool = False
+    state: State,
+    value: Any,
+    scope: str,
+    place: Place,
+    what: str,
+    host: str = CONTROL_NODE,
+    *,
+    bare: bool = False,
+    names: Mapping[str, Any] | None = None,
+    notes: tuple[Note, ...] = (),
 ) -> Any:
-    """The value of a text when compiling, or None with a finding."""
-    evaluator = static_evaluator(state)
-    context = evaluator.context(ExecutionNode(id="", scope=scope), host)
+    """The value of a text when compiling, or FAILED with a finding; ``names`` are more names for it."""
+    if state.static is None:
+        state.static = static_evaluator(state)
+    context = state.static.context(ExecutionNode(id="", scope=scope), host, **(names or {}))
     try:
         return state.expressions.expression(value)(context) if bare else state.expressions.render(value, context)
     except UnknownValueError as error:
@@ -50,9 +65,20 @@ def render_static(
             f"{what} is evaluated when compiling, but {error.name} is known only during the run",
             place.find(error.name.partition("(")[0]),
             hint="use params and vars here, or a `fragment` step for what is found out on the way",
+            notes=notes,
         )
     except ExpressionError as error:
-        state.diagnostics.error(
-            "bad-expression", error.message, place.find(error.fragment) if error.fragment else place
-        )
-    return None
+        where = place.find(error.fragment) if error.fragment else place
+        state.diagnostics.error("bad-expression", f"{what}: {error.message}", where, notes=notes)
+    return FAILED
+
+
+def written(place: Place) -> Any:
+    """The data at a place, as it is in the file; None if there is nothing."""
+    data = place.source.documents[place.document]
+    for part in place.path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data

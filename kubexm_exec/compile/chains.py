@@ -1,0 +1,93 @@
+"""The small pieces that graphs are linked from: gates, barriers, loops and chains of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kubexm_exec.compile.state import StepDraft
+from kubexm_exec.evaluate import NO_ITEMS
+from kubexm_exec.graph import Dependency, ExecutionNode, Mode, NodeID, NodeKind, On
+
+
+def gate(gate_id: NodeID, waits_for: Iterable[Dependency], *, module: str = "", task: str = "", pause: float = 0.0,
+         budget: str | None = None) -> ExecutionNode:  # fmt: skip
+    """A virtual node that waits."""
+    return ExecutionNode(
+        id=gate_id, kind=NodeKind.GATE, name=gate_id.rpartition("/")[2], module=module, task=task,
+        dependencies=tuple(waits_for), pause=pause, batch_budget=budget,
+    )  # fmt: skip
+
+
+def barrier(node: NodeID, on: On = On.SUCCESS, hosts: tuple[str, ...] | None = None) -> Dependency:
+    """Wait for all hosts of a node, or for a gate."""
+    return Dependency(node, Mode.BARRIER, on, hosts)
+
+
+def same_host(nodes: Iterable[ExecutionNode], on: On = On.SUCCESS) -> list[Dependency]:
+    """Wait for some nodes host by host."""
+    return [Dependency(node.id, Mode.HOST, on) for node in nodes]
+
+
+def members_of(nodes: Iterable[ExecutionNode]) -> list[Dependency]:
+    """Wait for all the work among some nodes."""
+    return [barrier(node.id) for node in nodes if not node.is_gate]
+
+
+def link_chain(
+    drafts: Sequence[StepDraft], waits: list[Dependency], on: On, *, repeat: bool = False
+) -> list[ExecutionNode]:
+    """Hook steps one after another; ``repeat``: each one also has the conditions that the first waits for."""
+    result: list[ExecutionNode] = []
+    before: list[ExecutionNode] = []
+    for draft in drafts:
+        follows: list[Dependency] = []
+        if before and all(node.hosts == draft.hosts for node in before):
+            follows = same_host(before, on)
+        elif before:
+            waited = [barrier(node.id, on) for node in before]
+            between = gate(f"{draft.id}#begin", waited, module=draft.module, task=draft.task)
+            result.append(between)
+            follows = [barrier(between.id, on)]
+        linked = link_items(draft, [*(waits if repeat or not before else []), *follows])
+        result.extend(linked)
+        before = last_of(draft, linked) or before
+    return result
+
+
+def link_items(draft: StepDraft, waits: list[Dependency]) -> list[ExecutionNode]:
+    """The nodes of a step with what they wait for; items of a loop follow one another on each host, unless parallel."""
+    if is_parallel(draft):
+        return [replace(node, dependencies=tuple(waits)) for node in draft.nodes]
+    result: list[ExecutionNode] = []
+    latest: dict[str, NodeID] = {}
+    for node in draft.nodes:
+        if result and result[-1].hosts == node.hosts:
+            own = [Dependency(result[-1].id, Mode.HOST)]
+        else:
+            # Hosts can have different items: each waits for the one before on that very host, if there is one.
+            before = dict.fromkeys(latest[host] for host in node.hosts if host in latest)
+            alone = not before or any(host not in latest for host in node.hosts)
+            own = [*(waits if alone else ()), *(Dependency(other, Mode.HOST) for other in before)]
+        latest.update(dict.fromkeys(node.hosts, node.id))
+        result.append(replace(node, dependencies=tuple(own)))
+    return result
+
+
+def is_parallel(draft: StepDraft) -> bool:
+    """Whether the items of the step's loop may run at the same time on a host."""
+    return draft.spec.for_each is not None and draft.spec.for_each.parallel
+
+
+def last_of(draft: StepDraft, linked: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """The nodes that whoever comes after a step waits for; none of an empty loop."""
+    nodes = [node for node in linked if not node.is_gate and node.skip != NO_ITEMS]
+    if not nodes or is_parallel(draft):
+        return nodes
+    last = nodes[-1]
+    if all(node.hosts == last.hosts for node in nodes):
+        return [last]
+    # With different items on different hosts the last item does not speak for all of them.
+    latest = {host: node for node in nodes for host in node.hosts}
+    ends = {node.id for node in latest.values()}
+    return [node for node in nodes if node.id in ends]

@@ -1,0 +1,116 @@
+"""Pass: files that steps name (templates, scripts, copies) exist; their digests go into the graph."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.compile.templatefiles import with_includes
+from kubexm_exec.compile.types import marks_of
+from kubexm_exec.evaluate import Evaluator
+from kubexm_exec.expr import ExpressionError, is_dynamic
+from kubexm_exec.step import Step
+from kubexm_spec.diagnostics import did_you_mean
+
+
+def check_files(state: State) -> None:
+    """Look at every parameter that names a file of this machine, on every host if it differs between them."""
+    evaluator = static_evaluator(state, state.nodes)
+    for draft in state.all_drafts():
+        step_type: type[Step[Any]] = state.steps.load(draft.spec.type)
+        marks = marks_of(step_type.params_model)
+        for key in sorted(marks.templates | marks.files):
+            for name in _names(state, evaluator, draft, key):
+                found = _template(state, draft, key, name) if key in marks.templates else _file(state, draft, key, name)
+                for path, label in found:
+                    state.file_users.setdefault(draft.id, {})[path] = label
+                    _remember(state, path, draft, key)
+
+
+def _names(state: State, evaluator: Evaluator, draft: StepDraft, key: str) -> list[str]:
+    """The values of a parameter on all hosts, as far as they are known."""
+    value = draft.spec.with_.get(key)
+    if not is_dynamic(value):
+        return [value] if isinstance(value, str) else []
+    found: dict[str, None] = {}
+    for node in draft.nodes:
+        for host in node.hosts:
+            try:
+                name = state.expressions.render(value, evaluator.context(node, host))
+            except ExpressionError:  # known only during the run; or wrong, and told where references are checked
+                continue
+            if isinstance(name, str):
+                found[name] = None
+    return list(found)
+
+
+def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple[pathlib.Path, str]]:
+    finder = state.finder(state.scopes[draft.scope].base)
+    found = finder.find(name)
+    if found is None:
+        state.diagnostics.error(
+            "unknown-template",
+            f'there is no template "{name}"',
+            draft.place.child("with", key),
+            hint=did_you_mean(name, finder.names()) or "searched: " + ", ".join(map(state.shown, finder.folders)),
+            notes=draft.notes,
+        )
+        return
+    for template, _ in with_includes(state, found, draft, key):
+        yield template.path, template.path.name
+
+
+def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple[pathlib.Path, str]]:
+    base = pathlib.Path(state.scopes[draft.scope].base)
+    found = base / name
+    if not found.exists():
+        state.diagnostics.error(
+            "file-not-found",
+            f'the file "{name}" does not exist on this machine',
+            draft.place.child("with", key),
+            hint=_neighbour(found) or f"relative paths start at {state.shown(base)}",
+            notes=draft.notes,
+        )
+    elif found.is_dir():
+        for folder, folders, names in os.walk(found):
+            folders.sort()
+            for path in (pathlib.Path(folder, one) for one in sorted(names)):
+                if path.is_file():
+                    yield path, path.relative_to(found).as_posix()
+    else:
+        yield found, found.name
+
+
+def _neighbour(path: pathlib.Path) -> str:
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        return ""
+    return did_you_mean(path.name, names)
+
+
+def _remember(state: State, path: pathlib.Path, draft: StepDraft, key: str) -> None:
+    if path in state.files:
+        return
+    try:
+        state.files[path] = file_digest(path)
+    except OSError as error:
+        state.files[path] = ""
+        state.diagnostics.error(
+            "unreadable-file",
+            f"{state.shown(path)} cannot be read: {error.strerror}",
+            draft.place.child("with", key),
+            hint="check its owner and mode",
+            notes=draft.notes,
+        )
+
+
+def file_digest(path: pathlib.Path) -> str:
+    """sha256 of a file, read in pieces."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

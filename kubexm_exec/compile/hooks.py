@@ -1,0 +1,92 @@
+"""Drafts the hooks of pipelines, modules, tasks and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubexm_exec.compile.scopes import Used
+from kubexm_exec.compile.selectors import hosts_of
+from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs
+from kubexm_exec.graph import Hook
+from kubexm_spec.diagnostics import Note
+from kubexm_spec.models import HooksSpec, StepSpec
+from kubexm_spec.source import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the steps of a hook take over from the pipeline, module or task that the hook belongs to."""
+
+    prefix: str
+    module: str = ""
+    task: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
+    tags: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    hosts: tuple[str, ...] = (CONTROL_NODE,)
+
+
+def draft_hooks(
+    state: State, hooks: HooksSpec | None, place: Place, scope: str, around: Surroundings
+) -> dict[Hook, list[StepDraft]]:
+    """The steps of all hooks in one ``hooks`` mapping."""
+    found: dict[Hook, list[StepDraft]] = {}
+    for hook, key, steps in hook_specs(hooks):
+        for number, step in enumerate(steps):
+            where = place.child(key, number)
+            hosts = around.hosts
+            if step.run_on is not None:
+                who = f'hook "{step.name}"'
+                hosts = hosts_of(state, step.run_on, where.child("runOn"), scope, who, around.notes)
+            found.setdefault(hook, []).append(
+                StepDraft(
+                    spec=step, place=where, id=f"{around.prefix}/{key}/{step.name}", module=around.module,
+                    task=around.task, scope=scope, hosts=hosts, hook=hook, guards=around.guards,
+                    tags=(*around.tags, *step.tags), defaults=around.defaults, notes=around.notes,
+                )
+            )  # fmt: skip
+    return found
+
+
+def draft_all_hooks(
+    state: State, own: HooksSpec | None, place: Place, used: Used, outer: str, inner: str, around: Surroundings
+) -> dict[Hook, list[StepDraft]]:
+    """The hooks of a module or task: those of the document it uses first, then its own, which see what is around it."""
+    found: dict[Hook, list[StepDraft]] = {}
+    sources = [(used.document.hooks, used.place("hooks"), inner)] if used is not None else []
+    sources.append((own, place.child("hooks"), outer if used is not None else inner))
+    for hooks, where, scope in sources:
+        for hook, drafts in draft_hooks(state, hooks, where, scope, around).items():
+            found.setdefault(hook, []).extend(drafts)
+    return found
+
+
+def draft_step_hooks(draft: StepDraft, step: StepSpec) -> None:
+    """The hooks of a step run on its hosts, each after its own host."""
+    sources = [(hook, draft.place.child("hooks", key), steps) for hook, key, steps in hook_specs(step.hooks)]
+    sources.append((Hook.ON_FAILURE, draft.place.child("onFailure"), step.on_failure))
+    for hook, where, steps in sources:
+        for number, spec in enumerate(steps):
+            child = draft.child(spec, where.child(number), f"{draft.id}/hooks/{hook.value}/{spec.name}", hook)
+            child.tags = (*draft.tags, *spec.tags)
+            draft.hooks.setdefault(hook, []).append(child)
+
+
+def check_ids(state: State) -> None:
+    """Pass: every draft has an id of its own; hooks that are put together can clash where siblings do not."""
+    if any(finding.code == "duplicate-name" for finding in state.diagnostics):
+        return  # all that is below two modules of one name has one id, too
+    first: dict[str, StepDraft] = {}
+    for draft in state.all_drafts():
+        other = first.setdefault(draft.id, draft)
+        if other is not draft and other.place != draft.place:
+            state.diagnostics.error(
+                "duplicate-name",
+                f'there are two steps with the id "{draft.id}"',
+                draft.place.child("name"),
+                hint="rename one of them",
+                notes=(Note("the first one", other.place.child("name").span()), *draft.notes),
+            )

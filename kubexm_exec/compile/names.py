@@ -1,0 +1,322 @@
+"""Judges one reference of an expression: whether there is such a name, and whether its value is known by then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kubexm_exec.compile.cycles import scope_graph
+from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
+from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
+from kubexm_exec.expr import GLOBALS, Reference
+from kubexm_exec.facts import FACT_NAMES
+from kubexm_exec.graph import ExecutionNode, Hook
+from kubexm_exec.sandbox import MAPPING_METHODS
+from kubexm_exec.step import Step
+from kubexm_spec.diagnostics import did_you_mean
+
+_HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector", "roles", "groups", "labels")
+_RUN_KEYS = ("id", "name")
+_STEP_KEYS = ("outputs", "changed", "status", "hosts")
+_HOOK_ORDER = {Hook.PRE: 0, Hook.NONE: 1, Hook.POST: 2, Hook.ON_FAILURE: 3, Hook.ALWAYS: 4}
+_MANY = 50
+"""So many hosts are asked for the variables they have; more would only make a suggestion slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Who looks: a node (of a scope), its draft if it is a step, and the names it has beyond the usual."""
+
+    node: ExecutionNode
+    draft: StepDraft | None = None
+    extra: frozenset[str] = frozenset()
+    forgiven: frozenset[tuple[str, tuple[str, ...]]] = field(default_factory=frozenset)
+    """Chains that its conditions test with ``is defined``."""
+    at_end: bool = False
+    """Looks when all of its task or module is done: outputs of scopes."""
+
+    def forgives(self, reference: Reference) -> bool:
+        """Whether the name may be missing."""
+        return reference.optional or any(
+            (reference.root, reference.path[:size]) in self.forgiven for size in range(len(reference.path) + 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a reference."""
+
+    code: str
+    summary: str
+    hint: str = ""
+    sure: bool = True
+    """False if ``default`` or ``is defined`` make it harmless."""
+
+
+class Names:
+    """What can be referred to, from where."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.index = StepIndex(state.nodes)
+        self._earlier: dict[str, set[str]] = {}
+        self._rank = {node_id: number for number, node_id in enumerate(state.nodes)}
+
+    def problem(self, reference: Reference, looker: Looker) -> Problem | None:
+        """What is wrong with a reference, or None; variables are found by ``variable``."""
+        root, path = reference.root, reference.path
+        if root in looker.extra or root in GLOBALS:
+            return None
+        if root == "item":
+            looped = looker.node.has_item or (looker.draft is not None and looker.draft.spec.for_each is not None)
+            hint = "add forEach to the step, or use another name"
+            return None if looped else Problem("no-item", "`item` is known only in a step with forEach", hint, False)
+        if root not in ROOTS:
+            return self._unknown_root(root, looker)
+        if not path or (path[0] in MAPPING_METHODS and root in ("params", "vars", "hosts", "host", "facts")):
+            return None
+        match root:
+            case "params":
+                return self._param(path[0], looker)
+            case "vars":
+                return self.variable(path[0], looker)
+            case "host" | "run" | "facts":
+                return self._key(root, path[0], looker)
+            case "hosts":
+                return self._host(path)
+            case "steps":
+                return self._step(path, looker)
+            case "tasks" | "modules":
+                return self._outputs_of(root, path, looker)
+        return None
+
+    def _unknown_root(self, root: str, looker: Looker) -> Problem:
+        names = [*ROOTS, *sorted(looker.extra)]
+        if root in self._vars(looker.node):
+            hint = f"write vars.{root}"
+        elif root in owner_of(self.state, looker.node.scope).params:
+            hint = f"write params.{root}"
+        else:
+            hint = did_you_mean(root, names) or f'there are {", ".join(names)}; a text needs quotes: "{root}"'
+        return Problem("unknown-name", f'there is no name "{root}"', hint, False)
+
+    def _param(self, name: str, looker: Looker) -> Problem | None:
+        known = owner_of(self.state, looker.node.scope).params
+        if name in known:
+            return None
+        hint = did_you_mean(name, known)
+        if not hint and name in self._vars(looker.node):
+            hint = f"write vars.{name}"
+        return Problem("unknown-param", f'there is no parameter "{name}"', hint or listed("parameters", known))
+
+    def _vars(self, node: ExecutionNode) -> set[str]:
+        return visible_vars(self.state, node.scope, (node.hosts or tuple(self.state.hosts))[:_MANY])
+
+    def variable(self, name: str, looker: Looker) -> Problem | None:
+        """What is wrong with a variable."""
+        if any(name in scope.vars for scope in layers_of(self.state, looker.node.scope)):
+            return None
+        # A task that runs nowhere (an empty role, --limit) is written for hosts all the same.
+        hosts = looker.node.hosts or tuple(self.state.hosts)
+        without = [host for host in hosts if name not in self.state.hosts[host].vars]
+        if not without or (not looker.node.hosts and len(without) < len(hosts)):
+            return None
+        if len(without) == len(hosts):
+            known = self._vars(looker.node)
+            hint = did_you_mean(name, known)
+            if not hint and name in owner_of(self.state, looker.node.scope).params:
+                hint = f"write params.{name}"
+            return Problem("unknown-var", f'there is no variable "{name}"', hint or listed("variables", known), False)
+        shown = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+        hint = "give all hosts a value, or use | default(...)"
+        return Problem("unknown-var", f'variable "{name}" is not defined on {shown}', hint, False)
+
+    def _key(self, root: str, name: str, looker: Looker) -> Problem | None:
+        keys = {"host": _HOST_KEYS, "run": _RUN_KEYS, "facts": FACT_NAMES}[root]
+        if name in keys:
+            return None
+        hint = did_you_mean(name, keys)
+        if root == "host" and name in self._vars(looker.node):
+            hint = f"write vars.{name}"
+        code = "unknown-fact" if root == "facts" else "unknown-name"
+        return Problem(code, f'{root} has no "{name}"', hint or f"it has {', '.join(keys)}", False)
+
+    def _host(self, path: tuple[str, ...]) -> Problem | None:
+        name = path[0]
+        known = [host for host in self.state.hosts if host != CONTROL_NODE] or [CONTROL_NODE]
+        if name not in known:
+            hint = did_you_mean(name, known) or listed("hosts", known)
+            return Problem("unknown-host", f'there is no host "{name}"', hint, False)
+        if len(path) > 1 and path[1] not in _HOST_KEYS:
+            hint = did_you_mean(path[1], _HOST_KEYS) or f"it has {', '.join(_HOST_KEYS)}"
+            return Problem("unknown-name", f'a host has no "{path[1]}"', hint, False)
+        return None
+
+    def _step(self, path: tuple[str, ...], looker: Looker) -> Problem | None:
+        key, rest = path[0], path[1:]
+        found = self.index.find(key, looker.node)
+        if not found:
+            return self._unknown_step(key, looker)
+        if not any(self._before(target, looker) for target in found):
+            if found[0] == looker.node.id:
+                return Problem("later-step", f'step "{key}" is this step itself', "use `result` in its own outputs")
+            summary = f'step "{key}" does not run before this one, so that its outputs are not known here'
+            return Problem("later-step", summary, "change the order, or add it to `needs`")
+        if not rest:
+            return None
+        first = self.state.nodes[found[0]]
+        if "[" not in key and (first.has_item or first.skip == NO_ITEMS):
+            if rest[0] != "items":
+                example = item_key(first.id) if first.has_item else "KEY"
+                hint = f"write steps['{key}[{example}]'].{rest[0]}, or loop over steps['{key}'].items"
+                return Problem("loop-outputs", f'step "{key}" is a loop', hint)
+            rest = rest[2:]
+        elif rest[0] == "hosts":
+            if len(rest) > 1 and rest[1] not in first.hosts:
+                hint = did_you_mean(rest[1], first.hosts) or listed("hosts", first.hosts)
+                return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"', hint, False)
+            rest = rest[2:]
+        elif looker.node.hosts and len(first.hosts) > 1 and not set(looker.node.hosts) <= set(first.hosts):
+            other = next(host for host in looker.node.hosts if host not in set(first.hosts))
+            summary = f'step "{key}" does not run on {other}, so that it has no outputs there'
+            return Problem("other-hosts", summary, f"write steps['{key}'].hosts['{first.hosts[0]}'].{rest[0]}")
+        return self._step_key(key, rest, first)
+
+    def _unknown_step(self, key: str, looker: Looker) -> Problem:
+        names = self.index.names(looker.node)
+        dashed = [name for name in names if name.startswith(f"{key}-")]
+        hint = f"a name with a dash is written steps['{dashed[0]}']" if dashed else did_you_mean(key, names)
+        if not hint:
+            there = f"; here: {', '.join(names)}" if names else ""
+            hint = f"a step of another task is written steps['task/step'] or steps['module/task/step']{there}"
+        return Problem("unknown-step", f'there is no step "{key}" here', hint)
+
+    def _step_key(self, key: str, rest: tuple[str, ...], node: ExecutionNode) -> Problem | None:
+        """What follows ``steps.NAME``."""
+        outputs = self._outputs(node)
+        if rest and rest[0] not in _STEP_KEYS:
+            known = outputs is not None and rest[0] in outputs
+            hint = f"write steps.{key}.outputs.{rest[0]}" if known else did_you_mean(rest[0], _STEP_KEYS)
+            return Problem("unknown-name", f'a step has no "{rest[0]}"', hint or f"it has {', '.join(_STEP_KEYS)}")
+        if len(rest) > 1 and rest[0] == "outputs" and outputs is not None and rest[1] not in outputs:
+            hint = did_you_mean(rest[1], outputs) or (f"it has {', '.join(sorted(outputs))}" if outputs else "")
+            summary = f'step "{key}" (type {node.step_name}) has no output "{rest[1]}"'
+            return Problem("unknown-output", summary, hint or "it has none", False)
+        return None
+
+    def _outputs(self, node: ExecutionNode) -> set[str] | None:
+        """The outputs that a node has, or None if it may have any."""
+        step_type: type[Step[Any]] = self.state.steps.load(node.step_name)
+        model = step_type.outputs_model
+        if model.model_config.get("extra") == "allow":
+            values = node.with_.get("values")
+            # A step that only passes values on says their names in the spec.
+            return {*values, *node.outputs} if node.step_name == "set" and isinstance(values, Mapping) else None
+        return {info.alias or name for name, info in model.model_fields.items()} | set(node.outputs)
+
+    def _outputs_of(self, root: str, path: tuple[str, ...], looker: Looker) -> Problem | None:
+        """``tasks.NAME.outputs`` and ``modules.NAME.outputs``."""
+        noun, name, here = root.removesuffix("s"), path[0], looker.node
+        known = self.index.tasks(here.module) if root == "tasks" else [module.name for module in self.state.modules]
+        if not known and self.state.documents is None:
+            known = [name]  # a fragment: modules are not drafted again
+        if name not in known:
+            hint = did_you_mean(name, known) or listed(root, known)
+            return Problem(f"unknown-{noun}", f'there is no {noun} "{name}" here', hint)
+        scope = self.state.scopes.get(f"{here.module}/{name}" if root == "tasks" else name)
+        if scope is None:
+            return None
+        if not self._scope_done(scope.id, looker):
+            summary = f'{noun} "{name}" is not done before this, so that its outputs are not known here'
+            return Problem(f"later-{noun}", summary, "change the order, or add it to `needs`")
+        if len(path) > 1 and path[1] != "outputs":
+            return Problem("unknown-name", f'a {noun} has no "{path[1]}"', f"write {root}.{name}.outputs.{path[1]}")
+        if len(path) > 2 and path[2] not in scope.outputs:
+            hint = did_you_mean(path[2], scope.outputs) or listed("outputs", scope.outputs)
+            return Problem("unknown-output", f'{noun} "{name}" has no output "{path[2]}"', hint, False)
+        return None
+
+    # Before and after
+
+    @cached_property
+    def _scopes(self) -> Any:
+        return scope_graph(self.state)
+
+    def _scope_done(self, scope_id: str, looker: Looker) -> bool:
+        """Whether a whole task or module is done before whoever looks."""
+        if self.state.documents is None:
+            return True
+        here = looker.node
+        around = f"{here.module}/{here.task}" if here.task else here.module
+        if looker.at_end and (scope_id == around or scope_id.startswith(f"{around}/")):
+            return True
+        if not here.task:
+            late = here.hook in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+            inside = not here.module or scope_id.startswith(f"{here.module}/")
+            if late and inside:
+                return True
+            around = f"{here.module}^"  # what a module's own steps come behind
+        return bool(here.module) and scope_id in self._ancestors_of_scope(around)
+
+    def _ancestors_of_scope(self, scope: str) -> set[str]:
+        import networkx as nx
+
+        key = f"^{scope}"
+        if key not in self._earlier:
+            self._earlier[key] = set(nx.ancestors(self._scopes, scope)) if scope in self._scopes else set()
+        return self._earlier[key]
+
+    def _before(self, target: str, looker: Looker) -> bool:
+        """Whether a node is surely done before whoever looks."""
+        there, here = self.state.nodes[target], looker.node
+        if looker.at_end and there.module == here.module and there.task == (here.task or there.task):
+            return True
+        if (there.module, there.task) != (here.module, here.task) or not here.task:
+            return self._scope_before(there, here)
+        if (there.hook or here.hook) and _HOOK_ORDER[there.hook] != _HOOK_ORDER[here.hook]:
+            return _HOOK_ORDER[there.hook] < _HOOK_ORDER[here.hook]
+        return target in self._ancestors(here.id)
+
+    def _ancestors(self, node_id: str) -> set[str]:
+        """All nodes before one, found by walking back inside its own task (and its hooks)."""
+        if node_id not in self._earlier:
+            start = self.state.nodes[node_id]
+            found: set[str] = set()
+            pending = [dep.node for dep in start.dependencies]
+            while pending:
+                current = pending.pop()
+                if current in found:
+                    continue
+                found.add(current)
+                node = self.state.nodes[current]
+                if (node.module, node.task) == (start.module, start.task):
+                    pending.extend(dep.node for dep in node.dependencies)
+            self._earlier[node_id] = found
+        return self._earlier[node_id]
+
+    def _scope_before(self, there: ExecutionNode, here: ExecutionNode) -> bool:
+        """Between tasks: the other is needed, directly or through others; hooks of outer scopes frame inner ones."""
+        if self.state.documents is None:
+            return True  # a fragment: whatever is in the graph and was named when compiling has its place
+        if not there.task or not here.task:
+            if there.hook is Hook.PRE and there.module in ("", here.module):
+                return self._rank[there.id] < self._rank[here.id]
+            if here.hook in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS) and here.module in ("", there.module):
+                return there.hook is Hook.NONE or bool(there.task) or self._rank[there.id] < self._rank[here.id]
+            if not here.task and there.task:
+                earlier = self._ancestors_of_scope(f"{here.module}^") if here.module else set()
+                return f"{there.module}/{there.task}" in earlier or there.module in earlier
+            return False
+        earlier = self._ancestors_of_scope(f"{here.module}/{here.task}")
+        return f"{there.module}/{there.task}" in earlier or there.module in earlier
+
+
+def listed(noun: str, names: Iterable[str]) -> str:
+    """Some of the names that there are."""
+    known: Collection[str] = sorted(names)
+    if not known:
+        return f"there are no {noun}"
+    return f"{noun}: {', '.join(list(known)[:12])}" + (f" and {len(known) - 12} more" if len(known) > 12 else "")

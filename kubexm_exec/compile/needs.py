@@ -1,0 +1,109 @@
+"""What modules, tasks and steps wait for: declared ``needs``, or the order of writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubexm_exec.compile.state import Need, State
+from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
+from kubexm_spec.models import ModuleSpec, StepSpec, TaskSpec
+from kubexm_spec.source import Place
+
+
+def check_unique(state: State, names: Sequence[str], place: Place, noun: str, notes: tuple[Note, ...] = ()) -> None:
+    """Names are unique among siblings."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name in first:
+            also = place.child(first[name], "name")
+            state.diagnostics.error(
+                "duplicate-name",
+                f'there are two {noun}s named "{name}"',
+                place.child(index, "name"),
+                hint="rename one of them",
+                notes=(Note("the first one", also.span()), *notes),
+            )
+        first.setdefault(name, index)
+
+
+class NeedsOf:
+    """Resolves the names in ``needs`` of modules and tasks."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.modules: dict[str, list[str] | None] = {}
+        """The tasks of each module; None if its document cannot be used, so that nobody knows them."""
+        for number, module in enumerate(state.bundle.pipeline.document.modules):
+            self.modules.setdefault(module.name, self._tasks(number, module))
+
+    def _tasks(self, number: int, module: ModuleSpec) -> list[str] | None:
+        used = self.state.bundle.modules.get(("modules", number))
+        if used is not None:
+            return [task.name for task in used.document.tasks]
+        return None if module.uses is not None else [task.name for task in module.tasks]
+
+    def module(self, spec: ModuleSpec, place: Place, number: int) -> list[Need]:
+        """What a module waits for."""
+        names = list(self.modules)
+        if spec.needs is None:
+            previous = self.state.bundle.pipeline.document.modules[number - 1].name
+            return [Need(previous, place.child("name"), False)] if number else []
+        found: list[Need] = []
+        for index, target in enumerate(spec.needs):
+            where = place.child("needs", index)
+            if target in self.modules or self._is_task(target):
+                found.append(Need(target, where, True))
+            elif not self._cannot_know(target):
+                self._unknown(f'module "{spec.name}"', target, "no module and no module/task", where, names)
+        return found
+
+    def task(
+        self, spec: TaskSpec, place: Place, index: int, names: Sequence[str], module: str, notes: tuple[Note, ...]
+    ) -> list[Need]:
+        """What a task waits for: siblings come before modules of the same name."""
+        if spec.needs is None:
+            return [Need(f"{module}/{names[index - 1]}", place.child("name"), False)] if index else []
+        found: list[Need] = []
+        for number, target in enumerate(spec.needs):
+            where = place.child("needs", number)
+            if target in names:
+                found.append(Need(f"{module}/{target}", where, True))
+            elif self._is_task(target) or (target in self.modules and target != module):
+                found.append(Need(target, where, True))
+            elif not self._cannot_know(target):
+                what = "no task of its module, no other module and no module/task"
+                self._unknown(f'task "{spec.name}"', target, what, where, [*names, *self.modules], notes)
+        return found
+
+    def _is_task(self, target: str) -> bool:
+        module, slash, task = target.partition("/")
+        return bool(slash) and task in (self.modules.get(module) or ())
+
+    def _cannot_know(self, target: str) -> bool:
+        module, slash, _ = target.partition("/")
+        return bool(slash) and module in self.modules and self.modules[module] is None
+
+    def _unknown(
+        self, who: str, target: str, what: str, where: Place, names: Sequence[str], notes: tuple[Note, ...] = ()
+    ) -> None:
+        tasks = [f"{module}/{task}" for module, found in self.modules.items() for task in found or ()]
+        hint = did_you_mean(target, tasks if "/" in target else [*names, *tasks])
+        self.state.diagnostics.error(
+            "unknown-need", f'{who} needs "{target}", which is {what}', where,
+            hint=hint or f"there are {', '.join(names[:12])}", notes=notes,
+        )  # fmt: skip
+
+
+def check_step_needs(
+    diagnostics: Diagnostics, step: StepSpec, place: Place, names: Sequence[str], notes: tuple[Note, ...] = ()
+) -> None:
+    """A step needs steps of its own task."""
+    for index, target in enumerate(step.needs or ()):
+        if target not in names:
+            diagnostics.error(
+                "unknown-need",
+                f'step "{step.name}" needs "{target}", which is no step of its task',
+                place.child("needs", index),
+                hint=did_you_mean(target, names) or "steps of other tasks: let the task need that task",
+                notes=notes,
+            )

@@ -1,0 +1,91 @@
+"""Pass: evaluates what is known before the run, and checks the values that come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubexm_exec.compile.params import problem
+from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
+from kubexm_exec.evaluate import Evaluator
+from kubexm_exec.expr import ExpressionError, is_dynamic
+from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.step import Step
+from kubexm_spec.source import Path
+
+_TRIED = 20
+"""So many hosts are tried until one is found on which the step would run."""
+
+
+def check_rendered(state: State) -> None:
+    """Parameters of steps whose expressions need only params, vars and the inventory are checked for one host."""
+    evaluator = static_evaluator(state, state.nodes)
+    for draft in state.all_drafts():
+        if draft.nodes and is_dynamic(draft.spec.with_):
+            _check_step(state, evaluator, draft)
+    if state.documents is not None:
+        _check_given(state, evaluator)
+
+
+def _check_step(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
+    node = state.nodes[draft.nodes[0].id]
+    host, sure = _where(evaluator, node)
+    if host is None:
+        return
+    step_type: type[Step[Any]] = state.steps.load(draft.spec.type)
+    raw = marks_of(step_type.params_model).raw
+    try:
+        params, _ = evaluator.partial_params(node, host, skip=raw)
+    except ExpressionError as error:
+        if sure:
+            place = draft.place.child("with")
+            span = place.find(error.fragment) if error.fragment else place
+            message = f'step "{draft.spec.name}" on {host}: {error.message}'
+            state.diagnostics.error("bad-expression", message, span, notes=draft.notes)
+        return
+    written = dynamic_paths(draft.spec.with_, raw)
+    still = {path for path in written if _at(params, path) == _at(draft.spec.with_, path)}
+    check_params(state, step_type, draft.spec, params, draft.place, draft.notes, still)
+
+
+def _where(evaluator: Evaluator, node: ExecutionNode) -> tuple[str | None, bool]:
+    """A host on which the step would run, and whether that is sure: a condition may be known only later."""
+    for host in node.hosts[:_TRIED]:
+        try:
+            if evaluator.when(node, host):
+                return host, True
+        except ExpressionError:  # known only during the run, or wrong there: what it guards cannot be judged
+            return host, False
+    return None, False
+
+
+def _at(data: Any, path: Path) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _check_given(state: State, evaluator: Evaluator) -> None:
+    """Values that are given to used documents as expressions must fit the parameters."""
+    for scope_id, specs in state.param_specs.items():
+        scope = state.scopes[scope_id]
+        inside = (node for node in state.nodes.values() if node.hosts and _is_in(node, scope_id))
+        node = next(inside, None)
+        if node is None or scope.parent is None:
+            continue
+        context = evaluator.context(ExecutionNode(id="", scope=scope.parent), node.hosts[0])
+        for name, value in scope.params.items():
+            if not is_dynamic(value) or name not in specs or name in state.secrets[scope_id]:
+                continue
+            try:
+                wrong = problem(state.expressions.render(value, context), specs[name])
+            except ExpressionError:  # known only during the run, or told where references are checked
+                continue
+            if wrong:
+                place = state.param_places[(scope_id, name)]
+                state.diagnostics.error("bad-param", f'parameter "{name}": {wrong}', place)
+
+
+def _is_in(node: ExecutionNode, scope_id: str) -> bool:
+    return node.scope == scope_id or node.scope.startswith(f"{scope_id}/")

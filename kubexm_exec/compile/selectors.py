@@ -1,0 +1,170 @@
+"""Selectors: which hosts a pattern, a ``runOn`` or ``--limit`` means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import ValidationError
+
+from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.compile.static import FAILED, render_static, written
+from kubexm_exec.expr import is_dynamic
+from kubexm_spec.diagnostics import Note, did_you_mean
+from kubexm_spec.models import RunOnSpec
+from kubexm_spec.ranges import expand_range
+from kubexm_spec.source import Place
+
+_LISTS = ("roles", "groups", "hosts", "exclude")
+
+
+def match(pattern: str, hosts: Iterable[str]) -> list[str]:
+    """The hosts that a name, a range or a glob means."""
+    if any(sign in pattern for sign in "*?"):
+        return [name for name in hosts if fnmatchcase(name, pattern)]
+    known = hosts if isinstance(hosts, Mapping) else set(hosts)
+    if "[" in pattern:
+        try:
+            return [name for name in expand_range(pattern) if name in known]
+        except ValueError:
+            return [name for name in hosts if fnmatchcase(name, pattern)]
+    return [pattern] if pattern in known else []
+
+
+def match_hosts(state: State, patterns: Iterable[str], place: Place | None, notes: tuple[Note, ...] = ()) -> list[str]:
+    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
+    found: dict[str, None] = {}
+    for index, pattern in enumerate(patterns):
+        matched = match(pattern, state.hosts)
+        if not matched and state.hosts_known:
+            state.diagnostics.error(
+                "unknown-host",
+                f'there is no host "{pattern}"' + ("" if place is not None else " (--limit)"),
+                _item(place, index),
+                hint=did_you_mean(pattern, state.hosts) or f"hosts: {some(state.hosts)}",
+                notes=notes,
+            )
+        found.update(dict.fromkeys(matched))
+    return [name for name in state.hosts if name in found]
+
+
+def _item(place: Place | None, index: int) -> Place | None:
+    """The item of a list; a single one may stand alone."""
+    if place is None:
+        return None
+    return place.child(index) if isinstance(written(place), list) else place
+
+
+def some(names: Iterable[str]) -> str:
+    """Some of many names."""
+    listed = list(names)
+    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
+
+
+def hosts_of(
+    state: State, run_on: RunOnSpec, place: Place, scope: str, who: str, notes: tuple[Note, ...] = ()
+) -> tuple[str, ...]:
+    """The hosts of a task or hook; that there are none is told, unless it follows from a finding or from a limit."""
+    before = len(state.diagnostics.errors)
+    rendered = static_run_on(state, run_on, place, scope, notes)
+    if rendered is None:
+        return ()
+    hosts = select(state, rendered, place, notes)
+    if hosts is None:
+        return ()
+    if not hosts and not state.limit and state.hosts_known and len(state.diagnostics.errors) == before:
+        tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
+        hint = "it says `required`: check the inventory" if rendered.required else "it will be skipped"
+        tell("no-hosts", f"{who} runs on no host", place, hint=hint, notes=notes)
+    return hosts
+
+
+def static_run_on(
+    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...] = ()
+) -> RunOnSpec | None:
+    """The selector with its expressions evaluated, or None with findings."""
+    data = run_on.model_dump(by_alias=True)
+    if not is_dynamic(data):
+        return run_on
+    rendered: dict[str, Any] = {}
+    for key, value in data.items():
+        if not is_dynamic(value):
+            rendered[key] = value
+            continue
+        where = place.child(key) if isinstance(written(place), Mapping) else place
+        found = render_static(state, value, scope, where, "a selector", notes=notes)
+        if found is FAILED:
+            return None
+        if key in _LISTS:
+            found = [
+                str(one) for item in found for one in (item if isinstance(item, list) else [item]) if one is not None
+            ]
+        try:
+            RunOnSpec.model_validate({key: found})
+        except ValidationError:
+            state.diagnostics.error(
+                "wrong-value", f'"{key}" of a selector: the expression gives {found!r}', where, notes=notes
+            )
+            return None
+        rendered[key] = found
+    return RunOnSpec.model_validate(rendered)
+
+
+def select(state: State, run_on: RunOnSpec, place: Place, notes: tuple[Note, ...] = ()) -> tuple[str, ...] | None:
+    """The hosts that a selector means, in the inventory's order; None with findings if it names what is not there."""
+    ok = True
+    chosen: Iterable[str] = state.all_hosts
+    if run_on.hosts:
+        chosen = match_hosts(state, run_on.hosts, _key(place, "hosts"), notes)
+        ok = bool(chosen)
+        if state.limit:
+            allowed = {*state.all_hosts, CONTROL_NODE}
+            chosen = [name for name in chosen if name in allowed]
+    for key, wanted, known in (("roles", run_on.roles, state.roles), ("groups", run_on.groups, state.groups)):
+        if wanted:
+            members = _members(state, key, wanted, known, place, notes)
+            ok = ok and members is not None
+            chosen = [name for name in chosen if name in (members or ())]
+    if run_on.labels:
+        wanted_labels = run_on.labels.items()
+        chosen = [name for name in chosen if wanted_labels <= dict(state.hosts[name].labels).items()]
+    if run_on.exclude:
+        left_out = set(match_hosts(state, run_on.exclude, _key(place, "exclude"), notes))
+        chosen = [name for name in chosen if name not in left_out]
+    if not ok:
+        return None
+    hosts = tuple(chosen)
+    return hosts[:1] if run_on.run_once else hosts
+
+
+def _members(
+    state: State,
+    key: str,
+    wanted: list[str],
+    known: Mapping[str, tuple[str, ...]],
+    place: Place,
+    notes: tuple[Note, ...],
+) -> set[str] | None:
+    members: set[str] = set()
+    ok = True
+    for index, name in enumerate(wanted):
+        if name not in known:
+            ok = False
+            noun = key.removesuffix("s")
+            hint = did_you_mean(name, known) or (f"{key}: {some(known)}" if known else f"the inventory has no {key}")
+            if state.hosts_known:
+                state.diagnostics.error(
+                    f"unknown-{noun}",
+                    f'no host has the role "{name}"' if noun == "role" else f'there is no group "{name}"',
+                    _item(_key(place, key), index),
+                    hint=hint,
+                    notes=notes,
+                )
+        members.update(known.get(name, ()))
+    return members if ok else None
+
+
+def _key(place: Place, key: str) -> Place:
+    """A key of the selector; the short form (`runOn: node1`) has none."""
+    return place.child(key) if isinstance(written(place), Mapping) else place

@@ -1,0 +1,147 @@
+"""Links the steps of a task: host by host (free) or step by step (linear), batch after batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+
+from kubexm_exec.compile.chains import barrier, gate, last_of, link_chain, link_items, same_host
+from kubexm_exec.compile.state import StepDraft, TaskDraft
+from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, On
+from kubexm_spec.models import StepSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The nodes of a task in the order of writing, and those that nothing in it waits for."""
+
+    nodes: tuple[ExecutionNode, ...]
+    exits: tuple[ExecutionNode, ...]
+
+
+def link_steps(draft: TaskDraft, opens: list[Dependency]) -> Body:
+    """The steps of a task; what waits for nothing in it waits for ``opens``, and for its batch."""
+    batches = [
+        barrier(f"{draft.id}#batch{number + 1}", hosts=hosts) for number, hosts in enumerate(draft.batches) if number
+    ]
+    linker = _Linker(draft, [*opens, *batches])
+    nodes = linker.link()
+    if len(draft.batches) > 1:
+        nodes.extend(_batch_gates(draft, [node for node in nodes if not node.is_gate]))
+    return Body(tuple(nodes), tuple(linker.exits()))
+
+
+class _Linker:
+    def __init__(self, draft: TaskDraft, opens: list[Dependency]) -> None:
+        self.draft = draft
+        self.opens = opens
+        self.steps = {step.spec.name: step for step in draft.steps}
+        self.ends: dict[str, list[ExecutionNode]] = {}
+        """What whoever comes after a step waits for: on each host its last node, or that of the steps before it."""
+        self.needed: set[str] = set()
+
+    def link(self) -> list[ExecutionNode]:
+        """All nodes; steps are linked behind those they need, wherever those are written."""
+        needs = {step.spec.name: self._needs(number) for number, step in enumerate(self.draft.steps)}
+        made = {name: self._step(self.steps[name], needs[name]) for name in TopologicalSorter(needs).static_order()}
+        return [node for name in self.steps for node in made[name]]
+
+    def exits(self) -> list[ExecutionNode]:
+        """The last nodes of the steps that no other step needs."""
+        found = {node.id: node for name, ends in self.ends.items() if name not in self.needed for node in ends}
+        return list(found.values())
+
+    def _needs(self, number: int) -> list[str]:
+        spec = self.draft.steps[number].spec
+        if isinstance(spec, StepSpec) and spec.needs is not None:
+            return list(dict.fromkeys(spec.needs))
+        return [self.draft.steps[number - 1].spec.name] if number else []
+
+    def _step(self, step: StepDraft, needs: list[str]) -> list[ExecutionNode]:
+        self.needed.update(needs)
+        before = list({node.id: node for name in needs for node in self.ends[name]}.values())
+        result: list[ExecutionNode] = []
+        if before and self.draft.strategy == "linear":
+            result = self._all_hosts(step, before)
+            waits = [barrier(one.id, hosts=hosts) for one, (hosts, _) in zip(result, self._batches(), strict=True)]
+        else:
+            waits = [*same_host(before), *([] if _covers(before, step.hosts) else self.opens)]
+        nodes, last = _with_hooks(step, waits)
+        self.ends[step.spec.name] = last if _covers(last, step.hosts) else [*before, *last]
+        return [*result, *nodes]
+
+    def _batches(self) -> list[tuple[tuple[str, ...] | None, str]]:
+        """The hosts of each batch (None for all hosts) with the end of its gates' names."""
+        if len(self.draft.batches) == 1:
+            return [(None, "#all")]
+        return [(hosts, f"#all{number}") for number, hosts in enumerate(self.draft.batches, 1)]
+
+    def _all_hosts(self, step: StepDraft, before: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+        """A gate for each batch that waits for the steps before on all its hosts."""
+        return [
+            gate(
+                f"{step.id}{suffix}", [barrier(node.id, hosts=hosts) for node in before],
+                module=step.module, task=step.task,
+            )
+            for hosts, suffix in self._batches()
+        ]  # fmt: skip
+
+
+def _covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
+    """Whether each host has one of the nodes."""
+    if any(node.hosts == hosts for node in nodes):
+        return True
+    return bool(nodes) and {host for node in nodes for host in node.hosts}.issuperset(hosts)
+
+
+def _batch_gates(draft: TaskDraft, steps: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    gates: list[ExecutionNode] = []
+    for number in range(1, len(draft.batches)):
+        waits = [barrier(node.id, hosts=draft.batches[number - 1]) for node in steps]
+        if gates:
+            waits.append(barrier(gates[-1].id))
+        gates.append(
+            gate(
+                f"{draft.id}#batch{number + 1}", waits, module=draft.module, task=draft.name,
+                pause=draft.pause, budget=draft.batch_budget,
+            )
+        )  # fmt: skip
+    return gates
+
+
+def _with_hooks(step: StepDraft, waits: list[Dependency]) -> tuple[list[ExecutionNode], list[ExecutionNode]]:
+    """The nodes of a step with its own hooks, host by host; and those that the next step waits for."""
+    result = link_chain(step.hooks.get(Hook.PRE, []), waits, On.SUCCESS)
+    if result:
+        first = last_of(step.hooks[Hook.PRE][-1], result)
+        waits = same_host(first) if _covers(first, step.hosts) else [*waits, *same_host(first)]
+    own = link_items(step, waits)
+    result.extend(own)
+    last = last_of(step, own)
+    after = [*own]
+    if step.hooks.get(Hook.POST):
+        linked = link_chain(step.hooks[Hook.POST], same_host(last), On.SUCCESS)
+        result.extend(linked)
+        last = last_of(step.hooks[Hook.POST][-1], linked) or last
+        after.extend(linked)
+    failed = _on_failure(step, own)
+    result.extend(failed)
+    done = same_host([*after, *failed], On.DONE)
+    result.extend(link_chain(step.hooks.get(Hook.ALWAYS, []), done, On.DONE, repeat=True))
+    return result, last
+
+
+def _on_failure(step: StepDraft, own: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """What runs on a host when the step failed there; each item of a loop has its own."""
+    hooks = step.hooks.get(Hook.ON_FAILURE, [])
+    if step.spec.for_each is None:
+        return link_chain(hooks, same_host(own, On.FAILURE), On.SUCCESS, repeat=True)
+    result: list[ExecutionNode] = []
+    for number, watched in enumerate(own):
+        waits = same_host([watched], On.FAILURE)
+        for hook in hooks:
+            node = replace(hook.nodes[number], dependencies=tuple(waits))
+            result.append(node)
+            waits = [waits[0], Dependency(node.id, Mode.HOST)]
+    return result
