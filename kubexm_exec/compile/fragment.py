@@ -130,13 +130,17 @@ def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Se
     """One after another, as in a task; a step that runs elsewhere is waited for as a whole, through a gate."""
     by_name = {draft.spec.name: draft for draft in drafts}
     needs = _needs(drafts)
+    # By what is written, not by who returned it: the same fragment must look the same from every host.
+    elsewhere = {
+        name for name, draft in by_name.items() if isinstance(draft.spec, FragmentStepSpec) and draft.spec.run_on
+    }
     ends: dict[str, list[ExecutionNode]] = {}
     made: dict[str, list[ExecutionNode]] = {}
     for name in order:
         draft = by_name[name]
         before = list({one.id: one for need in needs[name] for one in ends[need]}.values())
         made[name] = []
-        if draft.hosts != (host,) or any(one.hosts != (host,) for one in before):
+        if name in elsewhere or elsewhere.intersection(needs[name]):
             waits = [barrier(one.id) for one in before] or [barrier(node.id)]
             between = gate(f"{draft.id}#begin", waits, module=node.module, task=node.task)
             made[name].append(between)
@@ -147,7 +151,7 @@ def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Se
         made[name].extend(linked)
         ends[name] = last_of(draft, linked) or before
     result = [one for name in by_name for one in made[name]]
-    if any(one.hosts not in ((host,), ()) for one in result):
+    if elsewhere:
         result.append(gate(f"{node.id}+#end", members_of(result), module=node.module, task=node.task))
     return result
 

@@ -147,7 +147,9 @@ def _link_task(draft: TaskDraft, opens: list[Dependency], ends: dict[str, NodeID
     body = link_steps(draft, opens_body)
     result.extend(body.nodes)
     pre = [node for step in draft.hooks.get(Hook.PRE, []) for node in step.nodes]
-    members = [*(barrier(node.id) for node in pre), *members_of(body.nodes), *extra_ends]
+    # A batch that was not let go is a failure of the task, even if no single step had too many failures.
+    batches = [barrier(node.id) for node in body.nodes if node.batch_budget is not None]
+    members = [*(barrier(node.id) for node in pre), *members_of(body.nodes), *batches, *extra_ends]
     closing = _close(draft.hooks, draft.id, members, draft.module, draft.name)
     result.extend(closing)
     plain = not any(draft.hooks.get(kind) for kind in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS))

@@ -79,13 +79,14 @@ class _Linker:
 
     def _all_hosts(self, step: StepDraft, before: Sequence[ExecutionNode]) -> list[ExecutionNode]:
         """A gate for each batch that waits for the steps before on all its hosts."""
-        return [
-            gate(
-                f"{step.id}{suffix}", [barrier(node.id, hosts=hosts) for node in before],
-                module=step.module, task=step.task,
-            )
-            for hosts, suffix in self._batches()
-        ]  # fmt: skip
+        gates: list[ExecutionNode] = []
+        for number, (hosts, suffix) in enumerate(self._batches(), 1):
+            waits = [barrier(node.id, hosts=hosts) for node in before]
+            if number > 1:
+                # What failed in earlier batches counts too: the gate of this batch carries it.
+                waits.append(barrier(f"{self.draft.id}#batch{number}"))
+            gates.append(gate(f"{step.id}{suffix}", waits, module=step.module, task=step.task))
+        return gates
 
 
 def _covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
