@@ -23,7 +23,7 @@ def build_wheel(project: Path, out: Path) -> Path:
     """The wheel of a project, built with what is installed here."""
     out.mkdir(parents=True, exist_ok=True)
     before = set(out.glob("*.whl"))
-    succeed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project, cwd=out)
+    succeed(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", out, cwd=project)
     (built,) = set(out.glob("*.whl")) - before
     return built
 
