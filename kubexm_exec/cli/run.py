@@ -160,6 +160,13 @@ def _exit_code(result: GraphExecutionResult) -> int:
     return codes.OK if result.status is Status.SUCCESS else codes.FAILED
 
 
+def _warn(message: str) -> None:
+    """What somebody should know of the secrets that are used, such as a file that everybody can read."""
+    from kubexm_exec.logs import get_logger
+
+    get_logger().warning(message)
+
+
 class _Run:
     """One run from the command line: puts the engine's parts together."""
 
@@ -189,7 +196,7 @@ class _Run:
         except RegistryError as error:
             fail(error.message, error.hint, output="json" if output == "json" else "text", kind=error.code)
         self.redactor = Redactor()
-        self.secrets = Secrets(self.redactor)
+        self.secrets = Secrets(self.redactor, _warn)
         self.bus = EventBus(new_run_id(), self.redactor.mask)
         kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
         self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
