@@ -188,12 +188,11 @@ class Runtime:
         added: list[ExecutionNode] = []
         for node in nodes:
             known = self.nodes.get(node.id)
-            if known is None:
-                self.evaluator.index.add(node)
-            else:
+            if known is not None:
                 more = tuple(host for host in node.hosts if host not in known.hosts)
                 node = replace(known, hosts=known.hosts + more)
             self.nodes[node.id] = node
+            self.evaluator.index.add(node)
             added.append(node)
         return added
 

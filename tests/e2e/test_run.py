@@ -53,7 +53,7 @@ def test_success_is_0_failure_is_1_and_a_wrong_spec_is_2(tmp_path: Path) -> None
     assert "exit 7" in failed.stdout
     wrong = run("kubexm-run", "wrong.yaml", cwd=tmp_path)
     assert wrong.returncode == 2
-    assert "wrong.yaml:11:34" in wrong.stderr
+    assert "wrong.yaml:11:33" in wrong.stderr
     assert "Traceback" not in wrong.stderr
     assert run("kubexm-run", cwd=tmp_path).returncode == 2
     assert run("kubexm-run", "good.yaml", "--executor", "nope", cwd=tmp_path).returncode == 2
@@ -368,3 +368,31 @@ def test_a_report_is_one_page_without_anything_from_outside(tmp_path: Path) -> N
     assert "m/t/say" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert os.path.getsize(tmp_path / "r.html") > 1000  # noqa: PTH202
+
+
+def test_a_fragment_from_several_hosts_refers_to_its_own_steps_on_each(tmp_path: Path) -> None:
+    write_spec(
+        tmp_path,
+        """
+inventory: {hosts: [{name: "n[1:8]", connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - name: more
+            type: fragment
+            with:
+              steps:
+                - {name: one, type: command, with: {shell: "sleep 0.0{{ host.name[1:] }}; echo {{ host.name }}"}}
+                - {name: two, type: assert, with: {that: ["steps.one.outputs.stdout == host.name"]}}
+                - {name: far, type: command, runOn: {hosts: [n2]}, with: {shell: "echo far"}}
+          - {name: last, type: message, with: {text: "done"}}
+""",
+    )
+    done = run("kubexm-run", "spec.yaml", "--result", "r.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    nodes = json.loads((tmp_path / "r.json").read_text())["nodeResults"]
+    assert sorted(nodes) == ["m/t/last", "m/t/more", "m/t/more+far", "m/t/more+one", "m/t/more+two"]
+    assert list(nodes["m/t/more+far"]["hostResults"]) == ["n2"]
+    assert len(nodes["m/t/more+one"]["hostResults"]) == 8
