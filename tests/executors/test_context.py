@@ -248,10 +248,12 @@ def test_connection_that_fails_is_unreachable_and_opened_anew_at_the_next_attemp
 
 def test_connector_is_opened_once_a_host_by_one_opener_and_closed_at_the_end() -> None:
     log: list[str] = []
+    all_want_it = threading.Event()
 
     class Logged(LocalConnector):
         def open(self, deadline: Deadline) -> None:
             log.append("open")
+            all_want_it.wait(30)
             super().open(deadline)
 
         def close(self) -> None:
@@ -263,6 +265,7 @@ def test_connector_is_opened_once_a_host_by_one_opener_and_closed_at_the_end() -
     threads = [threading.Thread(target=lambda: found.append(pool.get("h1", Deadline()))) for _ in range(8)]
     for thread in threads:
         thread.start()
+    all_want_it.set()
     for thread in threads:
         thread.join()
     assert log == ["open"]

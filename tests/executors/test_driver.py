@@ -13,9 +13,17 @@ from typing import Annotated, Any
 import pytest
 
 from kubexm_exec.connectors.base import Command, CommandCancelled
-from kubexm_exec.events import ACTION_FINISHED, ACTION_OUTPUT, ACTION_STARTED, GRAPH_EXTENDED, RUN_STOPPING, Event
+from kubexm_exec.events import (
+    ACTION_FINISHED,
+    ACTION_OUTPUT,
+    ACTION_STARTED,
+    GATE_PAUSE,
+    GRAPH_EXTENDED,
+    RUN_STOPPING,
+    Event,
+)
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import Dependency, ExecutionNode, FailurePolicy, Hook, Mode, On
+from kubexm_exec.graph import Dependency, ExecutionNode, FailurePolicy, Hook, Mode, NodeKind, On
 from kubexm_exec.result import FailureKind, SkipReason, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepFailed, StepList
@@ -232,7 +240,7 @@ def test_last_line_before_a_long_silence_is_shown_while_the_command_runs(tmp_pat
         if event.kind == ACTION_OUTPUT and "two" in event.data["text"]:
             seen.touch()
 
-    line = f"echo one; echo two; while [ ! -e {seen} ]; do sleep 0.05; done; echo three"
+    line = f"echo one; sleep 0.01; echo two; while [ ! -e {seen} ]; do sleep 0.05; done; echo three"
     ran = Bench(steps={"shell": _Shell}, on_event=tell).run(graph(node("a", "shell", with_={"line": line}, timeout=30)))
     assert ran.result.status is Status.SUCCESS
 
@@ -279,6 +287,7 @@ def test_late_result_of_a_step_that_was_left_behind_is_ignored() -> None:
 
     ran = Bench(steps={"late": Late}).run(graph(node("a", "late", timeout=1, attempts=2), node("b", after=["a"])))
     assert (ran.host("a").message, ran.host("a").attempts) == ("second", 2)
+    assert [event.data["attempt"] for event in ran.of(ACTION_STARTED) if event.node == "m/t/a"] == [1, 2]
     assert len(ran.of(ACTION_FINISHED)) == 2
 
 
@@ -417,17 +426,32 @@ def test_interrupt_may_come_from_a_signal_handler() -> None:
     assert result.status is Status.CANCELLED
 
 
-def test_pause_between_batches_is_waited_for_and_told() -> None:
+def _batches(pause: float) -> list[ExecutionNode]:
+    """A step on h1, and after a pause on h2."""
     first = Dependency("m/t/a", Mode.BARRIER, On.SUCCESS, ("h1",))
-    pause = gate("batch2", [], pause=0.2, batch_budget="0")
-    pause = ExecutionNode(id=pause.id, kind=pause.kind, pause=pause.pause, batch_budget="0", dependencies=(first,))
     waits = Dependency("m/t#batch2", Mode.BARRIER, On.SUCCESS, ("h2",))
+    between = ExecutionNode(id="m/t#batch2", kind=NodeKind.GATE, pause=pause, batch_budget="0", dependencies=(first,))
+    return [node("a", hosts=["h1", "h2"], after=[waits]), between]
+
+
+def test_cancel_ends_a_pause_and_always_hooks_run() -> None:
+    def cancel(event: Event, runtime: Runtime) -> None:
+        if event.kind == GATE_PAUSE:
+            runtime.cancel.set()
+
+    hooks = [gate("body", ["a"]), node("hook", after=[behind("body", On.DONE)], hook=Hook.ALWAYS)]
+    ran = Bench(on_event=cancel).run(graph(*_batches(pause=600), *hooks))
+    assert ran.host("a", "h1").status is ran.host("hook").status is Status.SUCCESS
+    assert ran.host("a", "h2").status is Status.CANCELLED
+
+
+def test_pause_between_batches_is_waited_for_and_told() -> None:
     began = time.monotonic()
-    ran = Bench().run(graph(node("a", hosts=["h1", "h2"], after=[waits]), pause))
+    ran = Bench().run(graph(*_batches(pause=0.2)))
     assert time.monotonic() - began >= 0.2
     assert ran.result.status is Status.SUCCESS
-    kinds = ran.kinds(ACTION_FINISHED, "gate.pause")
-    assert kinds == [ACTION_FINISHED, "gate.pause", ACTION_FINISHED]
+    kinds = ran.kinds(ACTION_FINISHED, GATE_PAUSE)
+    assert kinds == [ACTION_FINISHED, GATE_PAUSE, ACTION_FINISHED]
 
 
 def test_mistake_in_an_executors_own_code_is_an_action_that_failed_not_a_run_that_hangs() -> None:

@@ -123,6 +123,18 @@ def test_each_attempt_that_saved_something_is_undone_the_last_one_first() -> Non
     assert len(ran.of(ACTION_UNDONE)) == 1
 
 
+def test_step_that_was_tried_again_counts_as_finished_when_its_last_attempt_was() -> None:
+    ran = Bench(forks=1).run(
+        _rollback(
+            node("again", with_={"undo": "x", "fail": 1}, attempts=2, delay=0.2),
+            node("between", hosts=["h2"], with_={"undo": "y"}),
+            node("fails", after=["again"], with_={"fail": 1}),
+        )
+    )
+    undone = ["undo m/t/again h1 x", "undo m/t/again h1 x", "undo m/t/between h2 y"]
+    assert _undone(ran) == undone
+
+
 def test_nothing_is_undone_without_the_policy_or_without_a_failure() -> None:
     fails = [node("a", with_={"undo": "1"}), node("b", after=["a"], with_={"fail": 1})]
     for policy in (FailurePolicy.CONTINUE, FailurePolicy.FAIL_FAST):
