@@ -45,7 +45,7 @@ class Lifecycle:
                 step = self.step(attempt)
                 ctx = ActionContext(self._runtime, attempt)
                 forecast = self.forecast(step, ctx)
-                if forecast.state is ForecastState.SATISFIED:
+                if forecast.state is ForecastState.SATISFIED and not forecast.runs:
                     outcome = self.satisfied(attempt, step, forecast)
                 else:
                     if attempt.deadline.at is not None:

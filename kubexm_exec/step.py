@@ -107,11 +107,18 @@ class Forecast:
     message: str = ""
     diffs: tuple[Diff, ...] = ()
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    runs: bool = False
+    """Nothing would change, and still ``run`` is called: for its outputs, or for what it says."""
 
     @classmethod
     def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast:
         """Everything is as it should be; ``run`` is not called. Outputs are those that ``run`` would have given."""
         return cls(ForecastState.SATISFIED, message, (), outputs or {})
+
+    @classmethod
+    def harmless(cls, message: str = "") -> Forecast:
+        """``run`` is called, but changes nothing: it only asks or tells something."""
+        return cls(ForecastState.SATISFIED, message, runs=True)
 
     @classmethod
     def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast:

@@ -81,7 +81,7 @@ def would_run(params: RunParams, shown: str) -> Forecast:
     """The forecast of a command that must run: a change, unless the spec says that it never is one."""
     answer = params.changed_when
     if answer is False or (isinstance(answer, str) and answer.strip().lower() == "false"):
-        return Forecast.unknown(f"changes nothing, what it says is not known yet: {shown}")
+        return Forecast.harmless(f"would run, and change nothing: {shown}")
     return Forecast.change(f"would run: {shown}")
 
 

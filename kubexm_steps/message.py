@@ -37,7 +37,7 @@ class MessageStep(Step[MessageParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """It must be said, so it runs."""
-        return Forecast.unknown("only says something")
+        return Forecast.harmless("only says something")
 
     def run(self, ctx: StepContext) -> Result:
         """Say it."""

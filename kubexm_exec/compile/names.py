@@ -158,6 +158,9 @@ class Names:
     def _step(self, path: tuple[str, ...], looker: Looker) -> Problem | None:
         key, rest = path[0], path[1:]
         found = self.index.find(key, looker.node)
+        if not found and "+" in key:
+            # A step of a fragment is there only when it has run; the step that returns it is known.
+            return self._step((key.partition("+")[0],), looker)
         if not found:
             return self._unknown_step(key, looker)
         if not any(self._before(target, looker) for target in found):

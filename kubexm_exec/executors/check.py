@@ -44,6 +44,8 @@ class _Check:
             forecast = self._lifecycle.forecast(step, ctx)
             if forecast.state is ForecastState.SATISFIED:
                 outcome = self._lifecycle.satisfied(attempt, step, forecast)
+                if forecast.runs:
+                    outcome.unknown = f"depends on {attempt.node.id}, which check does not run"
             else:
                 outcome = self._would_run(attempt, forecast)
         except UnknownValueError as error:

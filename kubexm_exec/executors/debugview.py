@@ -74,6 +74,8 @@ def forecast(node: ExecutionNode, said: Forecast | None, problem: str) -> str:
     if said is None:
         return f"  forecast: cannot be said: {problem}"
     message = f": {said.message}" if said.message and not node.sensitive else ""
+    if said.state is ForecastState.SATISFIED and said.runs:
+        return f"  forecast: changes nothing{message}"
     if said.state is ForecastState.SATISFIED:
         return f"  forecast: as it should be, nothing to do{message}"
     if said.state is ForecastState.UNKNOWN:

@@ -53,7 +53,7 @@ def test_success_is_0_failure_is_1_and_a_wrong_spec_is_2(tmp_path: Path) -> None
     assert "exit 7" in failed.stdout
     wrong = run("kubexm-run", "wrong.yaml", cwd=tmp_path)
     assert wrong.returncode == 2
-    assert "wrong.yaml:11:33" in wrong.stderr
+    assert "wrong.yaml:12:35" in wrong.stderr
     assert "Traceback" not in wrong.stderr
     assert run("kubexm-run", cwd=tmp_path).returncode == 2
     assert run("kubexm-run", "good.yaml", "--executor", "nope", cwd=tmp_path).returncode == 2

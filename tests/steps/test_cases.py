@@ -19,7 +19,7 @@ from tests.steps.context import World
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {
-    "step", "given", "local", "with", "sensitive", "vars", "forecast", "result", "fails", "after", "again", "undo",
+    "step", "runs", "given", "local", "with", "sensitive", "vars", "forecast", "result", "fails", "after", "again", "undo",
     "shown",
 }  # fmt: skip
 
@@ -93,7 +93,8 @@ def play(case: Mapping[str, Any], world: World, host: Path) -> None:
     forecast = world.forecast()
     assert trees.read(host, exact=True) == untouched, "precheck must change nothing, not even a temporary file"
     check_forecast(forecast, case["forecast"])
-    if forecast.state is ForecastState.SATISFIED:
+    assert forecast.runs is case.get("runs", False), forecast
+    if forecast.state is ForecastState.SATISFIED and not forecast.runs:
         # What run would do all the same: nothing.
         if not GUARDS & case["with"].keys():
             assert world.run().changed is False
@@ -118,7 +119,7 @@ def play(case: Mapping[str, Any], world: World, host: Path) -> None:
     if not fails:
         again = world.forecast()
         assert again.state.value == case.get("again", "satisfied"), again
-        if again.state is ForecastState.SATISFIED and not GUARDS & case["with"].keys():
+        if again.state is ForecastState.SATISFIED and not again.runs and not GUARDS & case["with"].keys():
             assert dict(again.outputs) == dict(result.outputs), "the outputs are the same both times"
     if case.get("undo", step_registry().load(case["step"]).reversible):
         undo(world, host, before)
