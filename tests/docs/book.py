@@ -97,5 +97,5 @@ def rewrite(page: Path, changed: dict[int, str]) -> None:
         end = line
         while lines[end].strip() != fence[2]:
             end += 1
-        lines[line:end] = text.splitlines()
+        lines[line:end] = [f"{fence[1]}{each}".rstrip() for each in text.splitlines()]
     page.write_text("\n".join(lines) + "\n", "utf-8")

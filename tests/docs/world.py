@@ -146,6 +146,7 @@ class World:
             check=False,
         )
         printed = self._shown(done.stdout.decode("utf-8", "replace"))
+        assert "Traceback (most recent call last)" not in printed, f"{block.where}: $ {command.text}\n{printed}"
         assert done.returncode == code, (
             f"{block.where}: $ {command.text}\nended with {done.returncode}, the page says {code}:\n{printed}"
         )
