@@ -57,7 +57,7 @@ class Page:
     def click(self, selector: str) -> None:
         """Click the middle of the first element that matches, as a mouse would."""
         spot = self.eval(
-            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();"
+            f"(e => {{ e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getBoundingClientRect();"
             f" return [r.x + r.width / 2, r.y + r.height / 2]; }})(document.querySelector({json.dumps(selector)}))"
         )
         for kind in ("mousePressed", "mouseReleased"):
@@ -74,7 +74,19 @@ class Page:
         self.call(
             "Emulation.setEmulatedMedia",
             media="print" if paper else "screen",
-            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+            features=[
+                {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+                # A page that still scrolls when it is clicked is clicked in the wrong place.
+                {"name": "prefers-reduced-motion", "value": "reduce"},
+            ],
+        )
+
+    def wait(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true; if that takes too long, say what it was."""
+        self.eval(
+            "new Promise((done, fail) => { const end = Date.now() + 15000;"
+            f" const look = () => ({condition}) ? done() :"
+            f" Date.now() > end ? fail({json.dumps(condition)}) : setTimeout(look, 20); look(); }})"
         )
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
@@ -125,13 +137,6 @@ class Browser:
                 result: dict[str, Any] = message["result"]
                 return result
 
-    def wait(self, method: str, session: str) -> None:
-        """Wait for an event of a page."""
-        while True:
-            message = self._read()
-            if message.get("method") == method and message.get("sessionId") == session:
-                return
-
     def _read(self) -> dict[str, Any]:
         end = time.monotonic() + DEADLINE
         while b"\0" not in self._buffer:
@@ -156,6 +161,7 @@ class Browser:
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
+        page.call("Page.bringToFront")  # a page behind another one draws nothing
         page.look(width, height, dark=dark, phone=phone)
         page.call("Page.navigate", url=path.as_uri())
         while not page.eval("document.readyState === 'complete' && location.href !== 'about:blank'"):

@@ -97,8 +97,7 @@ def test_frames_close_and_open_by_click_and_everything_stays_in_order(opened: An
     assert page.eval(f"document.querySelector('[data-og=\"{index}\"]').open") is True
     in_order(page)
     page.click(f'[data-og="{index}"] > summary')
-    page.eval("new Promise(done => setTimeout(done, 50))")
-    assert page.eval(f"kubexmGraph.open[{index}]") is False
+    page.wait(f"kubexmGraph.open[{index}] === false")
     assert page.eval(f"document.querySelector('[data-g=\"{index}\"]').classList.contains('closed')") is True
     in_order(page)
     assert page.problems == []
@@ -156,8 +155,7 @@ def test_the_wheel_zooms_round_the_pointer(opened: Any) -> None:
     page = opened(small())
     before = page.eval("kubexmGraph.zoom.k")
     page.call("Input.dispatchMouseEvent", type="mouseWheel", x=700, y=400, deltaX=0, deltaY=-300)
-    page.eval("new Promise(done => setTimeout(done, 50))")
-    assert page.eval("kubexmGraph.zoom.k") > before
+    page.wait(f"kubexmGraph.zoom.k > {before}")
 
 
 @pytest.mark.parametrize("graph", [small(), cluster(), nasty()], ids=["small", "cluster", "nasty"])
