@@ -190,9 +190,8 @@ def find_node(graph: ExecutionGraph, name: str) -> ExecutionNode | None:
 def _skipped(graph: ExecutionGraph, failure: Failure) -> list[str]:
     """The tasks that were skipped, in order; of the task that failed its single steps."""
     own = _task(graph, failure.node)
-    return list(
-        dict.fromkeys(name if _task(graph, name) == own else _task(graph, name) for name in failure.skipped_nodes)
-    )
+    found = {name: _task(graph, name) for name in failure.skipped_nodes}
+    return list(dict.fromkeys(name if task == own else task for name, task in found.items()))
 
 
 def _task(graph: ExecutionGraph, name: str) -> str:

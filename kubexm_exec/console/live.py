@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
+from click import unstyle
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from kubexm_exec.console.lines import Lines
 from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.text import Paint
-from kubexm_exec.console.tree import ASCII, UNICODE, Tree, widths
+from kubexm_exec.console.tree import ASCII, UNICODE, Tree
 from kubexm_exec.console.writer import LineWriter, can_encode
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
@@ -24,6 +28,11 @@ from kubexm_exec.result import GraphExecutionResult
 
 _PERIOD: Final = 0.1
 """Seconds between two redraws."""
+_WRAP: Final = "\x1b[?7h"
+_NO_WRAP: Final = "\x1b[?7l"
+_SHOW_CURSOR: Final = "\x1b[?25h"
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_KEPT: Final = 200
 _WAITING: Final = 2000
 """With more lines than this to be shown, whoever brings more waits for the terminal."""
 
@@ -52,7 +61,7 @@ class LiveConsole:
             level="debug" if verbose > 1 else "info" if verbose else "warning",
         )
         self._console = Console(
-            file=stream,
+            file=cast(TextIO, self._writer),
             force_terminal=True,
             color_system="auto" if color else None,
             no_color=not color,
@@ -68,8 +77,10 @@ class LiveConsole:
         self._screen = threading.RLock()
         """Held for writing to the terminal."""
         self._pending: list[str] = []
-        self._drawn: tuple[int, list[int]] = (0, [])
-        """Width of the terminal and of each line, when the tree was drawn last."""
+        self._last: deque[str] = deque(maxlen=_KEPT)
+        """The last lines above the tree."""
+        self._drawn = (0, 0)
+        """Size of the terminal when the tree was drawn last."""
         self._suspended = 0
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="kubexm-live", daemon=True)
@@ -124,7 +135,7 @@ class LiveConsole:
         """Give the terminal back at once and wait for nothing; may be called in a signal handler."""
         self._stop.set()
         if self._live is not None:
-            os.write(self._stream.fileno(), b"\x1b[?25h\r\n")
+            os.write(self._stream.fileno(), f"{_SHOW_CURSOR}{_WRAP}\r\n".encode())
 
     def _tick(self) -> None:
         while not self._stop.wait(_PERIOD):
@@ -138,18 +149,16 @@ class LiveConsole:
             lines = self._tree.lines(width, height, time.time())
             above = "".join(self._pending)
             self._pending.clear()
+            self._last.extend(above.splitlines(keepends=True)[-_KEPT:])
             self._state.notify_all()
-        try:
-            self._put(lines, above, width, height)
-        except (OSError, ValueError):
-            # The terminal has gone; the run goes on without anybody to see it.
-            self._stop.set()
+        self._put(lines, above, width, height)
 
     def _put(self, lines: list[Text], above: str, width: int, height: int) -> None:
         self._console.size = (width, height)
-        self._make_room(width)
+        if self._drawn not in ((0, 0), (width, height)):
+            above = self._cleared(above, width, height - len(lines) - 1)
         self._frame.lines = lines
-        self._drawn = (width, widths(lines))
+        self._drawn = (width, height)
         if self._live is None:
             # Standard streams are left alone: whoever writes lines of their own has `output` for it.
             self._live = Live(
@@ -161,26 +170,34 @@ class LiveConsole:
                 vertical_overflow="crop",
             )
             self._live.start()
+            self._writer.write(_NO_WRAP)
         if above:
-            self._console.print(Text.from_ansi(above.removesuffix("\n")), soft_wrap=True)
+            self._console.print(_Scrolling(above), soft_wrap=True)
         else:
             self._live.refresh()
+
+    def _cleared(self, above: str, width: int, rows: int) -> str:
+        """Begin on an empty screen with the last lines that were above the tree, for a terminal of another size.
+
+        Terminals differ in what they make of old lines then: wrap or cut them, scroll them away or back in, and when
+        they tell. Where the tree has come to cannot be known.
+        """
+        self._writer.write(_CLEAR)
+        shown: list[str] = []
+        for line in reversed(self._last):
+            rows -= max(1, -(-cell_len(unstyle(line.rstrip("\n"))) // width))
+            if rows < 0:
+                break
+            shown.append(line)
+        return "".join(reversed(shown)) if shown else above
 
     def _end(self, *, wipe: bool) -> None:
         if self._live is not None:
             self._live.transient = wipe
             self._live.stop()
+            self._writer.write(_WRAP)
             self._live = None
-            self._drawn = (0, [])
-
-    def _make_room(self, width: int) -> None:
-        """A terminal that became narrower has broken the old lines: they take more rows than were drawn."""
-        before, cells = self._drawn
-        if not before or width >= before:
-            return
-        more = sum(max(1, -(-each // width)) for each in cells) - len(cells)
-        if more > 0:
-            self._stream.write(f"\r\x1b[{more}A\x1b[J")
+            self._drawn = (0, 0)
 
     def _size(self) -> tuple[int, int]:
         try:
@@ -204,6 +221,19 @@ class _Above:
 
     def flush(self) -> None:
         """Lines are shown at the next redraw."""
+
+
+class _Scrolling:
+    """Lines that scroll by above the tree: unlike those of the tree they may take as many rows as they need."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # Only a control segment is passed on as it is; what control it is does not matter to a terminal.
+        yield Segment(_WRAP, None, [(ControlType.CARRIAGE_RETURN,)])
+        yield Text.from_ansi(self._text.removesuffix("\n"))
+        yield Segment(_NO_WRAP, None, [(ControlType.CARRIAGE_RETURN,)])
 
 
 class _Frame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -30,6 +30,7 @@ from kubexm_spec.duration import format_duration
 
 _NAME: Final = 28
 _BAR: Final = 20
+_NARROW: Final = 40
 _TASK_ROWS: Final = 5
 """A task takes no more lines than this: itself, some of the hosts it runs on, and how many more."""
 _STYLES: Final = {
@@ -94,7 +95,8 @@ class Tree:
             head.append(self._totals(width))
         if self._tally.stopping and rows > len(head):
             head.append(_row(Text(f"  {one_line(self._tally.stopping)}", "bold red"), "", width))
-        return [*head, *self._modules(width, rows - len(head), now)][:rows]
+        lines = [*head, *self._modules(width, rows - len(head), now)][:rows]
+        return lines if self._symbols is not ASCII else [_in_ascii(line) for line in lines]
 
     def _header(self, width: int, now: float) -> Text:
         tally = self._tally
@@ -149,7 +151,7 @@ class Tree:
         # One line is kept for what waits; modules that run come before those that have failed and ended.
         room -= (ahead := bool(waiting and room > 2))
         chosen = sorted(active, key=lambda module: module.state == FAILED)
-        shown = chosen if len(chosen) <= room else chosen[: max(0, room - 1)]
+        shown = chosen if len(chosen) <= room else chosen[: max(1, room - 1)]
         more = len(active) - len(shown)
         room -= len(shown) + bool(more)
         details: dict[str, list[Text]] = {}
@@ -231,6 +233,7 @@ class Tree:
                 yield from self._task(module, task, width, now)
 
     def _task(self, module: Module, task: Task, width: int, now: float, rows: int = _TASK_ROWS) -> Iterator[Text]:
+        rows = min(rows, _TASK_ROWS)
         state = FAILED if task.failed else task.state
         left = Text.assemble("  ", (self._symbols.of(state, now), _STYLES[state]))
         left.append(f" {_name(task.name, self._name_width - 2)}")
@@ -330,15 +333,17 @@ def _name(name: str, width: int) -> str:
 
 def _row(left: Text, right: str, width: int) -> Text:
     """One line: the left part, cut if it must be, and the right part at the edge."""
-    left.no_wrap = True
+    if width < _NARROW and left.cell_len + cell_len(right) + 2 > width:
+        right = ""  # the left part says more
     room = width - (cell_len(right) + 2 if right else 0)
     if left.cell_len > room:
-        left.truncate(max(0, room), overflow="ellipsis")
-    if right and room > 0:
+        left.truncate(room, overflow="ellipsis")
+    if right:
         left.append(" " * (width - left.cell_len - cell_len(right))).append(right, "dim")
     return left
 
 
-def widths(lines: Iterable[Text]) -> list[int]:
-    """How many cells each line takes."""
-    return [line.cell_len for line in lines]
+def _in_ascii(line: Text) -> Text:
+    """The line with as many characters, all of which any terminal has."""
+    line.plain = line.plain.replace("…", "~").encode("ascii", "replace").decode("ascii")
+    return line

@@ -1,4 +1,7 @@
-"""Plays a recorded run on the live console of a real terminal: ``python play.py SCENARIO SPEED [KIND]``."""
+"""Plays a recorded run on a console of a real terminal: ``python play.py SCENARIO SHARE FLAG [KIND [VERBOSE]]``.
+
+It stops after that share of the events, until the file FLAG is there; then it plays the rest and prints the summary.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,19 @@ from kubexm_exec.result import Status
 from tests.console import scenario
 
 
-def main(name: str, speed: str, kind: str = "live", verbose: str = "0") -> None:
+def main(name: str, share: str, flag: str, kind: str = "live", verbose: str = "0") -> None:
     run: scenario.Script = getattr(scenario, name)()
     result = run.finish(Status.FAILED if run.failed else Status.SUCCESS)
     console = make_console(kind, run.graph, sys.stdout, color=None, verbose=int(verbose))
-    began = time.time()
+    stop = max(1, int(len(run.events) * float(share)))
+    # What was recorded last happens now.
+    shift = time.time() - run.events[stop - 1].time
     try:
-        for event in run.events:
-            due = began + (event.time - scenario.START) / float(speed)
-            time.sleep(max(0.0, due - time.time()))
-            console(replace(event, time=due))
+        for number, event in enumerate(run.events):
+            if number == stop:
+                while not Path(flag).exists():
+                    time.sleep(0.02)
+            console(replace(event, time=event.time + shift))
     except KeyboardInterrupt:
         console.close(None)
         raise SystemExit(130) from None
