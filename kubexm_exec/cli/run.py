@@ -185,6 +185,7 @@ class _Run:
         from kubexm_exec.events import EventBus
         from kubexm_exec.ids import new_run_id
         from kubexm_exec.registry import RegistryError, executor_registry
+        from kubexm_exec.report.collect import ReportEvents
         from kubexm_exec.secrets import Redactor, Secrets
 
         self.graph = graph
@@ -204,6 +205,8 @@ class _Run:
         self.forecasts = ForecastLog() if executor == "dry-run" else None
         if self.forecasts is not None:
             self.bus.subscribe(self.forecasts)
+        self.told = ReportEvents()
+        self.bus.subscribe(self.told)
         self.runtime = self._runtime(forks, verbose, templates)
 
     def _runtime(self, forks: int, verbose: int, templates: tuple[str, ...]) -> Runtime:
@@ -295,5 +298,4 @@ class _Run:
         """The result as a page, without secrets."""
         from kubexm_exec.report import render_report
 
-        text: str = self.redactor.mask(render_report(self.runtime.graph, result))
-        return text
+        return render_report(self.runtime.graph, result, self.told.events, mask=self.redactor.mask)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, Event
+from kubexm_exec.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
 from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, node_to_json
 from kubexm_exec.report import render_report
+from kubexm_exec.report.collect import MOST as MOST_EVENTS
+from kubexm_exec.report.collect import ReportEvents
 from kubexm_exec.report.critical import critical_path
 from kubexm_exec.report.failures import consequences, failures
 from kubexm_exec.report.gantt import MOST, ROWS, STATIC, chart, ticks
@@ -332,3 +334,14 @@ def test_a_cancelled_run_is_reported() -> None:
     text = text_of(render_report(small(), result))
     assert "■ Cancelled" in text
     assert "3 cancelled" in text
+
+
+def test_of_a_runs_events_only_what_a_report_needs_is_kept_and_never_too_many() -> None:
+    kept = ReportEvents()
+    for event in [*runs.events(), Event(ACTION_OUTPUT, "r", START, "n", "h", {"text": "x"})]:
+        kept(event)
+    kept(Event(ACTION_FORECAST, "r", START, "n", "h", {"state": "change", "diffs": []}))
+    assert [event.kind for event in kept.events] == ["log", "action.retry"]
+    for _ in range(MOST_EVENTS + 5):
+        kept(Event(LOG, "r", START))
+    assert len(kept.events) == MOST_EVENTS
