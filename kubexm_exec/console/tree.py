@@ -297,7 +297,8 @@ def _doing(active: Running, now: float) -> Text:
     text = Text.assemble((one_line(active.host), "bold"), ": ")
     if active.until is not None:
         wait = max(0.0, active.until - now)
-        what = f"attempt {active.done:g} of {active.total or 0:g} in {wait:.0f}s, after: {one_line(active.message)}"
+        when = f"in {wait:.0f}s" if wait >= 0.5 else "is next"
+        what = f"attempt {active.done:g} of {active.total or 0:g} {when}, after: {one_line(active.message)}"
         return text.append(f"{step}  ").append(what, "magenta")
     progress = format_progress(active.done, active.total)
     message = one_line(active.message)
