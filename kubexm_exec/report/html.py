@@ -87,7 +87,8 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
         for attribute, label in COLUMNS
         if attribute != "ok" and getattr(total, attribute)
     ]
-    said = result.message or ONLY_LOOKED.get(result.executor, "")
+    # The counts are told right below, and better.
+    said = ONLY_LOOKED.get(result.executor, "") or ("" if " actions: " in result.message else result.message)
     status = "Success" if result.status is Status.SUCCESS else result.status.value
     sentence = f"<p>{escape(said)}</p>\n" if said else ""
     return (

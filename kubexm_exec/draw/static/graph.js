@@ -134,8 +134,9 @@
   }
   function fit(least = 0) {
     const {width, height} = canvas.getBoundingClientRect(), edge = 20;
-    const k = Math.max(least, Math.min(1.25, (width - 2 * edge) / whole[0], (height - 2 * edge) / whole[1]));
-    moveTo(Math.max(edge, (width - whole[0] * k) / 2), Math.max(edge, (height - whole[1] * k) / 2), k);
+    const room = height - 24; // the legend is below
+    const k = Math.max(least, Math.min(1.25, (width - 2 * edge) / whole[0], (room - 2 * edge) / whole[1]));
+    moveTo(Math.max(edge, (width - whole[0] * k) / 2), Math.max(edge, (room - whole[1] * k) / 2), k);
   }
   function centre(x, y, w, h) {
     const {width, height} = canvas.getBoundingClientRect(), k = Math.max(zoom.k, 0.8);
