@@ -9,6 +9,7 @@ from kubexm_exec.events import Event, EventBus
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.ids import new_run_id
+from kubexm_exec.memory import settle
 from kubexm_exec.registry import connector_registry
 from kubexm_exec.result import GraphExecutionResult, Status
 from kubexm_exec.runtime import RunOptions, Runtime
@@ -41,6 +42,7 @@ def run_graph(graph: ExecutionGraph, forks: int) -> tuple[float, GraphExecutionR
         connectors=connector_registry(),
     )
     try:
+        settle()
         begun = time.perf_counter()
         result = ConcurrentExecutor().execute(runtime)
         seconds = time.perf_counter() - begun

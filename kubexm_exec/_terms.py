@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kubexm_exec._parts import (
     CANCELLED,
@@ -55,8 +55,7 @@ class Outcome:
     reason: SkipReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """An end that the scheduler decided: of an action, or of a node as a whole (``host`` is empty)."""
 
     node: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -84,7 +85,7 @@ class HostResult:
     exit_code: int | None = None
     hint: str = ""
     forecast: ForecastState | None = None
-    diffs: list[dict[str, Any]] = field(default_factory=list)
+    diffs: Sequence[Mapping[str, Any]] = ()
     outputs: dict[str, Any] = field(default_factory=dict)
     undo: str = ""
     """After a rollback: ``undone``, ``undoFailed: ...`` or ``notReversible``."""

@@ -251,7 +251,10 @@ class _Run:
         """Run to the end; the first Ctrl-C stops cleanly, the second at once."""
         import signal
 
+        from kubexm_exec.memory import settle
+
         runtime = self.runtime
+        settle()
 
         def interrupted(number: int, frame: Any) -> None:
             if runtime.interrupt() > 2:

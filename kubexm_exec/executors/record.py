@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kubexm_exec.attempt import ActionOutcome
 from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED, RUN_FINISHED
@@ -11,6 +12,30 @@ from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Transition
+
+
+class ResultData(Mapping[str, Any]):
+    """A result as an event's data; it is written out only if a subscriber looks at it."""
+
+    __slots__ = ("_data", "_result")
+
+    def __init__(self, result: HostResult) -> None:
+        self._result = result
+        self._data: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._data is None:
+            self._data = self._result.to_json()
+        return self._data
+
+    def __getitem__(self, key: str) -> Any:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
 
 
 class RunRecord:
@@ -39,7 +64,7 @@ class RunRecord:
                 of.end_time = result.end_time
         of.host_results[result.host_name] = result
         self._runtime.records.add(node.id, outcome)
-        self._emit(ACTION_FINISHED, node.id, result.host_name, **result.to_json())
+        self._runtime.bus.tell(ACTION_FINISHED, node.id, result.host_name, ResultData(result))
 
     def transition(self, transition: Transition) -> None:
         """The scheduler has brought an action or a node to its end by itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -21,7 +22,9 @@ class Workers:
         self._perform = perform
         self._report = report
         self._most = most
-        self._inbox: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._todo: deque[Attempt] = deque()
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._rung = False
         self._threads: dict[int, threading.Thread] = {}
         self._by_attempt: dict[int, Attempt] = {}
         self._made = 0
@@ -36,7 +39,18 @@ class Workers:
             thread = threading.Thread(target=self._work, args=(number,), name=f"kubexm-worker-{number}", daemon=True)
             self._threads[number] = thread
             thread.start()
-        self._inbox.put(attempt)
+        self._todo.append(attempt)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake one thread, unless one is on its way already: it wakes the next one before it begins.
+
+        Waking a thread for every attempt would cost more than a short attempt itself; a thread that is through at once
+        takes the next ones along.
+        """
+        if not self._rung:
+            self._rung = True
+            self._bell.put(True)
 
     def abandon(self) -> None:
         """A thread does not come back: another one may be made in its place. The attempt must be marked before."""
@@ -45,17 +59,26 @@ class Workers:
     def close(self, *, wait: bool) -> None:
         """End the threads that are idle; ``wait`` for those that will come back."""
         for _ in range(self._alive):
-            self._inbox.put(None)
+            self._bell.put(False)
         for number, thread in list(self._threads.items()):
             attempt = self._by_attempt.get(number)
             if wait and not (attempt is not None and attempt.abandoned):
                 thread.join()
 
     def _work(self, number: int) -> None:
-        take, report, perform, current = self._inbox.get, self._report, self._perform, self._by_attempt
-        while (attempt := take()) is not None:
-            current[number] = attempt
-            report((attempt, perform(attempt)))
-            if attempt.abandoned:
-                # Somebody else has its place already.
-                return
+        todo, report, perform, current = self._todo, self._report, self._perform, self._by_attempt
+        while self._bell.get():
+            # From here on a new attempt rings again, or is seen below.
+            self._rung = False
+            while todo:
+                try:
+                    attempt = todo.popleft()
+                except IndexError:
+                    break  # another thread was faster
+                if todo:
+                    self._ring()
+                current[number] = attempt
+                report((attempt, perform(attempt)))
+                if attempt.abandoned:
+                    # Somebody else has its place already.
+                    return

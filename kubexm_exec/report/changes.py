@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubexm_exec.draw.text import escape, plural
@@ -52,7 +52,7 @@ def _forecast(state: str, name: str, hosts: Sequence[HostResult]) -> str:
     )
 
 
-def diffs_html(diffs: Sequence[dict[str, Any]]) -> str:
+def diffs_html(diffs: Sequence[Mapping[str, Any]]) -> str:
     """Every changed place with what is not content, and its unified diff."""
     parts = []
     for one in diffs:
