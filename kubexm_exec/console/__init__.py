@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.result import GraphExecutionResult
 
-__all__ = ["Console", "Kind", "Lines", "can_be_live", "log_stream", "make_console", "wants_color"]
+__all__ = ["Console", "Kind", "Output", "can_be_live", "log_stream", "make_console", "wants_color"]
 
 Kind = Literal["auto", "live", "plain", "json", "quiet"]
 
 
-class Lines(Protocol):
+class Output(Protocol):
     """Where others may write whole lines without tearing what the console shows."""
 
     def write(self, text: str) -> int:
@@ -34,7 +34,7 @@ class Console(Protocol):
     """Whether it moves the cursor, so that nobody else may write to the terminal meanwhile."""
 
     @property
-    def output(self) -> Lines:
+    def output(self) -> Output:
         """For log lines and the like; give it to ``logs.configure``."""
 
     def __call__(self, event: Event) -> None:
@@ -74,7 +74,7 @@ def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: boo
     return PlainConsole(graph, stream, color=with_color, verbose=verbose, quiet=kind == "quiet")
 
 
-def log_stream(console: Console, stderr: TextIO) -> Lines:
+def log_stream(console: Console, stderr: TextIO) -> Output:
     """Where log lines go: to stderr, unless a tree is drawn there too."""
     return console.output if console.draws and stderr.isatty() else stderr
 

@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from kubexm_exec.console import make_console
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.result import Status
-from tests.console import scenario
+from tests.console import scenario, script
 
 
 def main(name: str, share: str, flag: str, kind: str = "live", verbose: str = "0") -> None:
-    run: scenario.Script = getattr(scenario, name)()
+    run: script.Script = getattr(scenario, name)()
     result = run.finish(Status.FAILED if run.failed else Status.SUCCESS)
     console = make_console(kind, run.graph, sys.stdout, color=None, verbose=int(verbose))
     stop = max(1, int(len(run.events) * float(share)))

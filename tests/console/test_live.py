@@ -205,7 +205,7 @@ def test_question_has_the_terminal_to_itself(terminal: Make) -> None:
     script = """if True:
         import sys, time
         from kubexm_exec.console import make_console
-        from tests.console.scenario import START, failed_run
+        from tests.console.scenario import failed_run
         run = failed_run()
         console = make_console("live", run.graph, sys.stdout, color=None, verbose=0)
         for event in run.events[:8]:

@@ -13,7 +13,8 @@ from kubexm_exec.console import make_console
 from kubexm_exec.events import Event
 from kubexm_exec.result import Status
 from tests.console import golden, scenario
-from tests.console.scenario import RUN, START, Script, failed_run, good_run, odd_run, rolled_back_run
+from tests.console.scenario import failed_run, good_run, odd_run, rolled_back_run
+from tests.console.script import RUN, START, Script
 
 LINE = re.compile(r"\d\d:\d\d:\d\d  \S+ +\S+ +\S+(  .*)?\n")
 

@@ -9,7 +9,7 @@ from kubexm_exec.console.text import Paint
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.result import FailureKind, SkipReason, Status
 from tests.console import golden, scenario
-from tests.console.scenario import Script, graph, step
+from tests.console.script import Script, graph, step
 
 COMMAND = "kubexm-run specs/site.yaml"
 

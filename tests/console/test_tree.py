@@ -13,7 +13,8 @@ from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.tree import ASCII, Tree
 from kubexm_exec.graph import ExecutionGraph
 from tests.console import golden, scenario
-from tests.console.scenario import Script, failed_run, graph, large_run, odd_run, step
+from tests.console.scenario import failed_run, large_run, odd_run
+from tests.console.script import Script, graph, step
 
 RUNS: dict[str, Script] = {
     name: getattr(scenario, name)()
