@@ -34,6 +34,8 @@ SHAPE = 1.4
 TALL = 1100
 BROAD = 1800
 """A task that is broader than this may be taller, for the same reason."""
+MANY_STEPS = 1200
+"""With more steps in one task there is no second try: in tall columns long lines would pass very many layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,11 @@ def _fill(
         rooms = [replace(room, max_u=float(width)) for width in WIDTHS]
         tried = [(place(cells, edges, one), one) for one in rooms]
         placed, room = min(tried, key=lambda one: abs(math.log(one[0].u / one[0].v / SHAPE)))
-    elif down and placed.v > BROAD:
+    elif (
+        down
+        and placed.v > BROAD
+        and (len(cells) <= MANY_STEPS or all(ranks[e.target] - ranks[e.source] == 1 for e in edges))
+    ):
         room = replace(room, max_u=math.sqrt(placed.u * placed.v / SHAPE))
         placed = place(cells, edges, room)
 
