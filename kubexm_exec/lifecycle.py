@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.context import ActionContext
+from kubexm_exec.expr import texts
 from kubexm_exec.failures import cancelled, caused_by, failed, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.plain import plain
@@ -21,6 +22,8 @@ from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step
 KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
 SENSITIVE: Final = "(sensitive)"
+_HIDDEN: Final = 8
+"""Outputs of a sensitive step that are at least so long are masked wherever they appear."""
 _LARGE_DIFF: Final = 256 << 10
 """Comparing longer texts line by line takes longer than anybody would read."""
 
@@ -168,6 +171,8 @@ class Lifecycle:
         if outcome.outputs:
             result.outputs = dict(outcome.outputs)
         if attempt.node.sensitive:
+            # Later steps may use what it gave; where they show it, it is masked. Short words would mask everything.
+            self._runtime.redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _HIDDEN])
             _conceal(attempt, result)
         if len(self._runtime.redactor):
             _mask(result, self._runtime)

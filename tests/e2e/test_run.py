@@ -396,3 +396,28 @@ modules:
     assert sorted(nodes) == ["m/t/last", "m/t/more", "m/t/more+far", "m/t/more+one", "m/t/more+two"]
     assert list(nodes["m/t/more+far"]["hostResults"]) == ["n2"]
     assert len(nodes["m/t/more+one"]["hostResults"]) == 8
+
+
+def test_what_a_sensitive_step_gave_stays_hidden_in_later_steps_that_use_it(tmp_path: Path) -> None:
+    write_spec(
+        tmp_path,
+        f"""
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - {{name: join, type: command, sensitive: true, with: {{shell: 'echo abcdef.0123456789'}}}}
+          - {{name: use, type: command, with: {{argv: [echo, "joined with {{{{ steps.join.outputs.stdout }}}}"]}}}}
+          - name: keep
+            type: command
+            sensitive: true
+            with: {{shell: "echo {{{{ steps.join.outputs.stdout }}}} > {tmp_path}/token"}}
+""",
+    )
+    done = run("kubexm-run", "spec.yaml", "-v", "--result", "r.json", "--report", "r.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    everything = done.stdout + done.stderr + (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text()
+    assert "joined with" in everything
+    assert "abcdef.0123456789" not in everything
+    assert (tmp_path / "token").read_text() == "abcdef.0123456789\n"
