@@ -46,10 +46,10 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
         _could_not_try(result, _problems(attempt, error), _place(attempt))
     elif isinstance(error, ExpressionError) and _is_unreachable(error):
         result.kind, result.message = FailureKind.UNREACHABLE, error.message.removeprefix("ConnectorError: ")
+    elif secret := next((each for each in _chain(error) if isinstance(each, SecretError)), None):
+        _could_not_try(result, f'secret "{secret.reference}": {secret.what}', secret.hint)
     elif isinstance(error, ExpressionError):
         _could_not_try(result, error.message, _place(attempt))
-    elif isinstance(error, SecretError):
-        _could_not_try(result, str(error), "")
     elif isinstance(error, RegistryError):
         _could_not_try(result, error.message, error.hint)
     else:
