@@ -182,6 +182,8 @@ def _bar(bar: Bar, seconds: float) -> str:
     name = ""
     if text_width(text, 10) + 10 <= room:
         name = f'<svg x="{x}" width="{width}" y="{y}" height="{BAR}"><text x="5" y="10.5">{escape(text)}</text></svg>'
+    if bar.status == "failed":  # not by colour alone
+        name += f'<text class="bad" x="{_share(bar.end, seconds)}" dx="2" y="{y + 10.5}">✘</text>'
     css = f"b-{bar.status} crit" if bar.critical else f"b-{bar.status}"
     return (
         f'<rect class="{css}" x="{x}" y="{y}" width="{width}" height="{BAR - 2}" rx="2.5">'

@@ -121,6 +121,7 @@ class Browser:
         self._buffer = b""
         self._last = 0
         self._pages: dict[str, Page] = {}
+        self._targets: list[str] = []
 
     def call(self, method: str, params: dict[str, Any] | None = None, session: str = "") -> dict[str, Any]:
         """Send a command and wait for its answer; events that come in between reach their pages."""
@@ -155,8 +156,11 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 800, dark: bool = False, phone: bool = False
     ) -> Page:
-        """Open a file in a new page and wait until it is loaded."""
+        """Open a file in a new page and wait until it is loaded; pages that were open before are closed."""
+        for old in self._targets:
+            self.call("Target.closeTarget", {"targetId": old})
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
+        self._targets = [target]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):

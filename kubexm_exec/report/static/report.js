@@ -27,6 +27,9 @@
       const [key, word] = gantt.looks[code >> 1], critical = code & 1;
       const bar = make("rect", {class: `b-${key}${critical ? " crit" : ""}`, x: share(start), y: 4 + lane * gantt.bar,
         width: share(length), height: gantt.bar - 2, rx: 2.5}, svg);
+      if (key === "failed") { // not by colour alone
+        make("text", {class: "bad", x: share(start + length), dx: 2, y: 14.5 + lane * gantt.bar}, svg).textContent = "✘";
+      }
       make("title", {}, bar).textContent = `${gantt.labels[label]}\n${time(length)} from ${time(start)}\n${word}` +
         (count > 1 ? `, ${count} actions` : "") + (critical ? "\non the critical path" : "");
     }
