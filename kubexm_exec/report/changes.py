@@ -35,8 +35,12 @@ def forecasts_html(result: GraphExecutionResult) -> str:
     if len(groups) > SHOWN:
         parts.append(f"<p>and {plural(len(groups) - SHOWN, 'more forecast')}</p>")
     if satisfied:
-        parts.append(f"<p>{sign('unchanged', plural(satisfied, 'action') + ' as it should be')}</p>")
+        parts.append(f"<p>{sign('unchanged', _as_it_should_be(satisfied))}</p>")
     return "".join(parts)
+
+
+def _as_it_should_be(count: int) -> str:
+    return f"{plural(count, 'action')} {'is as it' if count == 1 else 'are as they'} should be"
 
 
 def _change_first(item: tuple[tuple[str, str, str], list[HostResult]]) -> int:

@@ -18,7 +18,7 @@ from kubexm_exec.report.failures import failures_html
 from kubexm_exec.report.gantt import chart, chart_data, chart_html
 from kubexm_exec.report.logs import logs_data, run_log
 from kubexm_exec.report.parts import folded, mark, pre, section, sign, table, took
-from kubexm_exec.report.tally import COLUMNS, Tally, node_outcome, shown_columns, tallies
+from kubexm_exec.report.tally import COLUMNS, Tally, column_label, node_outcome, shown_columns, tallies
 from kubexm_exec.result import GraphExecutionResult, Status, timestamp
 
 HOSTS = 200
@@ -34,7 +34,6 @@ def report_page(graph: ExecutionGraph, result: GraphExecutionResult, events: Seq
     page = Page(f"{name}: {result.status.value}")
     page.style(page_style() + asset(__package__, "report.css") + _status_style())
     total, modules, hosts = tallies(graph, result)
-    forecast = result.executor in ONLY_LOOKED
     ran = result.executor != "dry-run"
     path = critical_path(graph, result) if ran else CriticalPath()
     bars = chart(graph, result, path) if ran else None
@@ -44,7 +43,7 @@ def report_page(graph: ExecutionGraph, result: GraphExecutionResult, events: Seq
         section("failures", "Failures", failures_html(graph, result)),
         section("changes", "What would change", forecasts_html(result) if result.executor == "check" else ""),
         section("plan", "What would run", planned_html(graph, events) if result.executor == "dry-run" else ""),
-        section("summary", "Summary", _tables(modules, hosts, forecast=forecast)),
+        section("summary", "Summary", _tables(modules, hosts, result.executor)),
         section("undo", "Undo", undo_html(result)),
         section("graph", "Graph", add_graph(page, drawing, statuses, wheel="ctrl") if drawing.boxes else ""),
         section("timeline", "Timeline", chart_html(bars) if bars else "", _timeline_note(path, result)),
@@ -83,7 +82,7 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
     ]
     listed = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in facts if value)
     counted = [
-        f"<li>{sign(_COUNT_LOOKS[attribute], f'{getattr(total, attribute):,} {label}')}</li>"
+        f"<li>{sign(_COUNT_LOOKS[attribute], f'{getattr(total, attribute):,} {column_label(label, result.executor)}')}</li>"
         for attribute, label in COLUMNS
         if attribute != "ok" and getattr(total, attribute)
     ]
@@ -119,8 +118,9 @@ def _navigation(parts: Sequence[str]) -> str:
     return f'<nav class="parts" aria-label="Parts of this page">{" ".join(links)}</nav>\n'
 
 
-def _tables(modules: Sequence[Tally], hosts: Sequence[Tally], *, forecast: bool) -> str:
-    columns = shown_columns([*modules, *hosts], forecast=forecast)
+def _tables(modules: Sequence[Tally], hosts: Sequence[Tally], executor: str) -> str:
+    found = shown_columns([*modules, *hosts], forecast=executor in ONLY_LOOKED)
+    columns = [(attribute, column_label(label, executor)) for attribute, label in found]
     first = _table("Module", modules, columns)
     shown = list(hosts)
     note = ""

@@ -149,6 +149,11 @@ ALWAYS = frozenset({"ok", "changed", "unchanged", "skipped", "failed", "unreacha
 """The columns that a table of a run has even if they are all zero."""
 
 
+def column_label(label: str, executor: str) -> str:
+    """What a column is called; a dry run, which asks no host, cannot say that something would change."""
+    return "would run" if executor == "dry-run" and label == "would change" else label
+
+
 def shown_columns(tallies_: Iterable[Tally], *, forecast: bool) -> list[tuple[str, str]]:
     """The columns worth showing; a table of forecasts has what would change instead of what did."""
     rows = list(tallies_)

@@ -136,7 +136,7 @@ def test_a_check_shows_what_would_change_with_its_diffs_and_what_is_unknown() ->
     assert "(0640 -&gt; 0600)" in text
     assert "depends on etcd/configure/env" in text
     assert "would change" in text
-    assert "as it should be" in text
+    assert "actions are as they should be" in text
     assert '<span class="add">' in page
     assert "Check: nothing was changed." in text
 
@@ -154,6 +154,7 @@ def test_a_dry_run_lists_actions_in_order_with_their_parameters_and_has_no_timel
     assert "What would run" in text_of(page)
     assert "&quot;n&quot;: 4" in page
     assert 'id="timeline"' not in page
+    assert "would run" in text_of(page[page.index('id="summary"') :])
 
 
 def test_undo_shows_what_went_wrong_first_and_what_can_never_be_undone() -> None:
