@@ -81,11 +81,12 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
         ("Took", took(seconds)),
     ]
     listed = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in facts if value)
-    counted = [
-        f"<li>{sign(_COUNT_LOOKS[attribute], f'{getattr(total, attribute):,} {column_label(label, result.executor)}')}</li>"
-        for attribute, label in COLUMNS
-        if attribute != "ok" and getattr(total, attribute)
-    ]
+    counted = []
+    for attribute, label in COLUMNS:
+        count = getattr(total, attribute)
+        if count and attribute != "ok":
+            words = f"{count:,} {column_label(label, result.executor)}"
+            counted.append(f"<li>{sign(_COUNT_LOOKS[attribute], words)}</li>")
     # The counts are told right below, and better.
     said = ONLY_LOOKED.get(result.executor, "") or ("" if " actions: " in result.message else result.message)
     status = "Success" if result.status is Status.SUCCESS else result.status.value
