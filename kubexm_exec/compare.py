@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
 
-_PLAIN = {"hash", "origin", "hosts", "inputsHash", "dependencies"}
+_SEPARATE = {"hash", "origin", "hosts", "inputsHash", "dependencies"}
+_HOST_KEYS = ("connector", "address", "internal_address", "port", "user", "per_host_limit", "options")
+_LONGEST = 60
+
+Inputs = Callable[[ExecutionNode], Mapping[str, Any]]
+"""Gives the values that a node refers to, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +28,15 @@ class NodeChange:
     hosts_removed: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    gate: bool = False
+    """Nothing that runs: only what it makes others wait for has changed."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "node": self.node,
             "change": self.change,
+            "gate": self.gate,
             "hosts": list(self.hosts),
             "hostsAdded": list(self.hosts_added),
             "hostsRemoved": list(self.hosts_removed),
@@ -34,60 +44,125 @@ class NodeChange:
         }
 
 
-def compare(before: ExecutionGraph, after: ExecutionGraph) -> list[NodeChange]:
-    """What changes from one graph to the other, in graph order; gates show up only through the nodes that wait for them."""
-    changes: list[NodeChange] = []
-    old = {node.id: node for node in before.steps()}
-    new = {node.id: node for node in after.steps()}
-    for node_id, node in old.items():
-        if node_id not in new:
-            changes.append(NodeChange(node_id, "removed", hosts=node.hosts))
-    for node_id, node in new.items():
-        if node_id not in old:
-            changes.append(NodeChange(node_id, "added", hosts=node.hosts))
-        elif (details := _details(old[node_id], node)) or set(old[node_id].hosts) != set(node.hosts):
-            was = old[node_id]
-            changes.append(
-                NodeChange(
-                    node_id,
-                    "changed",
-                    tuple(h for h in node.hosts if h not in set(was.hosts)),
-                    tuple(h for h in was.hosts if h not in set(node.hosts)),
-                    tuple(details),
-                    node.hosts,
-                )
-            )
+def compare(
+    before: ExecutionGraph,
+    after: ExecutionGraph,
+    *,
+    inputs_before: Inputs | None = None,
+    inputs_after: Inputs | None = None,
+) -> list[NodeChange]:
+    """What changes from one graph to the other, in graph order; with ``inputs`` it is said which value has changed.
+
+    A gate is told only if it is in both: one that comes or goes shows in the steps that wait for it.
+    """
+    changes = [
+        NodeChange(node.id, "removed", hosts=node.hosts) for node in before.steps() if node.id not in after.nodes
+    ]
+    for node in after.nodes.values():
+        was = before.nodes.get(node.id)
+        if was is None or was.kind is not node.kind:
+            if not node.is_gate:
+                changes.append(NodeChange(node.id, "added", hosts=node.hosts))
+            continue
+        details = _details(was, node)
+        if was.inputs_hash != node.inputs_hash:
+            details.extend(_inputs(was, node, inputs_before, inputs_after))
+        come = tuple(host for host in node.hosts if host not in set(was.hosts))
+        gone = tuple(host for host in was.hosts if host not in set(node.hosts))
+        if details or come or gone:
+            changes.append(NodeChange(node.id, "changed", come, gone, tuple(details), node.hosts, node.is_gate))
     return changes
+
+
+def compare_hosts(before: ExecutionGraph, after: ExecutionGraph) -> list[str]:
+    """How hosts that both graphs have are reached in another way."""
+    found: list[str] = []
+    for name, host in after.hosts.items():
+        was = before.hosts.get(name)
+        if was is not None:
+            found.extend(_host(name, was, host))
+    return found
+
+
+def _host(name: str, before: GraphHost, after: GraphHost) -> Iterable[str]:
+    for key in _HOST_KEYS:
+        old, new = getattr(before, key), getattr(after, key)
+        if old != new:
+            yield f"host {name}: {_camel(key)}: {_short(old)} -> {_short(new)}"
+
+
+def _camel(key: str) -> str:
+    head, *rest = key.split("_")
+    return head + "".join(word.capitalize() for word in rest)
 
 
 def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
     old, new = before.content(), after.content()
     found: list[str] = []
-    for key in old.keys() | new.keys():
-        if key in _PLAIN or old.get(key) == new.get(key):
+    for key in sorted((old.keys() | new.keys()) - _SEPARATE):
+        one, other = old.get(key), new.get(key)
+        if one == other:
             continue
-        if key == "with":
-            for name in sorted(old[key].keys() | new[key].keys()):
-                if old[key].get(name) != new[key].get(name):
-                    found.append(f"with.{name}: {_short(old[key].get(name))} -> {_short(new[key].get(name))}")
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name in sorted(one.keys() | other.keys()):
+                if one.get(name) != other.get(name):
+                    found.append(f"{key}.{name}: {_short(one.get(name))} -> {_short(other.get(name))}")
         else:
-            found.append(f"{key}: {_short(old.get(key))} -> {_short(new.get(key))}")
-    if _edges(before) != _edges(after):
-        gone, come = _edges(before) - _edges(after), _edges(after) - _edges(before)
-        found.append(
-            "order: " + ", ".join([*(f"-{one}" for one in sorted(gone)), *(f"+{one}" for one in sorted(come))])
-        )
-    if old["inputsHash"] != new["inputsHash"]:
-        found.append("a value it refers to")
-    return sorted(found)
+            found.append(f"{key}: {_short(one)} -> {_short(other)}")
+    edges, others = set(map(_edge, before.dependencies)), set(map(_edge, after.dependencies))
+    moved = [*(f"-{one}" for one in sorted(edges - others)), *(f"+{one}" for one in sorted(others - edges))]
+    return [*found, *([f"order: {_some(moved)}"] if moved else [])]
 
 
-def _edges(node: ExecutionNode) -> set[str]:
-    return {f"{dep.node} ({dep.on.value})" if dep.on.value != "success" else dep.node for dep in node.dependencies}
+def _inputs(
+    before: ExecutionNode, after: ExecutionNode, inputs_before: Inputs | None, inputs_after: Inputs | None
+) -> list[str]:
+    """Which of the values that a node refers to are not the same."""
+    if inputs_before is None or inputs_after is None:
+        return ["a value it refers to"]
+    old, new = inputs_before(before), inputs_after(after)
+    found: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one == other:
+            continue
+        if name.startswith("file "):
+            found.append(f"{name}: {'content' if one and other else 'it is new' if other else 'it is gone'}")
+        else:
+            found.append(f"{name}: {_short(_value(one, other))} -> {_short(_value(other, one))}")
+    return found
+
+
+def _value(value: Any, other: Any) -> Any:
+    """The part of a variable's value that is worth showing: what is written once, or the first host that differs."""
+    if not isinstance(value, Mapping) or not {"scope", "hosts"} >= value.keys():
+        return value
+    theirs = other if isinstance(other, Mapping) else {}
+    if "scope" in value and value["scope"] != theirs.get("scope"):
+        return value["scope"]
+    hosts, others = value.get("hosts", {}), theirs.get("hosts", {})
+    for host in [*hosts, *others]:
+        if hosts.get(host) != others.get(host):
+            return {host: hosts.get(host)}
+    return value
+
+
+def _edge(dep: Dependency) -> str:
+    """What is waited for; what is not as usual is added."""
+    notes = []
+    if dep.on is not On.SUCCESS:
+        notes.append(dep.on.value)
+    if dep.mode is Mode.HOST:
+        notes.append("host by host")
+    if dep.hosts is not None:
+        notes.append(_some(list(dep.hosts)))
+    return f"{dep.node} ({', '.join(notes)})" if notes else dep.node
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _short(value: Any) -> str:
-    import json
-
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

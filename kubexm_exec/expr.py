@@ -145,9 +145,16 @@ class Expressions:
         return Compiled(text, self._native(text, text), find_references(tree), True)
 
     def parse(self, text: str) -> nodes.Template:
-        """The tree of a text (of a template file, say); raises ExpressionError, whose fragment is the line."""
+        """The tree of a text; raises ExpressionError, whose fragment is the line."""
         with _readable(text, self.environment):
             return self.environment.parse(text)
+
+    def parse_template(self, text: str) -> nodes.Template:
+        """The tree of a template file, in which every filter is known; raises ExpressionError."""
+        tree = self.parse(text)
+        with _readable(text, self.environment):
+            self.environment.compile(text)  # unknown filters are found only here
+        return tree
 
     def _native(self, source: str, text: str) -> Callable[[Mapping[str, Any]], Any]:
         with _readable(text, self.environment):
@@ -214,8 +221,9 @@ def _readable(text: str, environment: Sandbox) -> Iterator[None]:
         yield
     except TemplateSyntaxError as error:
         lines = text.splitlines() or [""]
-        line = lines[min(max(error.lineno, 1), len(lines)) - 1].strip()
-        raise ExpressionError(_syntax_message(error, environment), _quoted_name(error, line)) from error
+        number = min(max(error.lineno, 1), len(lines))
+        fragment = _quoted_name(error, lines[number - 1].strip())
+        raise ExpressionError(_syntax_message(error, environment), fragment, number) from error
     except RecursionError as error:
         raise ExpressionError("the expression cannot be read: it is nested too deeply") from error
     except ValueError as error:
@@ -224,10 +232,30 @@ def _readable(text: str, environment: Sandbox) -> Iterator[None]:
         raise ExpressionError(f"the expression cannot be read: {error}") from error
 
 
+_CLEARER = [
+    (
+        re.compile(r"Unexpected end of template\b.*block that needs to be closed is '(\w+)'"),
+        r"{% \1 %} is never closed",
+    ),
+    (re.compile(r"unexpected end of template, expected 'end of print statement'"), "it is never closed with }}"),
+    (re.compile(r"unexpected end of template, expected 'end of statement block'"), "it is never closed with %}"),
+    (
+        re.compile(r"unexpected 'end of (?:print statement|statement block|template)'"),
+        "it ends where a value should be",
+    ),
+    (re.compile(r"Expected an expression, got 'end of (?:print statement|statement block)'"), "it is empty"),
+    (re.compile(r"expected token 'end of print statement', got '='"), "a single = compares nothing; write =="),
+    (re.compile(r"expected token 'end of (?:print statement|statement block)', got (.+)"), r"unexpected \1"),
+]
+"""What Jinja2 says, for people who do not know how it reads templates."""
+
+
 def _syntax_message(error: TemplateSyntaxError, environment: Sandbox) -> str:
     message = (error.message or "").rstrip(".")
     unknown = re.fullmatch(r"No (filter|test) named '(.+)'", message)
     if unknown is None:
+        for pattern, words in _CLEARER:
+            message = pattern.sub(words, message)
         return f"the expression cannot be read: {message}"
     from kubexm_spec.diagnostics import did_you_mean
 

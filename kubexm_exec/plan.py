@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.graph import ExecutionGraph, digest
 from kubexm_exec.registry import Registry, RegistryError
 
 KIND = "kubexm.io/plan"
+_MAKE = "make one with: kubexm plan SPEC -o"
 
 
 class PlanError(Exception):
@@ -37,14 +38,15 @@ class Plan:
     packages: dict[str, dict[str, str]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
+        """Plain data with a digest of all of it, so that a plan that somebody edited is not run."""
+        data = {
             "kind": KIND,
             "spec": self.spec,
             "root": self.root,
             "packages": self.packages,
             "graph": self.graph.to_json(),
         }
+        return {**data, "hash": digest(data)}
 
 
 def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any]) -> Plan:
@@ -62,7 +64,7 @@ def _packages(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str,
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced at once or not at all."""
+    """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced whole."""
     target = pathlib.Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     text = json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n"
@@ -84,14 +86,16 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         data = json.loads(pathlib.Path(path).read_text("utf-8"))
     except OSError as error:
         raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise PlanError(f"{path} is no plan: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is no plan ({error}); {_MAKE} {path}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
-        raise PlanError(f"{path} is no plan; make one with: kubexm plan SPEC -o {path}")
+        raise PlanError(f"{path} is no plan; {_MAKE} {path}")
+    if data.pop("hash", None) != digest(data):
+        raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE} {path}")
     try:
         return Plan(ExecutionGraph.from_json(data["graph"]), data["spec"], data["root"], data["packages"])
     except (ValueError, KeyError) as error:
-        raise PlanError(f"{path} cannot be used: {error}") from error
+        raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE} {path}") from error
 
 
 def check_plan(plan: Plan, steps: Registry[Any]) -> None:
@@ -115,9 +119,8 @@ def check_plan(plan: Plan, steps: Registry[Any]) -> None:
             changes.append(error.message)
             continue
         if (info.distribution, info.version) != (package["distribution"], package["version"]):
-            changes.append(
-                f"step type {name} was {package['distribution']} {package['version']}, now {info.distribution} {info.version}"
-            )
+            was, now = f"{package['distribution']} {package['version']}", f"{info.distribution} {info.version}"
+            changes.append(f"step type {name} was {was}, now {now}")
     if changes:
         raise StalePlanError(changes)
 

@@ -29,12 +29,16 @@ _WIDTH_TAKEN: Final = re.compile(r"%[^a-zA-Z%]*\*|\{[^{}]*:[^{}]*\{")  # a width
 
 
 class ExpressionError(Exception):
-    """An expression that is wrong or cannot be evaluated; ``fragment`` is the part of the text to point at."""
+    """An expression that is wrong or cannot be evaluated; ``fragment`` is the part of the text to point at.
 
-    def __init__(self, message: str, fragment: str = "") -> None:
+    ``line`` is the line of the text that it is in, if that is known.
+    """
+
+    def __init__(self, message: str, fragment: str = "", line: int = 0) -> None:
         super().__init__(message)
         self.message = message
         self.fragment = fragment
+        self.line = line
 
 
 class Namespace(Mapping[str, Any]):

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from kubexm_exec.registry import Registry, RegistryError
 from kubexm_exec.step import Step
 
 
@@ -60,21 +61,55 @@ def _field_json(doc: FieldDoc) -> dict[str, Any]:
     }
 
 
+def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
+    """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
+    step: Any = registry.load(name)
+    if not (isinstance(step, type) and issubclass(step, Step)):
+        package = registry.info(name).distribution
+        raise RegistryError(
+            "broken-step-type",
+            f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
+            f"repair or remove the package {package}",
+        )
+    return step
+
+
+def params_schema(registry: Registry[Any], name: str) -> dict[str, Any]:
+    """JSON Schema of a step type's parameters; raises RegistryError if it has none."""
+    step = load_step(registry, name)
+    try:
+        return step.params_model.model_json_schema(by_alias=True)
+    except Exception as error:  # a third party's types: whatever they raise must only harm those who use them
+        package = registry.info(name).distribution
+        raise RegistryError(
+            "broken-step-type",
+            f'step type "{name}" of package {package} cannot be described: {type(error).__name__}: {error}',
+            f"repair or remove the package {package}",
+        ) from error
+
+
 def describe(name: str, step: type[Step[Any]]) -> StepDoc:
     """The documentation of a step type."""
-    text = inspect.getdoc(step) if step.__doc__ else ""
-    text = text or "(no documentation)"
     outputs = step.outputs_model
     return StepDoc(
         name=name,
-        summary=text.strip().splitlines()[0].rstrip("."),
-        text=text,
+        summary=summary_of(step),
+        text=_documentation(step),
         params=_fields(step.params_model),
         outputs=_fields(outputs),
         any_output=outputs.model_config.get("extra") == "allow",
         reversible=step.reversible,
         example=textwrap.dedent(step.example).strip("\n"),
     )
+
+
+def summary_of(step: type[Step[Any]]) -> str:
+    """The first line of a step type's documentation."""
+    return _documentation(step).strip().splitlines()[0].rstrip(".")
+
+
+def _documentation(step: type[Step[Any]]) -> str:
+    return (inspect.getdoc(step) if step.__doc__ else "") or "(no documentation)"
 
 
 def _fields(model: type[BaseModel]) -> tuple[FieldDoc, ...]:

@@ -1,4 +1,4 @@
-"""Loads a pipeline with everything it uses: inventory, modules and tasks from other files, and from the shipped ones."""
+"""Loads a pipeline with all it uses: inventory, modules and tasks from other files, and from the shipped ones."""
 
 from __future__ import annotations
 
@@ -68,11 +68,13 @@ class Loader:
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.diagnostics = diagnostics
         self.sources: dict[pathlib.Path, SourceFile | None] = {}
+        self.broken: list[Place] = []
+        """Documents of a known kind that do not fit their model."""
         self._documents: dict[tuple[pathlib.Path, int], Loaded[Document] | None] = {}
 
     def source(self, path: pathlib.Path, name: str, used_by: Place | None = None) -> SourceFile | None:
         """The file, or None with findings (which say who uses it)."""
-        key = pathlib.Path(os.path.abspath(path))
+        key = pathlib.Path(os.path.normpath(path.absolute()))
         if key not in self.sources:
             try:
                 self.sources[key] = SourceFile.load(path, name=name)
@@ -105,9 +107,10 @@ class Loader:
         if data is None:
             return None
         if not isinstance(data, dict):
+            what = "list" if isinstance(data, list) else "single value"
             self.diagnostics.error(
                 "not-a-document",
-                f"a document is a mapping with apiVersion and kind; this is a {'list' if isinstance(data, list) else 'single value'}",
+                f"a document is a mapping with apiVersion and kind; this is a {what}",
                 place,
                 hint=f"start with: apiVersion: {API_VERSION}",
                 notes=notes,
@@ -139,7 +142,10 @@ class Loader:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         what = f'{kind.lower()} "{name}"' if isinstance(name, str) else f"the {kind.lower()}"
         document = check(model, data, place, self.diagnostics, what=what, notes=notes)
-        return None if document is None else Loaded(document, source, index)
+        if document is None:
+            self.broken.append(place)
+            return None
+        return Loaded(document, source, index)
 
     def _version(self, data: dict[str, object], place: Place, notes: tuple[Note, ...]) -> bool:
         version = data.get("apiVersion")
@@ -177,7 +183,7 @@ class Loader:
         return [document for document in loaded if document is not None]
 
     def resolve(self, reference: str, base: SourceFile, kind: str, used_by: Place) -> Loaded[Document] | None:
-        """The document that ``uses`` (or ``inventory``) names: ``path``, ``path#name``, ``#name`` or ``kubexm:name``."""
+        """The document that ``uses`` or ``inventory`` names: ``path``, ``path#name``, ``#name`` or ``kubexm:name``."""
         file_part, _, wanted = reference.partition("#")
         if file_part.startswith(SHIPPED_PREFIX):
             path = self.shipped(file_part.removeprefix(SHIPPED_PREFIX), kind, used_by)
@@ -255,7 +261,7 @@ class Loader:
                 "wrong-kind",
                 f"{source.name} holds no {kind}, but {', '.join(there) or 'nothing'}",
                 used_by,
-                hint=f"a {kind} is needed here",
+                hint=f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} is needed here",
             )
             return None
         if len(chosen) > 1:
@@ -276,13 +282,18 @@ def _name(data: dict[str, object]) -> str:
 
 
 def load_bundle(
-    path: str | os.PathLike[str], diagnostics: Diagnostics, *, inventory: str | None = None
+    path: str | os.PathLike[str],
+    diagnostics: Diagnostics,
+    *,
+    inventory: str | None = None,
+    loader: Loader | None = None,
 ) -> Bundle | None:
     """The pipeline in a file with all it uses, or None; everything that is wrong is in the diagnostics.
 
-    ``inventory`` (a path relative to the working directory) takes the place of the pipeline's own.
+    ``inventory`` (a path relative to the working directory) takes the place of the pipeline's own. A ``loader`` of the
+    caller's knows afterwards what was read.
     """
-    loader = Loader(diagnostics)
+    loader = loader or Loader(diagnostics)
     name = os.fspath(path)
     found_path = (
         loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None)

@@ -7,7 +7,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean, suggest
+from kubexm_spec.models.common import IDENTIFIER_PATTERN, NAME_PATTERN
 from kubexm_spec.source import Path, Place
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,17 +41,22 @@ def check(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        seen: set[tuple[Path, str]] = set()
+        problems: dict[tuple[Path, str], tuple[Any, bool]] = {}
         for problem in _worth_telling(error, data):
             path, on_key = _yaml_path(problem["loc"], data)
             code = _code(problem["type"])
             # A key that does not exist is wrong whatever its value will be.
-            if ignore is not None and code != "unknown-key" and ignore(path):
-                continue
-            if (path, code) in seen:
-                continue
-            seen.add((path, code))
-            _tell(model, problem, data, path, on_key, place, diagnostics, what, notes)
+            if ignore is None or code == "unknown-key" or not ignore(path):
+                problems.setdefault((path, code), (problem, on_key))
+        misspelled = {
+            (*path[:-1], suggest(str(path[-1]), sorted(keys_at(model, path[:-1]))))
+            for path, code in problems
+            if code == "unknown-key"
+        }
+        for (path, code), (problem, on_key) in problems.items():
+            # A key that is there under a wrong name is one mistake, not two.
+            if code != "missing-key" or path not in misspelled:
+                _tell(model, problem, data, path, on_key, place, diagnostics, what, notes)
     return None
 
 
@@ -75,11 +81,15 @@ def _worth_telling(error: ValidationError, data: Any) -> Iterator[Any]:
         yield problem
 
 
+def _has(data: Any, part: int | str) -> bool:
+    if isinstance(data, Mapping):
+        return part in data
+    return isinstance(data, list) and isinstance(part, int) and part < len(data)
+
+
 def _value_at(data: Any, loc: tuple[int | str, ...]) -> Any:
     for part in loc:
-        if (isinstance(data, Mapping) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        ):
+        if _has(data, part):
             data = data[part]
     return data
 
@@ -88,9 +98,7 @@ def _yaml_path(loc: tuple[int | str, ...], data: Any) -> tuple[Path, bool]:
     """The path in the document: parts of pydantic's that are no key or index (names of union branches) fall out."""
     path: list[str | int] = []
     for number, part in enumerate(loc):
-        if (isinstance(data, Mapping) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        ):
+        if _has(data, part):
             path.append(part)
             data = data[part]
         elif part == "[key]":
@@ -141,20 +149,18 @@ def _tell(
             hint=f'add "{path[-1]}"',
             notes=notes,
         )
+    elif on_key:
+        message = _message({**problem, "input": path})
+        diagnostics.error(code, f'{owner}: "{path[-1]}" cannot be a key here: {message}', here.key(), notes=notes)
     else:
-        key = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
-        message = _message(problem)
-        subject = f'{owner}: "{key}"' if key else owner
-        if on_key:
-            diagnostics.error(code, f"{subject}: a key is not allowed: {message}", here.key(), notes=notes)
-        else:
-            hint = ""
-            expected = (problem.get("ctx") or {}).get("expected")
-            if problem["type"] in ("literal_error", "enum") and isinstance(problem["input"], str) and expected:
-                hint = did_you_mean(
-                    problem["input"], [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
-                )
-            diagnostics.error(code, f"{subject}: {message}", here, hint=hint, notes=notes)
+        subject = owner
+        if path and isinstance(path[-1], str):
+            subject = f'{owner}: "{path[-1]}"'
+        elif path:
+            named = _owner(data, path, owner)
+            subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{_last_key(path)}"'
+        where = here if path or not isinstance(problem["input"], Mapping) else _place_of_mapping(place, path)
+        diagnostics.error(code, f"{subject}: {_message(problem)}", where, hint=_hint(problem), notes=notes)
 
 
 def _place_of_mapping(place: Place, path: Path) -> Place:
@@ -162,20 +168,56 @@ def _place_of_mapping(place: Place, path: Path) -> Place:
     return target.key() if target.path and isinstance(target.path[-1], str) else target
 
 
+_WORDS = {
+    "bool_parsing": "should be true or false",
+    "bool_type": "should be true or false",
+    "dict_type": "should be a mapping",
+    "float_parsing": "should be a number",
+    "float_type": "should be a number",
+    "int_from_float": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_type": "should be a whole number",
+    "list_type": "should be a list",
+    "model_type": "should be a mapping",
+    "model_attributes_type": "should be a mapping",
+    "string_too_short": "should not be empty",
+    "string_type": "should be a text",
+    "too_short": "should not be empty",
+}
+_PATTERNS = {
+    NAME_PATTERN: "a name has only letters, digits, _, . and -, and begins with a letter, a digit or _",
+    IDENTIFIER_PATTERN: "a name has only letters, digits and _, and does not begin with a digit",
+}
+
+
 def _message(problem: Any) -> str:
-    text: str = problem["msg"]
+    text: str = _WORDS.get(problem["type"], problem["msg"])
     for prefix in ("Value error, ", "Input "):
         text = text.removeprefix(prefix)
     if problem["type"] == "string_pattern_mismatch":
-        text = f"should match {problem['ctx']['pattern']}"
+        pattern = problem["ctx"]["pattern"]
+        text = _PATTERNS.get(pattern, f"should match {pattern}")
     value = problem["input"]
     if isinstance(value, str | int | float | bool) or value is None:
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-        if len(shown) <= 60:
+        if len(shown) <= 60 and shown not in text:
             text += f"; got {shown}"
     elif problem["type"].endswith("_type"):
         text += f"; got a {'mapping' if isinstance(value, Mapping) else 'list'}"
     return text
+
+
+def _hint(problem: Any) -> str:
+    value, expected = problem["input"], (problem.get("ctx") or {}).get("expected")
+    if problem["type"] in ("literal_error", "enum") and isinstance(value, str) and expected:
+        return did_you_mean(value, [word.strip("' ") for word in expected.replace(" or ", ",").split(",")])
+    if problem["type"] == "string_type" and isinstance(value, bool | int | float):
+        return f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"'
+    return ""
+
+
+def _last_key(path: Path) -> str:
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
 def _owner(data: Any, path: Path, default: str) -> str:
@@ -195,7 +237,7 @@ def _owner(data: Any, path: Path, default: str) -> str:
         elif isinstance(part, str) and parent == "params":
             label = f'parameter "{part}"'
         elif isinstance(part, str) and isinstance(data, Mapping) and part not in ("with", *_COLLECTIONS):
-            label = f'"{part}"' + (f" of {label}" if label != default else "")
+            label = f'"{part}" of {label}'
         parent = part if isinstance(part, str) else ""
     return label
 

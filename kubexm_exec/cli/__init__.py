@@ -1,3 +1,3 @@
-"""The command line: thin adapters that parse, call the engine and show; nothing heavy is imported before it is needed."""
+"""The command line: thin adapters that parse, call the engine and show; what is heavy is imported when needed."""
 
 from __future__ import annotations

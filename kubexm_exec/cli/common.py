@@ -13,6 +13,8 @@ import click
 from kubexm_exec.cli import codes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubexm_exec.compile import Compilation, CompileOptions
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_spec.diagnostics import Diagnostics
@@ -101,20 +103,18 @@ def wants_color(stream: Any) -> bool:
     return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
-def show_diagnostics(diagnostics: Diagnostics, sources: Mapping[str, Any], output: str, *, ran: bool = False) -> None:
-    """All findings, for people on stderr or as one JSON object on stdout."""
+def show_diagnostics(
+    diagnostics: Diagnostics, sources: Mapping[str, Any], output: str, *, ran: bool = False, to_stderr: bool = False
+) -> None:
+    """All findings, for people on stderr or as one JSON object on stdout (stderr if stdout is for something else)."""
     if output == "json":
-        click.echo(
-            json.dumps(
-                {
-                    "event": "diagnostics",
-                    "diagnostics": diagnostics.as_list(),
-                    "errors": len(diagnostics.errors),
-                    "warnings": len(diagnostics.warnings),
-                },
-                ensure_ascii=False,
-            )
-        )
+        data = {
+            "event": "diagnostics",
+            "diagnostics": diagnostics.as_list(),
+            "errors": len(diagnostics.errors),
+            "warnings": len(diagnostics.warnings),
+        }
+        click.echo(json.dumps(data, ensure_ascii=False), err=to_stderr)
         return
     if not len(diagnostics):
         return
@@ -175,8 +175,13 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def compile_or_exit(spec: str, options: CompileOptions, output: str) -> tuple[Compilation, ExecutionGraph]:
-    """The compiled spec; findings are shown, errors end the program with exit code 2."""
+def compile_or_exit(
+    spec: str, options: CompileOptions, output: str, *, alone: bool = False
+) -> tuple[Compilation, ExecutionGraph]:
+    """The compiled spec; findings are shown, errors end the program with exit code 2.
+
+    ``alone``: the command prints one JSON document of its own, so that warnings go to stderr.
+    """
     from kubexm_exec.compile import compile_file
 
     result = compile_file(spec, options)
@@ -184,21 +189,38 @@ def compile_or_exit(spec: str, options: CompileOptions, output: str) -> tuple[Co
         show_diagnostics(result.diagnostics, result.sources, output)
         raise SystemExit(codes.WRONG)
     if len(result.diagnostics):
-        show_diagnostics(result.diagnostics, result.sources, output)
+        show_diagnostics(result.diagnostics, result.sources, output, to_stderr=alone)
     return result, result.graph
 
 
+def yaml_files(folder: Path) -> list[tuple[Path, bool]]:
+    """All YAML files below a folder, but not those in hidden ones; each with whether it is a spec of ours."""
+    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
+    seen = sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return [(path, _mentions_kubexm(path)) for path in seen]
+
+
+def _mentions_kubexm(path: Path) -> bool:
+    try:
+        return b"kubexm.io/" in path.read_bytes()
+    except OSError:  # told when it is loaded
+        return True
+
+
 def write_text(path: str, text: str) -> None:
-    """Write a file whole or not at all; ``-`` is standard output."""
+    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target."""
     import pathlib
 
     if path == "-":
         click.echo(text, nl=not text.endswith("\n"))
         return
-    target = pathlib.Path(path)
+    target = pathlib.Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        # Bytes: line ends are those of the text.
+        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        if target.exists():
+            temporary.chmod(target.stat().st_mode & 0o7777)
         temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)

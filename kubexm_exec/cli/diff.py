@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import compile_options, compile_or_exit, output_option, value_options, wants_color
+
+if TYPE_CHECKING:
+    from kubexm_exec.compare import Inputs, NodeChange
+    from kubexm_exec.compile import Compilation
+    from kubexm_exec.graph import ExecutionGraph
 
 
 @click.command("diff")
@@ -33,42 +39,69 @@ def command(
     """
     import sys
 
-    from kubexm_exec.compare import compare
+    from kubexm_exec.compare import compare, compare_hosts
 
     options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
-    _, old = compile_or_exit(before, options, output)
-    _, new = compile_or_exit(after, options, output)
-    changes = compare(old, new)
-    counts = {kind: sum(1 for c in changes if c.change == kind) for kind in ("added", "removed", "changed")}
-    policy = (old.failure_policy, old.locks) != (new.failure_policy, new.locks)
+    old_compiled, old = compile_or_exit(before, options, output, alone=True)
+    new_compiled, new = compile_or_exit(after, options, output, alone=True)
+    changes = compare(old, new, inputs_before=_inputs(old_compiled), inputs_after=_inputs(new_compiled))
+    hosts = compare_hosts(old, new)
+    policy = _policy(old, new)
+    counts = {
+        kind: sum(1 for change in changes if change.change == kind and not change.gate)
+        for kind in ("added", "removed", "changed")
+    }
     if output == "json":
-        click.echo(
-            json.dumps(
-                {"changes": [c.to_json() for c in changes], **counts, "policyChanged": policy}, ensure_ascii=False
-            )
-        )
+        data = {
+            "changes": [change.to_json() for change in changes],
+            **counts,
+            "hosts": hosts,
+            "policy": policy,
+            "policyChanged": bool(policy),
+        }
+        click.echo(json.dumps(data, ensure_ascii=False))
     else:
-        color = wants_color(sys.stdout)
-        for change in changes:
-            sign, style = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}[change.change]
-            line = f"{sign} {change.node}  {_hosts(change.hosts)}"
-            click.echo(click.style(line, fg=style) if color else line)
-            for host in change.hosts_added:
-                click.echo(f"    + host {host}")
-            for host in change.hosts_removed:
-                click.echo(f"    - host {host}")
-            for detail in change.details:
-                click.echo(f"    {detail}")
-        if policy:
-            click.echo(
-                f"~ policy: {old.failure_policy.value} {dict(old.locks)} -> {new.failure_policy.value} {dict(new.locks)}"
-            )
-        if changes or policy:
+        _show(changes, wants_color(sys.stdout))
+        for line in (*hosts, *policy):
+            click.echo(f"~ {line}")
+        if changes or hosts or policy:
             click.echo(f"{counts['added']} added, {counts['removed']} removed, {counts['changed']} changed.")
         else:
             click.echo("The graphs are the same.")
-    if changes or policy:
+    if changes or hosts or policy:
         raise SystemExit(codes.FAILED)
+
+
+def _inputs(compiled: Compilation) -> Inputs | None:
+    from functools import partial
+
+    from kubexm_exec.compile.hashes import inputs_of
+
+    return None if compiled.state is None else partial(inputs_of, compiled.state)
+
+
+def _policy(old: ExecutionGraph, new: ExecutionGraph) -> list[str]:
+    """What holds for the whole run and is not the same."""
+    found = []
+    if old.failure_policy is not new.failure_policy:
+        found.append(f"failurePolicy: {old.failure_policy.value} -> {new.failure_policy.value}")
+    for name in sorted(old.locks.keys() | new.locks.keys()):
+        if old.locks.get(name, 1) != new.locks.get(name, 1):
+            found.append(f"lock {name}: {old.locks.get(name, 1)} -> {new.locks.get(name, 1)}")
+    return found
+
+
+def _show(changes: list[NodeChange], color: bool) -> None:
+    for change in changes:
+        sign, style = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}[change.change]
+        line = f"{sign} {change.node}" + ("" if change.gate else f"  {_hosts(change.hosts)}")
+        click.echo(click.style(line, fg=style) if color else line)
+        if change.hosts_added:
+            click.echo(f"    + on {_hosts(change.hosts_added)}")
+        if change.hosts_removed:
+            click.echo(f"    - on {_hosts(change.hosts_removed)}")
+        for detail in change.details:
+            click.echo(f"    {detail}")
 
 
 def _hosts(hosts: tuple[str, ...]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Iterator
 
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, show_diagnostics, write_text
+from kubexm_exec.cli.common import fail, show_diagnostics, write_text, yaml_files
 
 
 @click.command("fmt")
@@ -16,16 +17,20 @@ from kubexm_exec.cli.common import fail, show_diagnostics, write_text
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a file is not formatted.")
 @click.option("--diff", "show_diff", is_flag=True, help="Change nothing; show what would change.")
 def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
-    """Format specs in place: indentation and spacing; comments, order and values stay. `-` reads standard input."""
+    """Format specs in place: indentation and spacing; comments, order and values stay. `-` reads standard input.
+
+    In a folder, YAML files that hold nothing of kubexm's are left as they are, and so is what is in hidden folders.
+    """
     from kubexm_spec.diagnostics import Diagnostics, SpecError
     from kubexm_spec.fmt import format_text
 
     diagnostics = Diagnostics()
     different: list[str] = []
     total = 0
-    for name, text in _texts(paths):
+    for name, data in _contents(paths):
         total += 1
         try:
+            text = _decoded(data, name)
             formatted = format_text(text, name)
         except SpecError as error:
             diagnostics.extend(error.diagnostics)
@@ -43,6 +48,8 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
             click.echo("".join(lines), nl=False)
         elif not check:
             write_text(name, formatted)
+    for name in [] if check or show_diff else different:
+        click.echo(f"formatted {name}")
     if diagnostics.has_errors:
         show_diagnostics(diagnostics, {}, "text")
         raise SystemExit(codes.WRONG)
@@ -51,25 +58,28 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
             click.echo(f"{name} is not formatted; format it with: kubexm fmt {name}", err=True)
         if different:
             raise SystemExit(codes.FAILED)
-    for name in [] if check or show_diff else different:
-        click.echo(f"formatted {name}")
     if paths != ("-",) and not different:
         click.echo(f"{total} {'file is' if total == 1 else 'files are'} formatted.")
 
 
-def _texts(paths: tuple[str, ...]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _contents(paths: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     for name in paths:
         path = pathlib.Path(name)
         if name == "-":
-            found.append(("-", sys.stdin.read()))
+            yield "-", sys.stdin.buffer.read()
             continue
-        files = sorted(p for p in path.rglob("*.y*ml") if p.is_file()) if path.is_dir() else [path]
-        for file in files:
+        for file in [file for file, is_spec in yaml_files(path) if is_spec] if path.is_dir() else [path]:
             try:
-                found.append((str(file), file.read_bytes().decode("utf-8")))
+                yield str(file), file.read_bytes()
             except OSError as error:
                 fail(f"{file} cannot be read: {error.strerror}")
-            except UnicodeDecodeError as error:
-                fail(f"{file} is not UTF-8: byte {error.start + 1} is wrong")
-    return found
+
+
+def _decoded(data: bytes, name: str) -> str:
+    from kubexm_spec.source import SourceFile
+
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        SourceFile(name, pathlib.Path(name), data)  # raises the finding that says where
+        raise

@@ -35,7 +35,7 @@ def command(
     from kubexm_exec.registry import step_registry
 
     options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
-    _, graph = compile_or_exit(spec, options, output)
+    _, graph = compile_or_exit(spec, options, output, alone=True)
     plan = make_plan(graph, spec, step_registry())
     if target is not None:
         try:

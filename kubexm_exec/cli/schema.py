@@ -20,13 +20,14 @@ def command(target: str) -> None:
     # yaml-language-server: $schema=kubexm.schema.json
     """
     from kubexm_exec.registry import RegistryError, step_registry
+    from kubexm_exec.stepdoc import params_schema
     from kubexm_spec.schema import json_schema
 
     registry = step_registry()
     schemas = {}
     for name in registry.names():
         try:
-            schemas[name] = registry.load(name).params_model.model_json_schema(by_alias=True)
+            schemas[name] = params_schema(registry, name)
         except RegistryError as error:
             # A broken package breaks only specs that use it; the schema says what it can.
             click.echo(f"warning: {error.message}\n  → {error.hint}", err=True)

@@ -27,33 +27,34 @@ def command(name: str | None, output: str) -> None:
     if name is None:
         _list(registry, output)
         return
+    from kubexm_exec.stepdoc import describe, load_step, params_schema
+
     try:
-        info, step = registry.info(name), registry.load(name)
+        info, step = registry.info(name), load_step(registry, name)
+        params_schema(registry, name)
     except RegistryError as error:
         fail(error.message, error.hint, code=codes.WRONG, output=output, kind=error.code)
-    from kubexm_exec.stepdoc import describe
-
     _show(describe(name, step), info, output)
 
 
 def _list(registry: Registry[Any], output: str) -> None:
     from kubexm_exec.registry import RegistryError
-    from kubexm_exec.stepdoc import describe
+    from kubexm_exec.stepdoc import load_step, summary_of
 
     rows: list[dict[str, Any]] = []
     for info in registry.infos():
         row: dict[str, Any] = {"name": info.name, "distribution": info.distribution, "version": info.version}
         try:
-            doc = describe(info.name, registry.load(info.name))
-            row.update(summary=doc.summary, reversible=doc.reversible, error="")
+            step = load_step(registry, info.name)
+            row.update(summary=summary_of(step), reversible=step.reversible, error="")
         except RegistryError as error:
             row.update(summary="", reversible=False, error=error.message)
         rows.append(row)
     if output == "json":
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    width = max(len(row["name"]) for row in rows)
-    package_width = max(len(f"{row['distribution']} {row['version']}") for row in rows)
+    width = max((len(row["name"]) for row in rows), default=0)
+    package_width = max((len(f"{row['distribution']} {row['version']}") for row in rows), default=0)
     for row in rows:
         package = f"{row['distribution']} {row['version']}"
         text = row["summary"] if not row["error"] else f"BROKEN: {row['error']}"

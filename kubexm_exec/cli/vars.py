@@ -31,14 +31,15 @@ def command(
 ) -> None:
     """Show params and vars as HOST sees them, each with the place it comes from.
 
-    What is closer to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars < group vars < host vars.
+    What is closer to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars < group vars
+    < host vars.
     Parameters: default < --vars-file < -e.
     """
     from kubexm_exec.varsview import explain
     from kubexm_spec.diagnostics import did_you_mean
 
     options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
-    result, graph = compile_or_exit(spec, options, output)
+    result, graph = compile_or_exit(spec, options, output, alone=True)
     state = result.state
     if state is None:
         raise RuntimeError("a compiled graph has its state")

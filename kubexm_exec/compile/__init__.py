@@ -54,50 +54,56 @@ def compile_file(
     connectors: Registry[Any] | None = None,
 ) -> Compilation:
     """Compile the pipeline in a file. All errors of all files are collected; nothing is run."""
+    from kubexm_exec.compile.alone import check_broken
     from kubexm_exec.compile.state import State
     from kubexm_exec.expr import Expressions
     from kubexm_exec.registry import connector_registry, step_registry
-    from kubexm_spec.bundle import load_bundle
+    from kubexm_spec.bundle import Loader, load_bundle
 
     options = options or CompileOptions()
     diagnostics = Diagnostics()
-    result = Compilation(diagnostics)
-    bundle = load_bundle(path, diagnostics, inventory=options.inventory)
-    if bundle is None:
-        return result
-    result.bundle = bundle
-    result.sources = bundle.sources
-    result.expressions = Expressions()
-    state = State(
-        name=bundle.pipeline.document.metadata.name,
-        documents=bundle,
-        diagnostics=diagnostics,
-        expressions=result.expressions,
-        steps=steps or step_registry(),
-        connectors=connectors or connector_registry(),
-        templates=options.templates,
-        values=options.values,
-        texts=options.texts,
-        inventory=options.inventory,
-        limit=options.limit,
-        tags=options.tags,
-        skip_tags=options.skip_tags,
-    )
-    result.state = state
-    for stage in _stages():
-        for work in stage:
-            work(state)
-        # A later stage trusts what an earlier one made; the passes of one stage stand on their own, so that all speak.
-        if diagnostics.has_errors:
-            result.diagnostics = merged(diagnostics)
-            return result
+    loader = Loader(diagnostics)
+    expressions = Expressions()
+    steps = steps or step_registry()
+    bundle = load_bundle(path, diagnostics, inventory=options.inventory, loader=loader)
+    check_broken(loader.broken, diagnostics, steps, expressions)
+    result = Compilation(diagnostics, bundle=bundle, expressions=expressions)
+    result.sources = {source.name: source for source in loader.sources.values() if source is not None}
+    if bundle is not None:
+        result.state = State(
+            name=bundle.pipeline.document.metadata.name,
+            documents=bundle,
+            diagnostics=diagnostics,
+            expressions=expressions,
+            steps=steps,
+            connectors=connectors or connector_registry(),
+            templates=options.templates,
+            values=options.values,
+            texts=options.texts,
+            inventory=options.inventory,
+            limit=options.limit,
+            tags=options.tags,
+            skip_tags=options.skip_tags,
+        )
+        _run_passes(result.state)
     result.diagnostics = merged(diagnostics)
-    result.graph = _assemble(state)
+    if result.state is not None and not diagnostics.has_errors:
+        result.graph = _assemble(result.state)
     return result
 
 
-def _stages() -> Sequence[Sequence[Callable[[State], None]]]:
-    """The passes in order; read top to bottom, this is the compiler."""
+def _run_passes(state: State) -> None:
+    """As many findings at once as there can be: it ends only where the next passes would have nothing to build on."""
+    for stops, passes in _stages():
+        errors = state.diagnostics.errors
+        if errors and (stops is None or any(finding.code in stops for finding in errors)):
+            return
+        for work in passes:
+            work(state)
+
+
+def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State], None]]]]:
+    """The compiler: its passes in order, after the codes of errors that end it before them (None: any error)."""
     from kubexm_exec.compile.cycles import check_cycles
     from kubexm_exec.compile.drafts import draft_modules
     from kubexm_exec.compile.files import check_files
@@ -111,11 +117,11 @@ def _stages() -> Sequence[Sequence[Callable[[State], None]]]:
     from kubexm_exec.compile.scopes import bind_pipeline
     from kubexm_exec.compile.types import check_types
 
+    no_order = frozenset({"cycle", "duplicate-name"})
     return (
-        (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles),
-        (link, select_tags, check_references),
-        (check_rendered, check_files),
-        (add_hashes,),
+        (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
+        (no_order, (link, select_tags, check_references, check_rendered, check_files)),
+        (None, (add_hashes,)),
     )
 
 

@@ -38,6 +38,8 @@ def _text(noun: str, who: str, target: str, declared: bool) -> str:
 
 def check_cycles(state: State) -> None:
     """A cycle is an error that names every edge and its place."""
+    if any(finding.code == "duplicate-name" for finding in state.diagnostics):
+        return  # two of one name look like one that waits for itself
     _report(state, scope_graph(state), "tasks and modules")
     import networkx as nx
 

@@ -6,7 +6,6 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
@@ -14,7 +13,6 @@ from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import ExpressionError, is_dynamic
-from kubexm_exec.step import Step
 from kubexm_spec.diagnostics import did_you_mean
 
 
@@ -22,8 +20,9 @@ def check_files(state: State) -> None:
     """Look at every parameter that names a file of this machine, on every host if it differs between them."""
     evaluator = static_evaluator(state, state.nodes)
     for draft in state.all_drafts():
-        step_type: type[Step[Any]] = state.steps.load(draft.spec.type)
-        marks = marks_of(step_type.params_model)
+        if draft.step_type is None:
+            continue
+        marks = marks_of(draft.step_type.params_model)
         for key in sorted(marks.templates | marks.files):
             for name in _names(state, evaluator, draft, key):
                 found = _template(state, draft, key, name) if key in marks.templates else _file(state, draft, key, name)
@@ -73,7 +72,7 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
             "file-not-found",
             f'the file "{name}" does not exist on this machine',
             draft.place.child("with", key),
-            hint=_neighbour(found) or f"relative paths start at {state.shown(base)}",
+            hint=_neighbour(found, name) or "relative paths start at the folder of this file",
             notes=draft.notes,
         )
     elif found.is_dir():
@@ -86,12 +85,14 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
         yield found, found.name
 
 
-def _neighbour(path: pathlib.Path) -> str:
+def _neighbour(path: pathlib.Path, written: str) -> str:
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
         return ""
-    return did_you_mean(path.name, names)
+    head = written.rpartition("/")[0]
+    guess = did_you_mean(path.name, names)
+    return guess.replace('"', f'"{head}/', 1) if guess and head else guess
 
 
 def _remember(state: State, path: pathlib.Path, draft: StepDraft, key: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubexm_exec.compile.params import is_reference
 from kubexm_exec.compile.selectors import match, match_hosts
 from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.graph import GraphHost
@@ -18,7 +19,6 @@ from kubexm_spec.ranges import expand_pair, expand_range, is_range
 from kubexm_spec.source import Place
 
 _CONNECTION_KEYS = ("port", "user", "connector", "private_key_path", "password", "become", "per_host_limit")
-_SECRET_REFERENCE = re.compile(r"^[a-z][a-z0-9_-]*:.+")
 
 
 def build_hosts(state: State) -> None:
@@ -103,7 +103,12 @@ class _Inventory:
                     )
                     continue
                 if re.search(r"[\s/\[\]#+*?]", name):
-                    diagnostics.error("bad-host-name", f'"{name}" cannot be the name of a host', place.child("name"))
+                    diagnostics.error(
+                        "bad-host-name",
+                        f'"{name}" cannot be the name of a host',
+                        place.child("name"),
+                        hint="leave out blanks and / [ ] # + * ?",
+                    )
                     continue
                 self.expanded[name] = _Expanded(spec, index, place, address, inner)
 
@@ -128,7 +133,7 @@ class _Inventory:
 
     def _check_connection(self, spec: ConnectionSpec, place: Place) -> None:
         diagnostics = self.state.diagnostics
-        if spec.password is not None and not _SECRET_REFERENCE.match(spec.password):
+        if spec.password is not None and not is_reference(spec.password):
             diagnostics.error(
                 "plain-password",
                 "a password is given as a secret reference, never as its value",

@@ -58,7 +58,7 @@ def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
     for hosts in [(host,) for host in draft.hosts] if dynamic else [draft.hosts]:
         items = _items(state, draft, loop, hosts)
         if items is None:
-            return []
+            return _nothing(draft)
         for key, item in items:
             known = by_key.setdefault(key, (item, []))
             if known[0] != item:
@@ -69,14 +69,18 @@ def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
                     hint="give `key` an expression that tells them apart",
                     notes=draft.notes,
                 )
-                return []
+                return _nothing(draft)
             known[1].extend(hosts)
     if not by_key:
-        return [replace(_node(draft, hosts=()), skip=NO_ITEMS)]
+        return _nothing(draft)
     return [
         _node(draft, node_id=f"{draft.id}[{key}]", hosts=tuple(hosts), item=item, has_item=True)
         for key, (item, hosts) in by_key.items()
     ]
+
+
+def _nothing(draft: StepDraft) -> list[ExecutionNode]:
+    return [replace(_node(draft, hosts=()), skip=NO_ITEMS)]
 
 
 def _items(state: State, draft: StepDraft, loop: ForEachSpec, hosts: tuple[str, ...]) -> list[tuple[str, Any]] | None:

@@ -14,8 +14,9 @@ from kubexm_exec.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_
 from kubexm_exec.expr import GLOBALS, Reference
 from kubexm_exec.facts import FACT_NAMES
 from kubexm_exec.graph import ExecutionNode, Hook
+from kubexm_exec.registry import RegistryError
 from kubexm_exec.sandbox import MAPPING_METHODS
-from kubexm_exec.step import Step
+from kubexm_exec.stepdoc import load_step
 from kubexm_spec.diagnostics import did_you_mean
 
 _HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector", "roles", "groups", "labels")
@@ -119,6 +120,8 @@ class Names:
         """What is wrong with a variable."""
         if any(name in scope.vars for scope in layers_of(self.state, looker.node.scope)):
             return None
+        if not self.state.hosts_known:
+            return None
         # A task that runs nowhere (an empty role, --limit) is written for hosts all the same.
         hosts = looker.node.hosts or tuple(self.state.hosts)
         without = [host for host in hosts if name not in self.state.hosts[host].vars]
@@ -146,6 +149,8 @@ class Names:
 
     def _host(self, path: tuple[str, ...]) -> Problem | None:
         name = path[0]
+        if not self.state.hosts_known:
+            return None
         known = [host for host in self.state.hosts if host != CONTROL_NODE] or [CONTROL_NODE]
         if name not in known:
             hint = did_you_mean(name, known) or listed("hosts", known)
@@ -162,7 +167,9 @@ class Names:
             # A step of a fragment is there only when it has run; the step that returns it is known.
             return self._step((key.partition("+")[0],), looker)
         if not found:
-            return self._unknown_step(key, looker)
+            parts = key.split("/")
+            around = {parts[0], "/".join(parts[:2]), f"{looker.node.module}/{parts[0]}"}
+            return None if around & self.state.unusable else self._unknown_step(key, looker)
         if not any(self._before(target, looker) for target in found):
             if found[0] == looker.node.id:
                 return Problem("later-step", f'step "{key}" is this step itself', "use `result` in its own outputs")
@@ -212,8 +219,10 @@ class Names:
 
     def _outputs(self, node: ExecutionNode) -> set[str] | None:
         """The outputs that a node has, or None if it may have any."""
-        step_type: type[Step[Any]] = self.state.steps.load(node.step_name)
-        model = step_type.outputs_model
+        try:
+            model = load_step(self.state.steps, node.step_name).outputs_model
+        except RegistryError:  # told with the step itself
+            return None
         if model.model_config.get("extra") == "allow":
             values = node.with_.get("values")
             # A step that only passes values on says their names in the spec.
@@ -230,7 +239,7 @@ class Names:
             hint = did_you_mean(name, known) or listed(root, known)
             return Problem(f"unknown-{noun}", f'there is no {noun} "{name}" here', hint)
         scope = self.state.scopes.get(f"{here.module}/{name}" if root == "tasks" else name)
-        if scope is None:
+        if scope is None or scope.id in self.state.unusable:
             return None
         if not self._scope_done(scope.id, looker):
             summary = f'{noun} "{name}" is not done before this, so that its outputs are not known here'

@@ -150,7 +150,7 @@ def bind_outside(
             given[name] = text if spec is None else parse_text(text, spec)
         except ValueError as error:
             diagnostics.error("bad-param", f'-e {name}: {error}; got "{_cut(text)}"', declared_at.child(name).key())
-    for name in given.keys() - params.keys():
+    for name in (name for name in given if name not in params):
         diagnostics.error(
             "unknown-param",
             f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)"),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.names import Looker, Names
+from kubexm_exec.compile.places import TemplatePlace, find_reference
 from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.expr import Compiled, ExpressionError, Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionNode, Scope
-from kubexm_exec.step import Step
-from kubexm_spec.diagnostics import Note, Span
+from kubexm_spec.diagnostics import Note
 from kubexm_spec.source import Place
 
 _Variable = tuple[str, str, str]
@@ -32,19 +32,14 @@ class _Written:
     scope: str
 
 
-class Findable(Protocol):
-    """A text that findings point into."""
-
-    def find(self, fragment: str) -> Span:
-        """Where a piece of it is."""
-
-
 def check_references(state: State) -> None:
     """Look at every expression of every step; a wrong name is an error at its very place."""
     checker = _Checker(state)
     for draft in state.all_drafts():
-        if draft.nodes:
-            checker.draft(draft)
+        if draft.nodes and draft.step_type is not None:
+            before = len(state.diagnostics)
+            checker.draft(draft, marks_of(draft.step_type.params_model))
+            draft.broken |= len(state.diagnostics) > before
     if state.documents is None:
         return
     hosts = {task.id: task.hosts for module in state.modules for task in module.tasks}
@@ -67,10 +62,9 @@ class _Checker:
         self._known: set[_Variable] = set()
         self._chain: list[_Written] = []
 
-    def draft(self, draft: StepDraft) -> None:
+    def draft(self, draft: StepDraft, marks: Marks) -> None:
+        """Every expression of a step."""
         node = self.state.nodes[draft.nodes[0].id]
-        step_type: type[Step[Any]] = self.state.steps.load(draft.spec.type)
-        marks = marks_of(step_type.params_model)
         looker = Looker(node, draft, forgiven=self._tested(draft))
         for key, value in draft.spec.with_.items():
             place = draft.place.child("with", key)
@@ -134,12 +128,14 @@ class _Checker:
             self.state.diagnostics.error("bad-expression", error.message, span, notes=notes)
             return None
 
-    def reference(self, reference: Reference, place: Findable, looker: Looker, notes: Sequence[Note]) -> None:
+    def reference(
+        self, reference: Reference, place: Place | TemplatePlace, looker: Looker, notes: Sequence[Note]
+    ) -> None:
         """Check one chain of names, and what the variable behind it refers to."""
         problem = self.names.problem(reference, looker)
         if problem is not None:
             if problem.sure or not looker.forgives(reference):
-                span = place.find(str(reference))
+                span = find_reference(place, reference)
                 self.state.diagnostics.error(problem.code, problem.summary, span, hint=problem.hint, notes=notes)
         elif reference.path and reference.root in ("vars", "params") and reference.root not in looker.extra:
             for written in self._written(reference.root, reference.path[0], looker.node):

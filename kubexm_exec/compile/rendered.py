@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubexm_exec.compile.params import problem
@@ -9,7 +10,7 @@ from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
 from kubexm_exec.evaluate import Evaluator
-from kubexm_exec.expr import ExpressionError, is_dynamic
+from kubexm_exec.expr import ExpressionError, UnknownValueError, is_dynamic
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.step import Step
 from kubexm_spec.source import Path
@@ -22,31 +23,45 @@ def check_rendered(state: State) -> None:
     """Parameters of steps whose expressions need only params, vars and the inventory are checked for one host."""
     evaluator = static_evaluator(state, state.nodes)
     for draft in state.all_drafts():
-        if draft.nodes and is_dynamic(draft.spec.with_):
-            _check_step(state, evaluator, draft)
+        if draft.step_type is not None and draft.nodes and not draft.broken and is_dynamic(draft.spec.with_):
+            _check_step(state, evaluator, draft, draft.step_type)
     if state.documents is not None:
         _check_given(state, evaluator)
 
 
-def _check_step(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
+def _check_step(state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[Step[Any]]) -> None:
     node = state.nodes[draft.nodes[0].id]
     host, sure = _where(evaluator, node)
     if host is None:
         return
-    step_type: type[Step[Any]] = state.steps.load(draft.spec.type)
-    raw = marks_of(step_type.params_model).raw
-    try:
-        params, _ = evaluator.partial_params(node, host, skip=raw)
-    except ExpressionError as error:
-        if sure:
-            place = draft.place.child("with")
-            span = place.find(error.fragment) if error.fragment else place
-            message = f'step "{draft.spec.name}" on {host}: {error.message}'
-            state.diagnostics.error("bad-expression", message, span, notes=draft.notes)
-        return
-    written = dynamic_paths(draft.spec.with_, raw)
-    still = {path for path in written if _at(params, path) == _at(draft.spec.with_, path)}
-    check_params(state, step_type, draft.spec, params, draft.place, draft.notes, still)
+    context = evaluator.context(node, host)
+    unknown: set[Path] = set()
+    values: dict[Path, Any] = {}
+    for path in sorted(dynamic_paths(draft.spec.with_, marks_of(step_type.params_model).raw), key=str):
+        try:
+            values[path] = state.expressions.render(_at(draft.spec.with_, path), context)
+        except UnknownValueError:
+            unknown.add(path)
+        except ExpressionError as error:
+            unknown.add(path)
+            if sure:
+                place = draft.place.child("with", *path)
+                span = place.find(error.fragment) if error.fragment else place
+                message = f'step "{draft.spec.name}" on {host}: {error.message}'
+                state.diagnostics.error("bad-expression", message, span, notes=draft.notes)
+    params = _replaced(draft.spec.with_, values)
+    check_params(state, step_type, draft.spec, params, draft.place, draft.notes, unknown)
+
+
+def _replaced(data: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
+    """The data with some of its texts replaced."""
+    if path in values:
+        return values[path]
+    if isinstance(data, dict):
+        return {key: _replaced(item, values, (*path, key)) for key, item in data.items()}
+    if isinstance(data, list):
+        return [_replaced(item, values, (*path, index)) for index, item in enumerate(data)]
+    return data
 
 
 def _where(evaluator: Evaluator, node: ExecutionNode) -> tuple[str | None, bool]:

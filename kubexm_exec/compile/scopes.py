@@ -50,6 +50,8 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
     for name in spec.outputs:
         state.output_places[(scope_id, name)] = place.child("outputs", name)
     if used is None:
+        if spec.uses is not None:
+            state.unusable.add(scope_id)
         base = state.scopes[parent].base
         state.scopes[scope_id] = Scope(id=scope_id, parent=parent, vars=spec.vars, outputs=spec.outputs, base=base)
         return

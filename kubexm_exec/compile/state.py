@@ -11,6 +11,7 @@ from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.expr import Expressions
 from kubexm_exec.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
 from kubexm_exec.registry import Registry
+from kubexm_exec.step import Step
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.bundle import Bundle
 from kubexm_spec.diagnostics import Diagnostics, Note
@@ -59,6 +60,10 @@ class StepDraft:
     notes: tuple[Note, ...] = ()
     nodes: list[ExecutionNode] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    step_type: type[Step[Any]] | None = None
+    """The step type, once it is known to exist."""
+    broken: bool = False
+    """There is a finding about it already, so that its values are not looked at any closer."""
 
     def setting(self, name: str) -> Any:
         """The step's own value of a policy key, or the inherited one."""
@@ -153,6 +158,8 @@ class State:
     """The declarations of the document that a scope uses."""
     secrets: dict[str, frozenset[str]] = field(default_factory=dict)
     """The secret parameters of each scope that has params of its own."""
+    unusable: set[str] = field(default_factory=set)
+    """Modules and tasks whose document cannot be used, so that nobody knows what is in them."""
     output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     modules: list[ModuleDraft] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)

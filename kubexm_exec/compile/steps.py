@@ -55,7 +55,7 @@ class _Linker:
     def _needs(self, number: int) -> list[str]:
         spec = self.draft.steps[number].spec
         if isinstance(spec, StepSpec) and spec.needs is not None:
-            return list(dict.fromkeys(spec.needs))
+            return [name for name in dict.fromkeys(spec.needs) if name in self.steps]
         return [self.draft.steps[number - 1].spec.name] if number else []
 
     def _step(self, step: StepDraft, needs: list[str]) -> list[ExecutionNode]:

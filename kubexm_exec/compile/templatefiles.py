@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jinja2 import meta, nodes
 
+from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.expr import ExpressionError, Reference, find_references
 from kubexm_exec.templates import TemplateFinder
-from kubexm_spec.diagnostics import Note, Span, did_you_mean
+from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.source import Place
-from kubexm_spec.textlines import LineTable
-
-
-class TemplatePlace:
-    """A place in a template file, which is no YAML."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
-        self._table = LineTable(text)
-
-    def find(self, fragment: str) -> Span:
-        """Where a piece of text, or a chain of names in any spelling, is: inside an expression if possible."""
-        root = re.match(r"\w*", fragment)
-        for pattern in (_spellings(fragment), re.escape(fragment), re.escape(root[0] if root else "")):
-            found = [match.span() for match in re.finditer(pattern, self.text)]
-            if found:
-                where = next((one for one in found if self._in_expression(one[0])), found[0])
-                return self._table.span(self.name, *where)
-        return self._table.span(self.name, 0, 0)
-
-    def _in_expression(self, at: int) -> bool:
-        opened = max(self.text.rfind("{{", 0, at), self.text.rfind("{%", 0, at))
-        return opened > max(self.text.rfind("}}", 0, at), self.text.rfind("%}", 0, at))
-
-
-def _spellings(chain: str) -> str:
-    """A pattern for ``a.b`` that also finds ``a['b']``."""
-    root, *parts = re.findall(r"\w+(?:-\w+)*|'[^']*'", chain) or [chain]
-    pattern = rf"(?<![\w.]){re.escape(root)}"
-    for part in parts:
-        name = re.escape(part.strip("'"))
-        pattern += rf"\s*(?:\.\s*{name}|\[\s*['\"]{name}['\"]\s*\])"
-    return pattern + r"(?!\w)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +51,10 @@ def _read(state: State, path: pathlib.Path, used_by: Place, notes: tuple[Note, .
         return None
     place = TemplatePlace(shown, text)
     try:
-        tree = state.expressions.parse(text)
-        state.expressions.environment.from_string(text)  # unknown filters are found only here
+        tree = state.expressions.parse_template(text)
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *notes)
-        state.diagnostics.error("bad-template", error.message, place.find(error.fragment), notes=also)
+        state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
         return None
     own = frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
     return TemplateFile(path, place, find_references(tree), tuple(_includes(tree)), own)

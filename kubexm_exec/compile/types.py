@@ -13,6 +13,7 @@ from kubexm_exec.compile.state import State
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.registry import RegistryError
 from kubexm_exec.step import Expression, LocalFile, Step, StepList, TemplateName
+from kubexm_exec.stepdoc import load_step
 from kubexm_spec.checking import check
 from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.source import Path, Place
@@ -63,36 +64,26 @@ def _metadata(info: Any) -> list[Any]:
 def load_type(state: State, name: str, place: Place, notes: Any = ()) -> type[Step[Any]] | None:
     """The step type, or None with a finding."""
     try:
-        step: Any = state.steps.load(name)
+        return load_step(state.steps, name)
     except RegistryError as error:
         state.diagnostics.error(error.code, error.message, place, hint=error.hint, notes=notes)
         return None
-    if not (isinstance(step, type) and issubclass(step, Step)):
-        info = state.steps.info(name)
-        state.diagnostics.error(
-            "broken-step-type",
-            f'step type "{name}" of package {info.distribution} is no Step class',
-            place,
-            notes=notes,
-        )
-        return None
-    return step
 
 
 def check_types(state: State) -> None:
     """Every step type exists and takes the parameters it is given."""
     for draft in state.all_drafts():
         step_type = load_type(state, draft.spec.type, draft.place.child("type"), draft.notes)
-        if step_type is None:
-            continue
-        draft.nodes = [replace(node, reversible=step_type.reversible) for node in draft.nodes]
-        check_with(state, step_type, draft.spec, draft.place, draft.notes)
+        if step_type is not None:
+            draft.step_type = step_type
+            draft.nodes = [replace(node, reversible=step_type.reversible) for node in draft.nodes]
+            draft.broken = not check_with(state, step_type, draft.spec, draft.place, draft.notes)
 
 
-def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
-    """The parameters of a step, as far as they are known."""
+def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> bool:
+    """Whether the parameters of a step are right, as far as they are known; if not, there are findings."""
     dynamic = dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
-    check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
+    return check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
 
 
 def check_params(
@@ -103,8 +94,9 @@ def check_params(
     place: Place,
     notes: Any,
     unknown: set[Path],
-) -> None:
-    """Some parameters of a step, but for what is unknown in them."""
+) -> bool:
+    """Whether some parameters of a step are right, but for what is unknown in them."""
+    before = len(state.diagnostics)
     try:
         check(
             step_type.params_model,
@@ -119,6 +111,7 @@ def check_params(
         message = f'step type "{spec.type}" cannot check its own parameters: {type(error).__name__}: {error}'
         hint = f"report it to the makers of {state.steps.info(spec.type).distribution}"
         state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint, notes=notes)
+    return len(state.diagnostics) == before
 
 
 def touches(path: Path, unknown: set[Path]) -> bool:

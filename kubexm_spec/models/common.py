@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -12,10 +13,13 @@ from kubexm_spec.duration import Duration
 
 API_VERSION = "kubexm.io/v1"
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=128)]
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
 """A name that becomes part of a node's id: letters, digits, ``_``, ``.`` and ``-``."""
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN, max_length=128)]
 """A name that is used in expressions."""
 
 
@@ -28,12 +32,10 @@ class Model(BaseModel):
 
 
 def _budget(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("a number of hosts, or a percentage such as 20%")
-    text = str(value).strip()
-    digits = text.removesuffix("%")
-    if not digits.isdigit() or (text.endswith("%") and int(digits) > 100):
-        raise ValueError("a number of hosts, or a percentage such as 20%")
+    text = str(value).strip() if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    match = re.fullmatch(r"([0-9]{1,9})(%?)", text)
+    if match is None or (match[2] and int(match[1]) > 100):
+        raise ValueError("should be a number of hosts, or a percentage such as 20%")
     return text
 
 
@@ -51,7 +53,7 @@ Budget = Annotated[
 
 def _batch_size(value: Any) -> Any:
     text: str = _budget(value)
-    if text.rstrip("%") == "0" * len(text.rstrip("%")):
+    if int(text.rstrip("%")) == 0:
         raise ValueError("a batch has at least one host")
     return text
 
@@ -120,8 +122,6 @@ class ParamSpec(Model):
 
     @model_validator(mode="after")
     def _pattern_compiles(self) -> ParamSpec:
-        import re
-
         if self.pattern is not None:
             if self.type not in (ParamType.STRING, ParamType.SECRET):
                 raise ValueError(f"pattern is for strings, not for {self.type.value}")
