@@ -43,11 +43,11 @@ def check(
     except ValidationError as error:
         problems: dict[tuple[Path, str], tuple[Any, bool]] = {}
         for problem in _worth_telling(error, data):
-            path, on_key = _yaml_path(problem["loc"], data)
+            path, on_key = _yaml_path(problem, data)
             code = _code(problem["type"])
             # A key that does not exist is wrong whatever its value will be.
             if ignore is None or code == "unknown-key" or not ignore(path):
-                problems.setdefault((path, code), (problem, on_key))
+                problems[(path, code)] = (_joined(problems.get((path, code)), problem), on_key)
         misspelled = {
             (*path[:-1], suggest(str(path[-1]), sorted(keys_at(model, path[:-1]))))
             for path, code in problems
@@ -94,8 +94,20 @@ def _value_at(data: Any, loc: tuple[int | str, ...]) -> Any:
     return data
 
 
-def _yaml_path(loc: tuple[int | str, ...], data: Any) -> tuple[Path, bool]:
+def _joined(known: tuple[Any, bool] | None, problem: Any) -> Any:
+    """What is wrong at one place: where several types would do (a text or a list), all of them are named."""
+    if known is None:
+        return problem
+    first, second = (_WORDS.get(one["type"], "") for one in (known[0], problem))
+    first = known[0].get("words", first)
+    if not (first and second) or second in first:
+        return known[0]
+    return {**known[0], "words": f"{first} or {second.removeprefix('should be ')}"}
+
+
+def _yaml_path(problem: Any, data: Any) -> tuple[Path, bool]:
     """The path in the document: parts of pydantic's that are no key or index (names of union branches) fall out."""
+    loc: tuple[int | str, ...] = problem["loc"]
     path: list[str | int] = []
     for number, part in enumerate(loc):
         if _has(data, part):
@@ -103,7 +115,7 @@ def _yaml_path(loc: tuple[int | str, ...], data: Any) -> tuple[Path, bool]:
             data = data[part]
         elif part == "[key]":
             return tuple(path), True
-        elif number == len(loc) - 1 and isinstance(data, Mapping):
+        elif number == len(loc) - 1 and problem["type"] == "missing":
             path.append(part)
     return tuple(path), False
 
@@ -191,7 +203,7 @@ _PATTERNS = {
 
 
 def _message(problem: Any) -> str:
-    text: str = _WORDS.get(problem["type"], problem["msg"])
+    text: str = problem.get("words") or _WORDS.get(problem["type"], problem["msg"])
     for prefix in ("Value error, ", "Input "):
         text = text.removeprefix(prefix)
     if problem["type"] == "string_pattern_mismatch":
