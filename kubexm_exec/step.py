@@ -267,6 +267,8 @@ class Step(Generic[P]):
     """What ``Result.outputs`` may hold."""
     reversible: ClassVar[bool] = False
     """True if ``rollback`` can undo what ``run`` did."""
+    changes: ClassVar[bool] = True
+    """False if it never changes anything, so that there is never anything to undo."""
     example: ClassVar[str] = ""
     """A YAML list item as it would stand under ``steps:``; it is validated by the tests."""
 
@@ -279,6 +281,14 @@ class Step(Generic[P]):
             for argument in get_args(base):
                 if isinstance(argument, type) and issubclass(argument, Params):
                     cls.params_model = argument
+
+    @classmethod
+    def undoable(cls, params: Mapping[str, Any]) -> bool:
+        """Whether this use of the step, with parameters as they are written in the spec, leaves nothing that stays.
+
+        It is asked when compiling, so that plans can name what cannot be undone.
+        """
+        return cls.reversible or not cls.changes
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Say what ``run`` would do. It must change nothing, not even a temporary file."""

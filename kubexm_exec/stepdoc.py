@@ -35,6 +35,7 @@ class StepDoc:
     outputs: tuple[FieldDoc, ...]
     any_output: bool
     reversible: bool
+    changes: bool
     example: str
 
     def to_json(self) -> dict[str, Any]:
@@ -47,6 +48,7 @@ class StepDoc:
             "outputs": [_field_json(f) for f in self.outputs],
             "anyOutput": self.any_output,
             "reversible": self.reversible,
+            "changes": self.changes,
             "example": self.example,
         }
 
@@ -99,6 +101,7 @@ def describe(name: str, step: type[Step[Any]]) -> StepDoc:
         outputs=_fields(outputs),
         any_output=outputs.model_config.get("extra") == "allow",
         reversible=step.reversible,
+        changes=step.changes,
         example=textwrap.dedent(step.example).strip("\n"),
     )
 

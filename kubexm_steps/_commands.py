@@ -77,10 +77,14 @@ def guarded(ctx: StepContext, params: RunParams) -> Forecast | None:
     return None
 
 
+def only_asks(changed_when: object) -> bool:
+    """Whether the spec says that a command never changes anything."""
+    return changed_when is False or (isinstance(changed_when, str) and changed_when.strip().lower() == "false")
+
+
 def would_run(params: RunParams, shown: str) -> Forecast:
     """The forecast of a command that must run: a change, unless the spec says that it never is one."""
-    answer = params.changed_when
-    if answer is False or (isinstance(answer, str) and answer.strip().lower() == "false"):
+    if only_asks(params.changed_when):
         return Forecast.harmless(f"would run, and change nothing: {shown}")
     return Forecast.change(f"would run: {shown}")
 

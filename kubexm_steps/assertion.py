@@ -36,6 +36,7 @@ class AssertStep(Step[AssertParams]):
     missing parameter. `check` evaluates it too.
     """
 
+    changes = False
     outputs_model = AssertOutputs
     example = """\
 - name: odd

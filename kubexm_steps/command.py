@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, result_of, would_run
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, only_asks, result_of, would_run
 from kubexm_steps._types import Text
 
 
@@ -81,6 +81,11 @@ class CommandStep(Step[CommandParams]):
     unless: etcdctl member list | grep -q {{ host.name | quote }}
     undo: {argv: [etcdctl, member, remove, "{{ host.name }}"]}
 """
+
+    @classmethod
+    def undoable(cls, params: Mapping[str, Any]) -> bool:
+        """Only if the spec says how, or says that it changes nothing."""
+        return "undo" in params or only_asks(params.get("changedWhen"))
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""

@@ -30,6 +30,7 @@ class FragmentStep(Step[FragmentParams]):
     directly.
     """
 
+    changes = False
     outputs_model = FragmentOutputs
     example = """\
 - name: repair

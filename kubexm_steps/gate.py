@@ -33,6 +33,7 @@ class GateStep(Step[GateParams]):
     With `runOnce` on its task it is asked once, not for every host.
     """
 
+    changes = False
     outputs_model = GateOutputs
     example = """\
 - name: approve

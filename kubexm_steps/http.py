@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -80,6 +81,11 @@ class HttpStep(Step[HttpParams]):
     expect: {status: [200], json: {health: "true"}}
   retry: {attempts: 5, delay: 2s}
 """
+
+    @classmethod
+    def undoable(cls, params: Mapping[str, Any]) -> bool:
+        """Only what never changes anything."""
+        return params.get("method", "GET") in _SAFE
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask, if asking changes nothing."""

@@ -28,6 +28,7 @@ class MessageStep(Step[MessageParams]):
     once, not for every host.
     """
 
+    changes = False
     outputs_model = MessageOutputs
     example = """\
 - name: done

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, result_of, would_run
+from kubexm_steps._commands import RunOutputs, RunParams, guarded, only_asks, result_of, would_run
 from kubexm_steps._files import local_failure
 from kubexm_steps._types import Text
 
@@ -63,6 +64,11 @@ class ScriptStep(Step[ScriptParams]):
     interpreter: bash -eu
     creates: /var/lib/tuned
 """
+
+    @classmethod
+    def undoable(cls, params: Mapping[str, Any]) -> bool:
+        """Only if the spec says that it changes nothing."""
+        return only_asks(params.get("changedWhen"))
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""

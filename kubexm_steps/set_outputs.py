@@ -27,6 +27,7 @@ class SetStep(Step[SetParams]):
     Use it to work something out once, from outputs of earlier steps, and use it in several places.
     """
 
+    changes = False
     outputs_model = SetOutputs
     example = """\
 - name: derived

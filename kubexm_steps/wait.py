@@ -75,6 +75,7 @@ class WaitStep(Step[WaitParams]):
     - `state: absent` waits until a port is closed or a file is gone.
     """
 
+    changes = False
     outputs_model = WaitOutputs
     example = """\
 - name: api

@@ -219,9 +219,7 @@ def step_reference() -> str:
         "| step type | | can be undone |",
         "|---|---|---|",
     ]
-    lines += [
-        _row(f"[`{doc.name}`](#{_slug(doc.name)})", doc.summary, "yes" if doc.reversible else "no") for doc in docs
-    ]
+    lines += [_row(f"[`{doc.name}`](#{_slug(doc.name)})", doc.summary, _undo(doc)) for doc in docs]
     for doc in docs:
         lines += _step_section(doc)
     return "\n".join(lines) + "\n"
@@ -233,7 +231,9 @@ def _step_section(doc: StepDoc) -> list[str]:
     lines += _fields("Outputs", doc.outputs, inputs=False)
     if doc.any_output:
         lines += ["Its outputs may have any name.", ""]
-    lines += ["It can be undone." if doc.reversible else "It cannot be undone."]
+    lines += [
+        {"yes": "It can be undone.", "no": "It cannot be undone.", "changes nothing": "It changes nothing."}[_undo(doc)]
+    ]
     if doc.example:
         lines += ["", "```yaml part=steps", doc.example.rstrip("\n"), "```"]
     return lines
@@ -344,6 +344,11 @@ def main() -> None:
     if not stale:
         print("docs/ is up to date")
     sys.exit(bool(stale and check))
+
+
+def _undo(doc: StepDoc) -> str:
+    """Whether what a step type does can be taken back."""
+    return "changes nothing" if not doc.changes else "yes" if doc.reversible else "no"
 
 
 if __name__ == "__main__":

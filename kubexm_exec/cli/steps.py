@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from kubexm_exec.stepdoc import FieldDoc, StepDoc
 
 
+_UNDO = {
+    (True, True): "It can be undone.\n",
+    (False, True): "It cannot be undone.\n",
+    (True, False): "It changes nothing.\n",
+    (False, False): "It changes nothing.\n",
+}
+
+
 @click.command("steps")
 @click.argument("name", required=False)
 @output_option
@@ -80,7 +88,7 @@ def _show(doc: StepDoc, info: PluginInfo, output: str) -> None:
     _fields(head("Outputs"), doc.outputs)
     if doc.any_output:
         click.echo("Outputs may have any name.\n")
-    click.echo("It can be undone.\n" if doc.reversible else "It cannot be undone.\n")
+    click.echo(_UNDO[doc.reversible, doc.changes])
     if doc.example:
         click.echo(head("Example") + "\n")
         click.echo("\n".join(f"  {line}" for line in doc.example.splitlines()))

@@ -76,7 +76,8 @@ def check_types(state: State) -> None:
         step_type = load_type(state, draft.spec.type, draft.place.child("type"), draft.notes)
         if step_type is not None:
             draft.step_type = step_type
-            draft.nodes = [replace(node, reversible=step_type.reversible) for node in draft.nodes]
+            undoable = step_type.undoable(draft.spec.with_)
+            draft.nodes = [replace(node, reversible=undoable) for node in draft.nodes]
             draft.broken = not check_with(state, step_type, draft.spec, draft.place, draft.notes)
 
 
