@@ -41,9 +41,10 @@ def write_spec(folder: Path, hosts: int, steps: int) -> Path:
             for step in range(per_task):
                 before = f' "{{{{ steps.s{step - 1}.outputs.stdout }}}}",' if step else ""
                 lines.append(
-                    f"          - name: s{step}\n            type: command\n            when: \"host.name != 'nobody'\"\n"
+                    f"          - name: s{step}\n            type: command\n"
+                    "            when: \"host.name != 'nobody'\"\n"
                     f'            with: {{argv: [echo,{before} "{{{{ vars.folder }}}}/{step}"]}}\n'
-                    f"            retry: {{attempts: 3, delay: 1s, backoff: exponential}}\n            timeout: 30s\n"
+                    "            retry: {attempts: 3, delay: 1s, backoff: exponential}\n            timeout: 30s\n"
                 )
     path = folder / f"bench-{hosts}-{steps}.yaml"
     path.write_text("".join(lines))

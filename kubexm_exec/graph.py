@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 NodeID: TypeAlias = str
-"""The path of a node: ``module/task/step``, ``module/task/step[key]`` for a loop item, ``...+name`` for a fragment's node."""
+"""The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
 
 FORMAT = 1
 """Version of the JSON form of a graph; a plan written by a newer one is refused."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RegistryError(Exception):
-    """A plug-in that is not there, is there twice, or cannot be loaded; the message says which package and what to do."""
+    """A plug-in that is not there, is there twice, or cannot be loaded; says which package and what to do."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

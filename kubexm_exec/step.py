@@ -45,7 +45,10 @@ class Params(BaseModel):
 
 
 class Outputs(BaseModel):
-    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``. ``extra="allow"`` in a subclass means any name."""
+    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``.
+
+    ``extra="allow"`` in a subclass means any name.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
@@ -60,12 +63,18 @@ class TemplateName:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """Marks a string parameter as a file or folder on the control node: relative to the spec's file, and it must exist when compiling."""
+    """Marks a string parameter as a file or folder on the control node.
+
+    It is relative to the spec's file, and must exist when compiling.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Marks a parameter as a bare expression (as in ``when``): it is not rendered with the others; the step calls ``ctx.evaluate``."""
+    """Marks a parameter as a bare expression (as in ``when``).
+
+    It is not rendered with the others; the step calls ``ctx.evaluate``.
+    """
 
     names: tuple[str, ...] = ()
     """Top-level names that the step itself gives to ``ctx.evaluate``, beyond those every expression sees."""
@@ -73,7 +82,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class StepList:
-    """Marks a parameter as steps (spec data): the engine checks them when compiling and leaves their expressions alone."""
+    """Marks a parameter as steps (spec data): they are checked when compiling; their expressions are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class Diff:
     """What is not content, such as ``0640 -> 0600`` or ``created``."""
 
     def unified(self, context: int = 3) -> str:
-        """The change of content as a unified diff without its two header lines; empty if content is the same or not text."""
+        """The change of content as a unified diff without its two header lines; empty if there is none to show."""
         import difflib
 
         if self.before == self.after or (self.before is None and self.after is None):
@@ -143,7 +152,7 @@ class Result:
     command: str = ""
     exit_code: int | None = None
     fragment: Sequence[Mapping[str, Any]] = ()
-    """More steps (as spec data, like the entries of ``steps:``) to be run on this host before anything that waits for this one."""
+    """More steps (spec data, like the entries of ``steps:``): run on this host before what waits for this one."""
 
 
 class StepFailed(Exception):
@@ -216,7 +225,10 @@ class StepContext:
         raise NotImplementedError
 
     def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
-        """A template (searched in the user's folders, then in the shipped ones) rendered for this host; ``variables`` are top-level names in it."""
+        """A template rendered for this host; it is searched in the user's folders, then in the shipped ones.
+
+        ``variables`` are top-level names in it.
+        """
         raise NotImplementedError
 
     def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
@@ -228,7 +240,7 @@ class StepContext:
         raise NotImplementedError
 
     def save_undo(self, data: Mapping[str, Any]) -> None:
-        """Remember (plain JSON data), BEFORE changing something, what ``rollback`` needs to undo it; a later call replaces it."""
+        """Remember (plain JSON data), BEFORE changing something, what ``rollback`` needs; a later call replaces it."""
         raise NotImplementedError
 
     def keep(self, data: bytes) -> str:
@@ -240,7 +252,10 @@ class StepContext:
         raise NotImplementedError
 
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
-        """Ask the person who runs this for yes or no; without a person, or after the timeout, the default (None: StepFailed)."""
+        """Ask the person who runs this for yes or no.
+
+        Without a person, or after the timeout, it is the default; without a default, StepFailed is raised.
+        """
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
@@ -258,7 +273,8 @@ P = TypeVar("P", bound=Params)
 class Step(Generic[P]):
     """A step type: one class with typed parameters. Its docstring is its documentation.
 
-    Subclass ``Step[YourParams]``; the engine makes one object for each action, with its rendered parameters in ``self.params``.
+    Subclass ``Step[YourParams]``; the engine makes one object for each action, with its rendered parameters in
+    ``self.params``.
     """
 
     params_model: ClassVar[type[Params]] = Params

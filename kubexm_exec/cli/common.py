@@ -95,12 +95,10 @@ def fail(
 
 
 def wants_color(stream: Any) -> bool:
-    """Colours on a terminal unless NO_COLOR says no; FORCE_COLOR says yes."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+    """Whether to colour what is written to a stream."""
+    from kubexm_exec.console import wants_color as decide
+
+    return decide(stream)
 
 
 def show_diagnostics(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, output_option, value_options
+
+if TYPE_CHECKING:
+    from kubexm_exec.graph import ExecutionNode
 
 
 @click.command("plan")
@@ -58,12 +62,17 @@ def command(
         return
     steps = list(graph.steps())
     click.echo(f"{graph.name}: {len(steps)} nodes, {graph.actions()} actions on {len(hosts)} hosts")
+    widths = [max((len(text) for text in column), default=0) for column in zip(*map(_columns, steps), strict=True)]
     for node in steps:
         mark = "" if node.reversible else "  cannot be undone"
-        where = node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"
-        click.echo(f"  {node.id}  {node.step_name}  {where}{mark}")
+        cells = (f"{text:<{width}}" for text, width in zip(_columns(node), widths, strict=True))
+        click.echo(f"  {'  '.join(cells)}{mark}".rstrip())
     click.echo(f"hash {graph.content_hash()[:16]}")
     if target is not None:
         click.echo(f"Saved to {target}. Run it with: kubexm-run --plan {target}")
     else:
         click.echo(f"Save it with: kubexm plan {spec} -o plan.json")
+
+
+def _columns(node: ExecutionNode) -> tuple[str, str, str]:
+    return node.id, node.step_name, node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"

@@ -91,7 +91,9 @@ def command(
     130 interrupted.
     """
     form = "json" if output == "json" else "text"
-    if (spec is None) == (plan_file is None):
+    if spec is not None and plan_file is not None:
+        fail("a SPEC and --plan FILE do not go together: a plan holds its spec", output=form)
+    if spec is None and plan_file is None:
         fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
     for name in (result_file, report_file):
         _check_writable(name, form)

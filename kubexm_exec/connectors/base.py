@@ -147,7 +147,10 @@ class Connector(Protocol):
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
     ) -> CommandResult:
-        """Run a command to its end. Raises CommandTimedOut, CommandCancelled or ConnectorError, never for an exit code."""
+        """Run a command to its end; an exit code never raises.
+
+        Raises CommandTimedOut, CommandCancelled or ConnectorError.
+        """
 
     def put(
         self,
@@ -160,11 +163,17 @@ class Connector(Protocol):
         deadline: Deadline,
         cancel: Cancel,
     ) -> None:
-        """Write a file atomically (temp in the same folder, fsync, rename). Mode and owner of a file that is replaced are kept
-        unless given; a new file gets 0644 unless given. Raises OSError with the host's reason."""
+        """Write a file atomically: temp in the same folder, fsync, rename.
+
+        Mode and owner of a file that is replaced are kept unless given; a new file gets 0644 unless given. Raises
+        OSError with the host's reason.
+        """
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
-        """The bytes of a file (at most ``limit``); raises FileNotFoundError, PermissionError, IsADirectoryError, OSError."""
+        """The bytes of a file, at most ``limit``.
+
+        Raises FileNotFoundError, PermissionError, IsADirectoryError or another OSError.
+        """
 
     def close(self) -> None:
         """Let go of everything. Calling it again is harmless."""

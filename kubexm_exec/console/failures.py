@@ -200,10 +200,12 @@ def _task(graph: ExecutionGraph, name: str) -> str:
 
 
 def main_parameter(node: ExecutionNode | None) -> str:
-    """What the step is about, as it was written; nothing for a sensitive step."""
+    """What the step is about, if it was written without expressions; nothing for a sensitive step."""
     if node is None or node.sensitive or not node.with_:
         return ""
     key = next((key for key in _MAIN if key in node.with_), next(iter(node.with_)))
     value = node.with_[key]
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if "{{" in text or "{%" in text:
+        return ""
     return one_line(text) if key in _MAIN else f"{key}: {one_line(text)}"

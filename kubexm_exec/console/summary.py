@@ -19,6 +19,7 @@ _IGNORED: Final = 5
 _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
 _ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
+_BUILT_IN: Final = frozenset({"concurrent", "debug", "serial-debug", "dry-run", "check"})
 _STATUS: Final = {
     Status.SUCCESS: ("✔ Success", "ok"),
     Status.FAILED: ("✘ Failed", "failed"),
@@ -106,7 +107,11 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
     if result.start_time is not None and result.end_time is not None:
         took = f" in {format_duration(result.end_time - result.start_time)}"
     what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')}{took}"
-    return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {total.words()}"
+    calm = (
+        result.status is Status.SUCCESS and not total.numbers["changed"] and result.executor not in ("check", "dry-run")
+    )
+    said = f"{total.words()}. Nothing needed to change." if calm else total.words()
+    return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {said}"
 
 
 def _next(result: GraphExecutionResult, failures: list[Failure], command: str, paint: Paint) -> Iterator[str]:
@@ -152,8 +157,10 @@ def next_command(argv: Sequence[str], without: Container[str] = _ONE_TIME) -> st
     for word in words:
         name, equals, _ = word.partition("=")
         if name in without:
-            if not equals:
-                next(words, None)
+            value = word.partition("=")[2] if equals else next(words, "")
+            if name == "--executor" and value not in _BUILT_IN:
+                # A third party's executor is part of what is done, not a way to look at it.
+                kept.extend([name, value])
         elif not (word.startswith("-v") and set(word[1:]) == {"v"}) and word != "--verbose":
             kept.append(word)
     return shlex.join(kept)

@@ -41,7 +41,7 @@ KINDS: Final = {
     FailureKind.FAILED.value: "",
     FailureKind.TIMED_OUT.value: "timed out",
     FailureKind.UNREACHABLE.value: "unreachable",
-    FailureKind.ERRORED.value: "error in the step itself",
+    FailureKind.ERRORED.value: "error",
 }
 """How a failure kind is said; a plain failure needs no word."""
 

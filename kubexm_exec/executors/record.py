@@ -152,4 +152,5 @@ def message(total: Mapping[str, int]) -> str:
         for name in ("changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled")
         if (number := total[name])
     ]
-    return f"{actions} actions: {', '.join(parts)}" if parts else "there was nothing to do"
+    noun = "action" if actions == 1 else "actions"
+    return f"{actions} {noun}: {', '.join(parts)}" if parts else "there was nothing to do"

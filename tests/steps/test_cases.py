@@ -19,7 +19,8 @@ from tests.steps.context import World
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {
-    "step", "runs", "given", "local", "with", "sensitive", "vars", "forecast", "result", "fails", "after", "again", "undo",
+    "step", "runs", "given", "local", "with", "sensitive", "vars", "forecast", "result", "fails", "after", "again",
+    "undo",
     "shown",
 }  # fmt: skip
 
