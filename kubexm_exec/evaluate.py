@@ -327,12 +327,14 @@ class _Facts(Mapping[str, Any]):
 
 
 def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
-    """A step as expressions see it; of a loop ``items``: those on this host, or all if it runs elsewhere."""
+    """A step as expressions see it; of a loop ``items``: those on this host, or all of a task on other hosts."""
     nodes = {node_id: view.evaluator.index.get(node_id) for node_id in found}
     if "[" in key or not any(node.has_item or node.skip == NO_ITEMS for node in nodes.values()):
         return _node_view(view, key, found[0])
     looped = [node for node in nodes.values() if node.has_item]
-    here = [node for node in looped if view.host in node.hosts] or looped
+    here = [node for node in looped if view.host in node.hosts]
+    if not here and any((node.module, node.task) != (view.node.module, view.node.task) for node in looped):
+        here = looped
     return {"items": {item_key(node.id): _node_view(view, f"{key}[{item_key(node.id)}]", node.id) for node in here}}
 
 

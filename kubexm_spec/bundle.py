@@ -251,7 +251,7 @@ class Loader:
             chosen = [i for i, _ in of_kind]
         if not chosen:
             there = sorted({str(d.get("kind")) for _, d in raw})
-            if not raw or not any(d.get("kind") in KINDS for _, d in raw):
+            if not raw or not any(d.get("kind") in list(KINDS) for _, d in raw):
                 # Nothing usable in it at all: its own findings say more than "no such kind".
                 before = len(self.diagnostics)
                 self.documents(source, notes)

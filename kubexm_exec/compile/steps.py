@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 
 from kubexm_exec.compile.chains import barrier, gate, last_of, link_chain, link_items, same_host
 from kubexm_exec.compile.state import StepDraft, TaskDraft
+from kubexm_exec.evaluate import NO_ITEMS
 from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, On
 from kubexm_spec.models import StepSpec
 
@@ -28,7 +29,7 @@ def link_steps(draft: TaskDraft, opens: list[Dependency]) -> Body:
     linker = _Linker(draft, [*opens, *batches])
     nodes = linker.link()
     if len(draft.batches) > 1:
-        nodes.extend(_batch_gates(draft, [node for node in nodes if not node.is_gate]))
+        nodes.extend(_batch_gates(draft, [node for node in nodes if node.hosts]))
     return Body(tuple(nodes), tuple(linker.exits()))
 
 
@@ -68,7 +69,9 @@ class _Linker:
         else:
             waits = [*same_host(before), *([] if _covers(before, step.hosts) else self.opens)]
         nodes, last = _with_hooks(step, waits)
-        self.ends[step.spec.name] = last if _covers(last, step.hosts) else [*before, *last]
+        # Nobody really waits for an empty loop, which has no hosts; but it has its place, and no outputs are known too.
+        empty = [node for node in nodes if node.skip == NO_ITEMS]
+        self.ends[step.spec.name] = [*([] if _covers(last, step.hosts) else before), *last, *empty]
         return [*result, *nodes]
 
     def _batches(self) -> list[tuple[tuple[str, ...] | None, str]]:
