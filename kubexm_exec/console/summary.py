@@ -127,27 +127,36 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
     """What makes sense to type now, and what it does."""
     if result.executor == "dry-run":
         if not failures:
-            yield f"{command} --executor check", "ask the hosts what would change"
+            yield _with_executor(command, "check"), "ask the hosts what would change"
             yield command, "do it"
         return
     if result.executor == "check":
         states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
         if failures:
-            yield f"{command} --executor check", "ask again after the fix"
+            yield _with_executor(command, "check"), "ask again after the fix"
         elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN}:
             yield command, "make it so"
         return
     if result.status is Status.SUCCESS:
-        yield f"{command} --executor check", "see at any time whether it is still so"
+        yield _with_executor(command, "check"), "see at any time whether it is still so"
         return
     undone = any(each.undo for node in result.node_results.values() for each in node.host_results.values())
     kept = "after the fix" if undone else "after the fix; what is done stays as it is"
     yield command, kept if failures else "go on from here"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
-        yield f"{command} --executor debug", "go through it step by step"
+        yield _with_executor(command, "debug"), "go through it step by step"
     if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
         yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with output"
+
+
+def _with_executor(command: str, name: str) -> str:
+    """The same command with another executor."""
+    words = shlex.split(command)
+    if "--executor" in words:
+        at = words.index("--executor")
+        del words[at : at + 2]
+    return shlex.join([*words, "--executor", name])
 
 
 def next_command(argv: Sequence[str], without: Container[str] = _ONE_TIME) -> str:
