@@ -57,6 +57,8 @@ def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
     if numbers[ForecastState.SATISFIED]:
         number = numbers[ForecastState.SATISFIED]
         yield f"{paint('=', 'ok')} {plural(number, 'action')} {'is as it' if number == 1 else 'are as they'} should be"
+    if result.not_reversible:
+        yield f"{paint('!', 'warning')} cannot be undone: {names(result.not_reversible, 10)}"
     failed = sum(
         each.status is Status.FAILED for node in result.node_results.values() for each in node.host_results.values()
     )

@@ -89,7 +89,8 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
             if each.undo.startswith("undoFailed"):
                 text = one_line(each.undo.removeprefix("undoFailed").strip(": "))
                 broken.append(f"{node.node_name} on {host}: {text}")
-    if not (done or broken or result.not_reversible):
+    kept = [each for node in result.node_results.values() for each in node.host_results.values() if each.undo]
+    if not kept:
         return
     yield f"{paint('Rolled back', 'head')}: {plural(done, 'action')} undone"
     for text in broken:

@@ -9,7 +9,15 @@ from typing import Any
 from kubexm_exec.attempt import ActionOutcome
 from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED, RUN_FINISHED
 from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.result import (
+    FailureKind,
+    ForecastState,
+    GraphExecutionResult,
+    HostResult,
+    NodeResult,
+    SkipReason,
+    Status,
+)
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Transition
 
@@ -83,6 +91,7 @@ class RunRecord:
     def end(self, status: Status) -> GraphExecutionResult:
         """The whole result, in graph order, with every host of every node; tells that the run is over."""
         result = self.result
+        rolled_back = bool(result.not_reversible)
         for node in self._runtime.graph.steps():
             of = self._nodes.get(node.id)
             if of is None:
@@ -97,6 +106,8 @@ class RunRecord:
             if len(node.hosts) > 1:
                 of.host_results = {host: of.host_results[host] for host in node.hosts}
             result.node_results[node.id] = of
+            if not node.reversible and not rolled_back and any(map(_lasting, of.host_results.values())):
+                result.not_reversible.append(node.id)
         result.status = status
         result.end_time = time.time()
         total = counts(result)
@@ -104,6 +115,11 @@ class RunRecord:
         seconds = round(result.end_time - (result.start_time or result.end_time), 3)
         self._emit(RUN_FINISHED, status=status.value, message=result.message, counts=total, seconds=seconds)
         return result
+
+
+def _lasting(host: HostResult) -> bool:
+    """Whether an action changed something, or would."""
+    return host.changed or host.forecast in (ForecastState.CHANGE, ForecastState.UNKNOWN)
 
 
 def _untried(transition: Transition) -> HostResult:

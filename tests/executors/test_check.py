@@ -97,7 +97,10 @@ def test_failure_policy_stops_no_check_and_nothing_is_undone() -> None:
         policy=FailurePolicy.ROLLBACK,
     )
     assert ran.host("b", "h2").forecast is ForecastState.CHANGE
-    assert ran.result.not_reversible == []
+    assert ran.result.not_reversible == ["m/t/b"], "named, because it would change something"
+    assert not [
+        host.undo for node in ran.result.node_results.values() for host in node.host_results.values() if host.undo
+    ]
 
 
 def test_pauses_between_batches_are_not_waited_for() -> None:
