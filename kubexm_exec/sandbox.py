@@ -126,7 +126,15 @@ class _Generator(CodeGenerator):
 
 
 class Missing(StrictUndefined):
-    """A name that is not there; using it says what is there instead."""
+    """A name that is not there; using it says what is there instead. What is inside of it is not there either."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:2] == name[-2:] == "__":
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, *args: Any) -> Any:  # type: ignore[override]  # in Jinja2's it never returns
+        return self
 
     @property
     def _undefined_message(self) -> str:

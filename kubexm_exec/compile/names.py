@@ -189,6 +189,11 @@ class Names:
                 hint = did_you_mean(rest[1], first.hosts) or listed("hosts", first.hosts)
                 return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"', hint, False)
             rest = rest[2:]
+        elif looker.node.hosts and not first.hosts:
+            because = "--limit leaves its hosts out" if self.state.limit else "no host is selected for it"
+            summary = f'step "{key}" runs on no host, so that it has no outputs: {because}'
+            hint = "limit less, or use | default(...)" if self.state.limit else "see its runOn, or use | default(...)"
+            return Problem("other-hosts", summary, hint, False)
         elif looker.node.hosts and len(first.hosts) > 1 and not set(looker.node.hosts) <= set(first.hosts):
             other = next(host for host in looker.node.hosts if host not in set(first.hosts))
             summary = f'step "{key}" does not run on {other}, so that it has no outputs there'
@@ -263,7 +268,7 @@ class Names:
             return True
         here = looker.node
         around = f"{here.module}/{here.task}" if here.task else here.module
-        if looker.at_end and (scope_id == around or scope_id.startswith(f"{around}/")):
+        if looker.at_end and (not around or scope_id == around or scope_id.startswith(f"{around}/")):
             return True
         if not here.task:
             late = here.hook in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)

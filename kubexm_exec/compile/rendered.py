@@ -44,7 +44,7 @@ def _check_step(state: State, evaluator: Evaluator, draft: StepDraft, step_type:
             unknown.add(path)
         except ExpressionError as error:
             unknown.add(path)
-            if sure:
+            if sure and state.hosts_known and not state.unusable:
                 place = draft.place.child("with", *path)
                 span = place.find(error.fragment) if error.fragment else place
                 message = f'step "{draft.spec.name}" on {host}: {error.message}'
