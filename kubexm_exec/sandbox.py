@@ -133,7 +133,7 @@ class Missing(StrictUndefined):
             raise AttributeError(name)
         return self
 
-    def __getitem__(self, *args: Any) -> Any:  # type: ignore[override]  # in Jinja2's it never returns
+    def __getitem__(self, *args: Any) -> Any:
         return self
 
     @property

@@ -202,7 +202,10 @@ def test_outputs_are_known_after_what_makes_them(spec: Spec, where: str, referen
         modules:
           - name: m1
             outputs: {{o: 1}}
-            hooks: {{pre: [{step("m1/hooks/pre")}], post: [{step("m1/hooks/post")}], always: [{step("m1/hooks/always")}]}}
+            hooks:
+              pre: [{step("m1/hooks/pre")}]
+              post: [{step("m1/hooks/post")}]
+              always: [{step("m1/hooks/always")}]
             tasks:
               - {{name: t0, outputs: {{o: 1}}, steps: [{step("m1/t0")}]}}
               - {{name: t1, outputs: {{o: 1}}, steps: [{step("m1/t1")}]}}
@@ -227,7 +230,11 @@ modules:
     tasks:
       - name: t
         runOn: {roles: [db]}
-        outputs: {a: "{{ steps.s.changed }}", disk: "{{ vars.disk }}", bad: "{{ vars.mtu }}", worse: "{{ steps.x.changed }}"}
+        outputs:
+          a: "{{ steps.s.changed }}"
+          disk: "{{ vars.disk }}"
+          bad: "{{ vars.mtu }}"
+          worse: "{{ steps.x.changed }}"
         steps: [{name: s, type: message, with: {text: hi}}]
 """
     )
@@ -245,7 +252,9 @@ def test_loops_are_seen_through_their_items_even_if_there_is_one_or_none(spec: S
                   - name: t
                     steps:
                       - {{name: loop, type: set, forEach: "{{{{ params.items }}}}", with: {{values: {{v: 1}}}}}}
-                      - {{name: s, type: message, with: {{text: "{{{{ steps.loop.items | length }}}} {{{{ steps['loop'].items }}}}"}}}}
+                      - name: s
+                        type: message
+                        with: {{text: "{{{{ steps.loop.items | length }}}} {{{{ steps['loop'].items }}}}"}}
             """
         )
         assert spec.codes() == []
@@ -295,7 +304,8 @@ def test_a_broken_inventory_does_not_make_every_selector_wrong(spec: Spec) -> No
         """
         inventory: {hosts: [{name: a, rolls: [web]}]}
         """
-        + "modules: [{name: m, tasks: [{name: t, runOn: {roles: [web]}, steps: [{name: s, type: message, with: {text: x}}]}]}]\n"
+        + "modules: [{name: m, tasks: [{name: t, runOn: {roles: [web]}, steps: "
+        "[{name: s, type: message, with: {text: x}}]}]}]\n"
     )
     assert spec.codes() == ["unknown-key"]
     spec.write(

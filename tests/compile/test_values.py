@@ -168,7 +168,14 @@ def test_values_from_outside_are_data_wherever_they_go(spec: Spec) -> None:
             tasks:
               - name: t
                 steps:
-                  - {name: s, type: set, with: {values: {a: "{{ params.evil }}", b: "{{ vars.copy }}", c: "{{ vars.nested }}", d: "<{{ vars.copy }}>"}}}
+                  - name: s
+                    type: set
+                    with:
+                      values:
+                        a: "{{ params.evil }}"
+                        b: "{{ vars.copy }}"
+                        c: "{{ vars.nested }}"
+                        d: "<{{ vars.copy }}>"
                   - {name: each, type: set, forEach: "{{ params.many }}", with: {values: {a: "{{ item }}"}}}
               - {name: u, uses: used.yaml, with: {inner: "{{ params.evil }}", more: ["{{ vars.copy }}"]}}
         """,
@@ -179,7 +186,9 @@ def test_values_from_outside_are_data_wherever_they_go(spec: Spec) -> None:
         params: {inner: {type: string}, more: {type: list}}
         vars: {again: "{{ params.inner }}"}
         steps:
-          - {name: s, type: set, with: {values: {a: "{{ params.inner }}", b: "{{ vars.again }}", c: "{{ params.more }}"}}}
+          - name: s
+            type: set
+            with: {values: {a: "{{ params.inner }}", b: "{{ vars.again }}", c: "{{ params.more }}"}}
         """,
     )
     for options in ({"texts": {"evil": EVIL}, "values": {"many": [EVIL]}}, {"values": {"evil": EVIL, "many": [EVIL]}}):
