@@ -63,7 +63,7 @@ class StepDraft:
     step_type: type[Step[Any]] | None = None
     """The step type, once it is known to exist."""
     broken: bool = False
-    """There is a finding about it already, so that its values are not looked at any closer."""
+    """It refers to something that is not there, so that its values are not looked at any closer."""
 
     def setting(self, name: str) -> Any:
         """The step's own value of a policy key, or the inherited one."""

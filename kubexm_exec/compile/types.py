@@ -78,13 +78,13 @@ def check_types(state: State) -> None:
             draft.step_type = step_type
             undoable = step_type.undoable(draft.spec.with_)
             draft.nodes = [replace(node, reversible=undoable) for node in draft.nodes]
-            draft.broken = not check_with(state, step_type, draft.spec, draft.place, draft.notes)
+            check_with(state, step_type, draft.spec, draft.place, draft.notes)
 
 
-def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> bool:
-    """Whether the parameters of a step are right, as far as they are known; if not, there are findings."""
+def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
+    """The parameters of a step, as far as they are known."""
     dynamic = dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
-    return check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
+    check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
 
 
 def check_params(
@@ -95,9 +95,8 @@ def check_params(
     place: Place,
     notes: Any,
     unknown: set[Path],
-) -> bool:
-    """Whether some parameters of a step are right, but for what is unknown in them."""
-    before = len(state.diagnostics)
+) -> None:
+    """Some parameters of a step, but for what is unknown in them."""
     try:
         check(
             step_type.params_model,
@@ -112,7 +111,6 @@ def check_params(
         message = f'step type "{spec.type}" cannot check its own parameters: {type(error).__name__}: {error}'
         hint = f"report it to the makers of {state.steps.info(spec.type).distribution}"
         state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint, notes=notes)
-    return len(state.diagnostics) == before
 
 
 def touches(path: Path, unknown: set[Path]) -> bool:
