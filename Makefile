@@ -32,7 +32,7 @@ lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 	$(BIN)/mypy $(TYPED)
 
-tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
@@ -82,4 +82,9 @@ $(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
 # One attempt per environment: offline machines should not wait for it at every call.
 $(VENV)/.stamp-browser: $(VENV)/.stamp-venv
 	@tools/browser.sh
+	@touch $@
+
+# Not beside the other one: apt lets only one in at a time.
+$(VENV)/.stamp-sshd: $(VENV)/.stamp-venv $(VENV)/.stamp-browser
+	@tools/sshd.sh
 	@touch $@

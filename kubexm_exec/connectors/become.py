@@ -1,0 +1,56 @@
+"""How a shell is started as another user: the command line, the question for a password, and what went wrong."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Final
+
+from kubexm_exec.connectors.sshoptions import Become
+
+# What sudo, su and doas say when they refuse, and what to do then. They are told to speak English.
+_REFUSALS: Final = (
+    (r"must have a tty|a terminal is required|must be run from a terminal|a tty is required",
+     "the host wants a terminal for this: take `requiretty` out of its sudoers file, or allow it without a password"),
+    (r"not in the sudoers|not allowed to (run|execute)|may not run|Operation not permitted|doas\.conf",
+     "allow the user in the host's sudoers file (or doas.conf)"),
+    (r"a password is required|no password was provided|Authentication failed|Authorization required|incorrect password",
+     "give the password with `become: {password: env:NAME}`, or allow the user without one (NOPASSWD)"),
+    (r"unknown user|does not exist|no passwd entry", "name a user that the host knows in `become`"),
+    (r"not found|No such file", "install it on the host, or choose another `become.method`"),
+)  # fmt: skip
+
+
+def become_line(become: Become, prompt: str, *argv: str) -> str:
+    """The command line that runs ``argv`` as the other user; a password is asked for with the prompt, on stdin only."""
+    match become.method:
+        case "sudo":
+            asking = ("-n",) if become.password is None else ("-S", "-p", prompt)
+            words: tuple[str, ...] = ("sudo", "-H", *asking, "-u", become.user, "--", *argv)
+        case "su":
+            words = ("su", "-s", "/bin/sh", "-c", shlex.join(argv), "--", become.user)
+        case "doas":
+            words = ("doas", "-n", "-u", become.user, *argv)
+    return f"exec env LC_ALL=C {shlex.join(words)}"
+
+
+def asks(become: Become, prompt: str, said: bytes) -> int:
+    """How often it has asked for a password so far."""
+    if become.method == "su":
+        return len(re.findall(rb"[Pp]assword: ?", said))
+    return said.count(prompt.encode())
+
+
+def refusal(become: Become, user: str, said: str, prompt: str, *, asked: int) -> str:
+    """Why becoming the other user did not work, and what to do."""
+    text = " ".join(said.replace(prompt, " ").split())
+    text = re.sub(r"^(Password: ?)+", "", text)
+    head = f"{user} cannot become {become.user} by {become.method}"
+    if asked > 1 or re.search(r"try again|incorrect password|Authentication failure", text):
+        return f"{head}: the password is wrong; look at `become.password`"
+    if asked and become.password is None:
+        return f"{head}: a password is asked for; give it with `become: {{password: env:NAME}}`"
+    for pattern, hint in _REFUSALS:
+        if re.search(pattern, text):
+            return f"{head}: {text}; {hint}"
+    return f"{head}: {text or 'it ended without a word'}"

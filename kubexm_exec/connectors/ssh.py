@@ -1,0 +1,379 @@
+"""The connector for hosts that are reached by SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from kubexm_exec.connectors.base import (
+    Cancel,
+    Command,
+    CommandResult,
+    CommandTimedOut,
+    ConnectorError,
+    Deadline,
+    OnOutput,
+)
+from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
+from kubexm_exec.connectors.sshfiles import Writing, check_path, chunks, file_error, is_small_text, reading
+from kubexm_exec.connectors.sshlink import Link, open_link
+from kubexm_exec.connectors.sshoptions import Become, SshOptions, read_options
+from kubexm_exec.connectors.sshshell import (
+    KILL,
+    LONGEST_LINE,
+    Ending,
+    Exchange,
+    Job,
+    Lost,
+    encode,
+    nonce,
+    raise_if_over,
+)
+from kubexm_exec.graph import GraphHost
+
+if TYPE_CHECKING:
+    import paramiko
+
+_CLEAN_UP_TIME: Final = 10.0
+"""Seconds for stopping a command on the host once nobody waits for it any more."""
+_START_TIME: Final = 5.0
+_ALL: Final = 1 << 62
+_MOST_ERRORS: Final = 1 << 16
+_PIECE: Final = 1 << 15
+
+
+class _TooLong(Exception):
+    """sshd could not hand the command on to a shell."""
+
+
+Feed = Callable[["paramiko.Channel", Exchange], None]
+"""Writes a command's input to its channel."""
+
+
+class SshConnector:
+    """Runs commands and writes files on a host over one SSH connection, opened on first use and again if it dropped."""
+
+    def __init__(self, host: GraphHost, secrets: Callable[[str], str]) -> None:
+        self._host = host
+        self._secrets = secrets
+        self._options: SshOptions | None = None
+        self._link: Link | None = None
+        self._shell: Shell | None = None
+        self._shell_in_use = False
+        self._opening = threading.Lock()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect and log in, unless that is done already."""
+        self._closed = False
+        self._connected(deadline)
+
+    def run(
+        self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
+    ) -> CommandResult:
+        """Run a command in a session of its own on the host; timeout and cancel kill its whole process group.
+
+        If the connection drops meanwhile, ConnectorError says that the outcome is not known; it is never run again.
+        """
+        began = time.monotonic()
+        job = Job.of(command)
+        raise_if_over(deadline, cancel)
+        fault = job.fault()
+        if fault:
+            return CommandResult(command=command.display(), exit_code=126, stderr=f"{fault}\n".encode())
+        feed = None if command.stdin is None else _feed_bytes(command.stdin)
+        try:
+            exchange, ending = self._do(
+                job, deadline, cancel, feed=feed, max_output=command.max_output, on_output=on_output
+            )
+        except _TooLong:
+            said = f"{job.argv[0]}: argument list too long\n"
+            return CommandResult(command=command.display(), exit_code=126, stderr=said.encode())
+        return CommandResult(
+            command=command.display(),
+            exit_code=ending.exit_code,
+            stdout=exchange.stdout.kept(),
+            stderr=exchange.stderr.kept(),
+            seconds=time.monotonic() - began,
+            dropped=exchange.stdout.dropped + exchange.stderr.dropped,
+        )
+
+    def put(
+        self,
+        source: bytes | BinaryIO,
+        path: str,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        deadline: Deadline,
+        cancel: Cancel,
+    ) -> None:
+        """Write a file atomically; a link is replaced by the file, not followed."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+        writing = Writing(path, mode, owner, group)
+        if is_small_text(source):
+            assert isinstance(source, bytes)
+            self._do_file(writing.whole(), path, deadline, cancel, document=source)
+            return
+
+        def feed(channel: paramiko.Channel, exchange: Exchange) -> None:
+            for chunk in chunks(source, deadline, cancel):
+                if not _send(channel, chunk, deadline, cancel):
+                    return
+            channel.shutdown_write()
+
+        try:
+            self._do_file(writing.fill(), path, deadline, cancel, feed=feed)
+            self._do_file(writing.finish(), path, deadline, cancel)
+        except BaseException:
+            # Also if we were told to stop: what is half written is of use to nobody.
+            with contextlib.suppress(ConnectorError, CommandTimedOut):
+                self._do(writing.remove(), Deadline.after(_CLEAN_UP_TIME), Cancel())
+            raise
+
+    def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
+        """The bytes of a regular file, at most ``limit`` of them."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+        return self._do_file(reading(path, limit), path, deadline, cancel).stdout.kept()
+
+    def close(self) -> None:
+        """Close the connection; a command that still runs on it loses its channel."""
+        self._closed = True
+        with self._lock:
+            link, self._link = self._link, None
+            self._shell = None
+        if link is not None:
+            link.close()
+
+    def _connected(self, deadline: Deadline) -> Link:
+        link = self._link
+        if link is not None and link.alive:
+            return link
+        left = deadline.left()
+        if not self._opening.acquire(timeout=-1 if left is None else left):
+            raise ConnectorError(f"host {self._host.name} is still being connected to by another step")
+        try:
+            link = self._link
+            if link is not None and link.alive:
+                return link
+            if link is not None:
+                link.close()
+            if self._options is None:
+                self._options = read_options(self._host, self._secrets)
+            link = open_link(self._options, deadline)
+            with self._lock:
+                if not self._closed:
+                    self._link, self._shell = link, None
+                    return link
+            link.close()
+            raise ConnectorError("the run is over")
+        finally:
+            self._opening.release()
+
+    def _do_file(
+        self,
+        job: Job,
+        path: str,
+        deadline: Deadline,
+        cancel: Cancel,
+        *,
+        feed: Feed | None = None,
+        document: bytes | None = None,
+    ) -> Exchange:
+        exchange, ending = self._do(job, deadline, cancel, feed=feed, document=document, max_output=_ALL)
+        if ending.exit_code != 0:
+            raise file_error(exchange.stderr.kept()[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
+        return exchange
+
+    def _do(
+        self,
+        job: Job,
+        deadline: Deadline,
+        cancel: Cancel,
+        *,
+        feed: Feed | None = None,
+        document: bytes | None = None,
+        max_output: int = 1 << 20,
+        on_output: OnOutput | None = None,
+    ) -> tuple[Exchange, Ending]:
+        """Run a job to its end, in the shell that is there if it is free and will do."""
+        link = self._connected(deadline)
+        try:
+            if feed is None:
+                done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
+                if done is not None:
+                    return done
+            if document is not None:
+                feed = _feed_bytes(document)
+            return self._in_channel(self._connected(deadline), job, deadline, cancel, feed, max_output, on_output)
+        except ConnectorError as error:
+            name = f"host {self._host.name}"
+            raise error if str(error).startswith(name) else ConnectorError(f"{name}: {error}") from error
+
+    def _in_shell(
+        self,
+        link: Link,
+        job: Job,
+        deadline: Deadline,
+        cancel: Cancel,
+        document: bytes | None,
+        max_output: int,
+        on_output: OnOutput | None,
+    ) -> tuple[Exchange, Ending] | None:
+        """In the long-lived shell; None, and nothing was run, if it is busy or gone."""
+        with self._lock:
+            if self._shell_in_use:
+                return None
+            self._shell_in_use = True
+            shell, self._shell = self._shell, None
+        keep = False
+        try:
+            if shell is not None and not shell.usable:
+                self._drop(link, shell)
+                shell = None
+            if shell is None:
+                shell = open_shell(link, self._become, deadline, cancel)
+            try:
+                sync = shell.send(job.frame(document), deadline)
+            except OSError:
+                # Half a frame is never run, so this is no second try of anything.
+                return None
+            exchange = Exchange(shell.channel, job, sync, max_output, on_output)
+            ending = self._finish(link, exchange, deadline, cancel)
+            # A child that was left behind may write into the next command's output.
+            keep = not ending.left_children
+            return exchange, ending
+        finally:
+            with self._lock:
+                self._shell_in_use = False
+                if keep and self._link is link:
+                    self._shell = shell
+                else:
+                    keep = False
+            if shell is not None and not keep:
+                self._drop(link, shell)
+
+    def _in_channel(
+        self,
+        link: Link,
+        job: Job,
+        deadline: Deadline,
+        cancel: Cancel,
+        feed: Feed | None,
+        max_output: int,
+        on_output: OnOutput | None,
+        *,
+        counted: bool = True,
+    ) -> tuple[Exchange, Ending]:
+        """In a channel of its own."""
+        sync = nonce()
+        script = job.line(sync, reads=feed is not None)
+        if len(encode(script)) > LONGEST_LINE:
+            raise _TooLong
+        channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted)
+        exchange = Exchange(channel, job, sync, max_output, on_output)
+        try:
+            channel.settimeout(deadline.left())
+            try:
+                channel.sendall(encode(f"{job.end}\n"))
+            except OSError as error:
+                raise ConnectorError(self._lost(link, exchange)) from error
+            return exchange, self._finish(link, exchange, deadline, cancel, feed)
+        finally:
+            channel.close()
+            if counted:
+                link.release()
+
+    def _finish(
+        self, link: Link, exchange: Exchange, deadline: Deadline, cancel: Cancel, feed: Feed | None = None
+    ) -> Ending:
+        try:
+            if feed is not None:
+                feed(exchange.channel, exchange)
+            exchange.wait(deadline, cancel)
+            return exchange.ending()
+        except Lost:
+            raise ConnectorError(self._lost(link, exchange)) from None
+        except BaseException:
+            self._stop(link, exchange)
+            raise
+
+    def _stop(self, link: Link, exchange: Exchange) -> None:
+        """Kill what runs, on the host; raises if nobody can know whether it worked."""
+        exchange.unheard()
+        try:
+            exchange.wait(
+                Deadline.after(_START_TIME), Cancel(), until=lambda: exchange.pid is not None or exchange.over
+            )
+            if exchange.over:
+                return
+            job = Job(("/bin/sh", "-c", KILL, "kx", str(exchange.pid)))
+            self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), None, 1 << 16, None, counted=False)
+        except (Lost, CommandTimedOut, ConnectorError) as error:
+            raise ConnectorError(
+                f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
+            ) from error
+
+    def _lost(self, link: Link, exchange: Exchange) -> str:
+        name = f"host {self._host.name}"
+        if link.alive and not exchange.err.started:
+            said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
+            said = said[-500:] or "without a word"
+            return f"{name}: its shell ended at once: {said}; does the user have a login shell there?"
+        what = "the shell on the host ended" if link.alive else "the connection dropped"
+        return f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
+
+    @property
+    def _become(self) -> Become | None:
+        assert self._options is not None
+        return self._options.become
+
+    @staticmethod
+    def _drop(link: Link, shell: Shell) -> None:
+        shell.channel.close()
+        link.release()
+
+
+def _feed_bytes(data: bytes) -> Feed:
+    def feed(channel: paramiko.Channel, exchange: Exchange) -> None:
+        def write() -> None:
+            # The command may end without reading all of it; that is its own business, as in a shell's pipeline.
+            with contextlib.suppress(OSError):
+                channel.sendall(data)
+                channel.shutdown_write()
+
+        channel.settimeout(None)
+        if len(data) < channel.out_window_size:
+            write()
+        else:
+            # Ends with the channel at the latest.
+            threading.Thread(target=write, name="kubexm-stdin", daemon=True).start()
+
+    return feed
+
+
+def _send(channel: paramiko.Channel, data: bytes, deadline: Deadline, cancel: Cancel) -> bool:
+    """Send it all while the other side takes it; False if that has gone."""
+    at = 0
+    channel.settimeout(0.5)
+    while at < len(data):
+        try:
+            sent = channel.send(data[at : at + _PIECE])
+        except TimeoutError:
+            raise_if_over(deadline, cancel)
+            if channel.closed or channel.eof_received:
+                return False
+            continue
+        except OSError:
+            return False
+        if sent == 0:
+            return False
+        at += sent
+    return True

@@ -1,0 +1,151 @@
+"""Channels with a shell at their far end, as the user that was asked for."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.become import asks, become_line, refusal
+from kubexm_exec.connectors.sshlink import Link
+from kubexm_exec.connectors.sshoptions import Become
+from kubexm_exec.connectors.sshshell import CHUNK, Watch, encode, nonce, raise_if_over, setup
+
+if TYPE_CHECKING:
+    import paramiko
+
+_PROMPT_TIME: Final = 20.0
+"""Seconds for sudo to say anything; it may ask a directory server first."""
+_LAST_WORDS: Final = 1.0
+
+
+class Shell:
+    """A shell that waits for one command after the other."""
+
+    def __init__(self, channel: paramiko.Channel, sync: str, pending: bytes) -> None:
+        self.channel = channel
+        self._sync = sync
+        self._pending = pending
+
+    @property
+    def usable(self) -> bool:
+        """Whether it still listens."""
+        return not (self.channel.closed or self.channel.eof_received)
+
+    def send(self, frame: bytes, deadline: Deadline) -> str:
+        """Give it a command; returns the word after which its output begins, if any. An OSError means: not run."""
+        sync, pending = self._sync, self._pending
+        self._sync, self._pending = "", b""
+        # Whatever an earlier command's child wrote since is nobody's.
+        while not sync and self.channel.recv_ready():
+            self.channel.recv(CHUNK)
+        self.channel.settimeout(deadline.left())
+        self.channel.sendall(pending + frame)
+        return sync
+
+
+def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Cancel) -> Shell:
+    """A new shell, which holds one of the connection's channels until it is closed."""
+    channel = link.channel(deadline, cancel)
+    sync = nonce()
+    try:
+        if become is None:
+            start(channel, "exec /bin/sh")
+            return Shell(channel, sync, encode(setup(sync) + "\n"))
+        greet = f"unset LC_ALL; echo {sync}; echo {sync} >&2; exec /bin/sh"
+        _become(channel, become, link.user, greet, sync, deadline, cancel)
+        return Shell(channel, sync, encode(setup(nonce()) + "\n"))
+    except BaseException:
+        channel.close()
+        link.release()
+        raise
+
+
+def open_script(
+    link: Link,
+    become: Become | None,
+    script: str,
+    sync: str,
+    deadline: Deadline,
+    cancel: Cancel,
+    *,
+    counted: bool = True,
+) -> paramiko.Channel:
+    """A channel whose shell runs a script, which has to say the sync word on both streams first."""
+    channel = link.channel(deadline, cancel, counted=counted)
+    try:
+        if become is None:
+            start(channel, f"exec /bin/sh -c {shlex.quote(script)}")
+        else:
+            _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel)
+    except BaseException:
+        channel.close()
+        if counted:
+            link.release()
+        raise
+    return channel
+
+
+def start(channel: paramiko.Channel, line: str) -> None:
+    """Let the host's login shell run a line."""
+    import paramiko
+
+    try:
+        channel.exec_command(encode(line))
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise ConnectorError(f"the host starts no shell: {str(error) or 'the connection broke'}") from error
+
+
+def _become(
+    channel: paramiko.Channel,
+    become: Become,
+    user: str,
+    script: str,
+    sync: str,
+    deadline: Deadline,
+    cancel: Cancel,
+) -> None:
+    """Start a script as the other user; gives the password once, and only to whoever asks for it."""
+    if become.method == "doas" and become.password is not None:
+        raise ConnectorError(
+            "doas takes passwords only from a terminal; write `permit nopass` in its doas.conf, or use sudo"
+        )
+    prompt = f"{nonce()}:"
+    start(channel, become_line(become, prompt, "/bin/sh", "-c", script))
+    said = b""
+    given = 0
+    limit = deadline.earlier(_PROMPT_TIME)
+    with Watch(channel, cancel) as watch:
+        while sync.encode() not in said:
+            watch.clear()
+            while channel.recv_stderr_ready():
+                said += channel.recv_stderr(CHUNK)
+            asked = asks(become, prompt, said)
+            if sync.encode() in said:
+                break
+            if asked > given and (given or become.password is None):
+                raise _refused(become, user, said, prompt, asked)
+            if asked > given:
+                given = asked
+                channel.settimeout(limit.left())
+                channel.sendall(encode(f"{become.password}\n"))
+                continue
+            if (channel.closed or channel.eof_received) and not channel.recv_stderr_ready():
+                raise _refused(become, user, said, prompt, asked)
+            _raise_if_silent(limit, deadline, cancel, become)
+            watch.wait(limit.left())
+
+
+def _raise_if_silent(limit: Deadline, deadline: Deadline, cancel: Cancel, become: Become) -> None:
+    try:
+        raise_if_over(limit, cancel)
+    except CommandTimedOut:
+        if deadline.passed():
+            raise
+        raise ConnectorError(
+            f"{become.method} said nothing for {_PROMPT_TIME:g}s; look whether it works on the host by hand"
+        ) from None
+
+
+def _refused(become: Become, user: str, said: bytes, prompt: str, asked: int) -> ConnectorError:
+    return ConnectorError(refusal(become, user, said.decode("utf-8", "replace"), prompt, asked=asked))

@@ -1,0 +1,65 @@
+"""What goes wrong on the way to a host, in words that say what to do."""
+
+from __future__ import annotations
+
+import socket
+
+from kubexm_exec.connectors.hostkeys import host_pattern
+from kubexm_exec.connectors.sshoptions import SshOptions
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether it is worth another try."""
+    said = str(error).lower()
+    return (
+        (not isinstance(error, OSError) and not said)
+        or any(word in said for word in ("banner", "eof", "reset", "closed", "negotiation", "no existing session"))
+        or isinstance(error, EOFError | ConnectionError)
+    )
+
+
+def where(options: SshOptions) -> str:
+    """Which host, and where it was looked for."""
+    address = host_pattern(options.address, options.port or 22)
+    return (
+        f"host {options.name} cannot be reached at {address}"
+        if address != options.name
+        else f"host {options.name} cannot be reached"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Why a connection did not come about, and what to look at."""
+    import paramiko
+
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
+        causes = {getattr(cause, "strerror", None) or str(cause) for cause in error.errors.values()}
+        return f"{' and '.join(sorted(causes)).lower()}; does sshd run there, and is the port right?"
+    if isinstance(error, socket.gaierror):
+        return f"its name is not known ({error.strerror}); look at `address`, DNS and ~/.ssh/config"
+    if isinstance(error, TimeoutError) or "timed out" in str(error).lower():
+        return "no answer in time; is it up, and is there a firewall or another port?"
+    if isinstance(error, paramiko.AuthenticationException):
+        return f"it refused the login ({text(error)})"
+    if "banner" in str(error).lower() or isinstance(error, EOFError | ConnectionError):
+        return f"it closes the connection ({text(error)}); is it an SSH server? Do too many log in (MaxStartups)?"
+    return text(error)
+
+
+def login_refused(options: SshOptions, error: Exception) -> str:
+    """Who was not let in, and what was tried."""
+    import paramiko
+
+    who = f"as {options.user} " if options.user else ""
+    head = f"host {options.name} refused the login {who}({text(error)})"
+    if isinstance(error, paramiko.PasswordRequiredException):
+        return f"{head}; give the key's `passphrase: env:NAME`, or add the key to the agent with `ssh-add`"
+    tried = (
+        "password" if options.password is not None else options.private_key_path or "keys of the agent and of ~/.ssh"
+    )
+    return f"{head}; tried: {tried}. Look at `user`, `privateKeyPath` and the host's authorized_keys"
+
+
+def text(error: BaseException) -> str:
+    """The error in its own words."""
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip().rstrip(".")

@@ -1,0 +1,138 @@
+"""Files over SSH: the scripts that write and read them on the host, and what their complaints mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.connectors.sshshell import Job, raise_if_over
+
+CHUNK: Final = 1 << 18
+SMALL: Final = 64 << 10
+"""Bytes of a text file that go through the shell that is there already, in one round trip."""
+NOT_A_FILE: Final = "not a regular file"
+_ENGLISH: Final = {"LC_ALL": "C"}
+
+# dd syncs the file itself, which is cheaper and more common than `sync FILE`.
+_WRITE: Final = """
+path=$1 tmp=$2 mode=$3 owner=$4
+if [ -d "$path" ] && ! [ -L "$path" ]; then echo "$path: Is a directory" >&2; exit 1; fi
+umask 077
+trap 'rm -f -- "$tmp"' EXIT
+said=$(dd of="$tmp" bs=131072 conv=fsync 2>&1) || { printf '%s\\n' "$said" >&2; exit 1; }
+"""
+_FINISH: Final = """
+if [ -f "$path" ] && ! [ -L "$path" ]; then
+  old=$(stat -c '%a %u %g' -- "$path") || exit
+  mine=$(stat -c '%u %g' -- "$tmp") || exit
+  m=${old%% *} was=${old#* }
+  [ -n "$mode" ] || mode=$m
+  u=${owner%%:*} g=
+  case $owner in *:*) g=${owner#*:} ;; esac
+  if [ "$was" != "$mine" ] || [ -n "$owner" ]; then owner=${u:-${was% *}}:${g:-${was#* }}; fi
+fi
+if [ -n "$owner" ]; then chown -- "$owner" "$tmp" || exit; fi
+chmod -- "${mode:-0644}" "$tmp" || exit
+mv -fT -- "$tmp" "$path" || exit
+trap - EXIT
+"""
+_KEEP: Final = "trap - EXIT\n"
+_TAKE: Final = "path=$1 tmp=$2 mode=$3 owner=$4\ntrap 'rm -f -- \"$tmp\"' EXIT\n"
+_READ: Final = f"""
+if [ -d "$1" ]; then echo "$1: Is a directory" >&2; exit 1; fi
+if [ -e "$1" ] && ! [ -f "$1" ]; then echo "$1: {NOT_A_FILE}" >&2; exit 1; fi
+if [ -n "$2" ]; then exec head -c "$2" -- "$1"; else exec cat -- "$1"; fi
+"""
+_REASONS: Final = {
+    os.strerror(code).lower(): code
+    for code in (
+        errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENOSPC,
+        errno.EDQUOT, errno.EBUSY, errno.ETXTBSY, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EXDEV, errno.EFBIG,
+    )
+}  # fmt: skip
+
+
+class Writing:
+    """One file that is being written: beside its place first, then renamed."""
+
+    def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
+        folder = posixpath.dirname(path) or "."
+        temporary = posixpath.join(folder, f".kx-{secrets.token_hex(8)}.tmp")
+        ownership = f"{owner or ''}:{group}" if group else owner or ""
+        self.temporary = temporary
+        self._arguments = (path, temporary, "" if mode is None else f"{mode:04o}", ownership)
+
+    def whole(self) -> Job:
+        """Write and put in place."""
+        return self._job(_WRITE + _FINISH)
+
+    def fill(self) -> Job:
+        """Only write what comes: whether it is all of it, only the sender knows."""
+        return self._job(_WRITE + _KEEP)
+
+    def finish(self) -> Job:
+        """Put in place what was written."""
+        return self._job(_TAKE + _FINISH)
+
+    def remove(self) -> Job:
+        """Leave nothing behind."""
+        return Job(("rm", "-f", "--", self.temporary))
+
+    def _job(self, script: str) -> Job:
+        return Job(("/bin/sh", "-c", script, "kx", *self._arguments), env=dict(_ENGLISH))
+
+
+def reading(path: str, limit: int | None) -> Job:
+    """The job that prints a file."""
+    return Job(("/bin/sh", "-c", _READ, "kx", path, "" if limit is None else str(limit)), env=dict(_ENGLISH))
+
+
+def is_small_text(source: bytes | BinaryIO) -> bool:
+    """Whether it can be written as lines of a script."""
+    if not isinstance(source, bytes) or len(source) > SMALL or b"\0" in source:
+        return False
+    return not source or source.endswith(b"\n")
+
+
+def chunks(source: bytes | BinaryIO, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
+    """What is in the source; looks at the deadline and the cancel flag between two pieces."""
+    if isinstance(source, bytes):
+        for at in range(0, len(source), CHUNK):
+            raise_if_over(deadline, cancel)
+            yield source[at : at + CHUNK]
+        return
+    while True:
+        raise_if_over(deadline, cancel)
+        chunk = source.read(CHUNK)
+        if not chunk:
+            return
+        yield chunk
+
+
+def check_path(path: str) -> None:
+    """Refuse what no file can be called."""
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "embedded null byte", path)
+
+
+def file_error(stderr: str, path: str) -> OSError:
+    """The error that the host's tools complained of."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for line in reversed(lines):
+        reason = line.rpartition(": ")[2].lower()
+        if reason in _REASONS:
+            code = _REASONS[reason]
+            return OSError(code, os.strerror(code), path)
+    said = lines[-1] if lines else "the host gave no reason"
+    if NOT_A_FILE in said:
+        return OSError(errno.EINVAL, NOT_A_FILE, path)
+    nobody = re.search(r"(?:invalid|unknown) (user|group)(?:: | )['‘]?([^'’]*)['’]?$", said)
+    if nobody:
+        return OSError(errno.EINVAL, f"there is no {nobody[1]} {nobody[2]}", path)
+    return OSError(errno.EIO, re.sub(r"^[\w./-]+: ", "", said), path)

@@ -1,0 +1,394 @@
+"""One authenticated SSH connection to a host, through as many others as it takes, every one of them checked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.hostkeys import host_pattern, shared
+from kubexm_exec.connectors.ssherrors import login_refused, may_pass, reason, text, where
+from kubexm_exec.connectors.sshoptions import SshOptions
+
+if TYPE_CHECKING:
+    import paramiko
+
+MOST_CHANNELS: Final = 6
+"""sshd allows 10 sessions a connection unless told otherwise; some are left for kills and for other people's."""
+KEEPALIVE: Final = 20
+_MOST_HOPS: Final = 8
+_REFUSED_TRIES: Final = 3
+_BUSY_TRIES: Final = 8
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 3.0
+_IDLE_LOOK: Final = 10.0
+"""Seconds between two looks of an idle connection's thread; paramiko's own 0.1 costs much CPU at 200 hosts."""
+_SOCKET_OPTIONS: Final = (
+    ("TCP_KEEPIDLE", KEEPALIVE),
+    ("TCP_KEEPINTVL", 5),
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 40_000),
+)
+
+
+class Link:
+    """An open connection; hands out channels, at most so many at once."""
+
+    def __init__(
+        self, connections: list[Any], transport: paramiko.Transport, proxies: list[subprocess.Popen[bytes]]
+    ) -> None:
+        self.transport = transport
+        self.user = str(connections[-1].user)
+        self._connections = connections
+        self._proxies = proxies
+        self._slots = threading.BoundedSemaphore(MOST_CHANNELS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is up, as far as anybody knows."""
+        return self.transport.is_active()
+
+    def channel(self, deadline: Deadline, cancel: Cancel, *, counted: bool = True) -> paramiko.Channel:
+        """A new channel for one command; waits for its turn, and again while the host says that it has too many."""
+        import paramiko
+
+        if counted:
+            self._wait_for_slot(deadline, cancel)
+        pause = _FIRST_PAUSE
+        limit = deadline.earlier(60.0)
+        try:
+            while True:
+                try:
+                    return self.transport.open_session(timeout=limit.left())
+                except paramiko.ChannelException as error:
+                    if limit.passed() or not self.alive:
+                        raise ConnectorError(f"the host opens no more channels: {error.text}") from error
+                except (paramiko.SSHException, EOFError, OSError) as error:
+                    raise ConnectorError(f"the connection broke: {text(error)}") from error
+                if cancel.wait(_jitter(min(pause, limit.left() or 0.0))):
+                    raise CommandCancelled("it was cancelled")
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except BaseException:
+            if counted:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a channel's place back."""
+        self._slots.release()
+
+    def _wait_for_slot(self, deadline: Deadline, cancel: Cancel) -> None:
+        while not self._slots.acquire(timeout=deadline.earlier(0.5).left()):
+            if cancel.is_set():
+                raise CommandCancelled("it was cancelled")
+            if deadline.passed():
+                raise CommandTimedOut("its time was over")
+            if not self.alive:
+                raise ConnectorError("the connection broke")
+
+    def close(self) -> None:
+        """Close it, and all it went through."""
+        _close(self._connections, self._proxies)
+
+
+def open_link(options: SshOptions, deadline: Deadline) -> Link:
+    """Connect and log in; what may pass by itself (a full or restarting sshd) is tried again until the deadline."""
+    import paramiko
+
+    deadline = deadline.earlier(options.connect_timeout)
+    pause, tries = _FIRST_PAUSE, 0
+    failure: Exception
+    while True:
+        tries += 1
+        try:
+            return _Opening(options, deadline).open()
+        except ConnectorError:
+            raise
+        except paramiko.AuthenticationException as error:
+            raise ConnectorError(login_refused(options, error)) from error
+        except (ConnectionRefusedError, paramiko.ssh_exception.NoValidConnectionsError) as error:
+            failure, most = error, _REFUSED_TRIES
+        except (EOFError, ConnectionResetError, BrokenPipeError, paramiko.SSHException) as error:
+            if "No authentication methods" in str(error):
+                raise ConnectorError(login_refused(options, error)) from error
+            # A full MaxStartups closes the connection before, or in the middle of, its greeting.
+            failure, most = error, _BUSY_TRIES if may_pass(error) else 1
+        except OSError as error:
+            failure, most = error, 1
+        left = deadline.left()
+        if tries >= most or (left is not None and left <= pause):
+            raise ConnectorError(f"{where(options)}: {reason(failure)}") from failure
+        time.sleep(_jitter(pause))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Opening:
+    """One attempt; closes what it opened if it fails."""
+
+    def __init__(self, options: SshOptions, deadline: Deadline) -> None:
+        self._options = options
+        self._deadline = deadline
+        self._connections: list[Any] = []
+        self._proxies: list[subprocess.Popen[bytes]] = []
+
+    def open(self) -> Link:
+        _quiet()
+        try:
+            options = self._options
+            gateway = self._gateway(options.address, options.proxy_jump, options.proxy_command, depth=0)
+            last = self._connect(options.address, gateway, target=True)
+            transport = last.transport
+            transport.set_keepalive(KEEPALIVE)
+            if isinstance(transport.sock, socket.socket):
+                transport.sock.settimeout(_IDLE_LOOK)
+            return Link(self._connections, transport, self._proxies)
+        except BaseException:
+            _close(self._connections, self._proxies)
+            raise
+
+    def _gateway(self, host: str, jump: str | None, command: str | None, depth: int) -> Any:
+        """What the next connection goes through: an open connection, a socket, or None."""
+        if depth > _MOST_HOPS:
+            raise ConnectorError(f"host {self._options.name}: ProxyJump goes round in circles at {host}")
+        found = ssh_config().lookup(_bare(host))
+        if jump is None and command is None:
+            # As in ssh: whichever was written first would win, but one entry seldom has both.
+            jump, command = found.get("proxyjump"), found.get("proxycommand")
+            command = None if jump is not None else command
+        elif command is not None:
+            command = _expanded(command, host, self._options, found)
+        if command is not None and command.lower() != "none":
+            return self._proxy(command)
+        if jump is None or jump.lower() == "none":
+            return None
+        gateway = None
+        for number, hop in enumerate(jump.replace(" ", "").split(",")):
+            if number == 0 and _bare(hop) != _bare(host):
+                gateway = self._gateway(hop, None, None, depth + 1)
+            gateway = self._connect(hop, gateway, target=False)
+        return gateway
+
+    def _proxy(self, command: str) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # What it complains about is of use only to somebody who can see it at once.
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+            )
+        self._proxies.append(process)
+        return ours
+
+    def _connect(self, host: str, gateway: Any, *, target: bool) -> Any:
+        from fabric import Config, Connection
+
+        options = self._options
+        left = self._deadline.left() or 0.0
+        if left <= 0.0:
+            raise TimeoutError("timed out")
+        # One Config a connection: a shared one is changed by every thread that uses it.
+        config = Config(ssh_config=ssh_config(), lazy=True)
+        arguments = {"user": options.user, "port": options.port} if target else {}
+        through: Any = False if gateway is None or isinstance(gateway, socket.socket) else gateway
+        connection = Connection(host, config=config, gateway=through, connect_timeout=None, **arguments)
+        connection.connect_kwargs = {
+            **_authentication(options, connection, target=target),
+            "timeout": left,
+            "banner_timeout": left,
+            "auth_timeout": left,
+            "channel_timeout": left,
+            "transport_factory": functools.partial(_transport, self._key_kinds(connection)),
+        }
+        connection.connect_timeout = None
+        if isinstance(gateway, socket.socket):
+            connection.connect_kwargs["sock"] = gateway
+        connection.client.set_missing_host_key_policy(_Policy(self._check_of(connection)))
+        self._connections.append(connection)
+        if through:
+            through.transport.channel_timeout = left
+        try:
+            connection.open()
+        except ConnectorError:
+            raise
+        except Exception as error:
+            if target:
+                raise
+            # A gateway's own troubles are told apart from the host's.
+            raise ConnectorError(
+                f"host {options.name}: its gateway {host} cannot be reached: {reason(error)}"
+            ) from error
+        return connection
+
+    def _known_name(self, connection: Any) -> str:
+        alias = connection.ssh_config.get("hostkeyalias")
+        return str(alias) if alias else host_pattern(connection.host, connection.port)
+
+    def _known_file(self, connection: Any) -> Path:
+        if self._options.known_hosts is not None:
+            return self._options.known_hosts
+        configured = connection.ssh_config.get("userknownhostsfile")
+        return Path(configured.split()[0] if configured else "~/.ssh/known_hosts").expanduser()
+
+    def _key_kinds(self, connection: Any) -> list[str]:
+        if self._options.host_keys == "off":
+            return []
+        return shared(self._known_file(connection)).kinds(self._known_name(connection))
+
+    def _check_of(self, connection: Any) -> Callable[[paramiko.PKey], None]:
+        def check(key: paramiko.PKey) -> None:
+            shared(self._known_file(connection)).check(
+                self._known_name(connection),
+                key.get_name(),
+                key.get_base64(),
+                self._options.host_keys,
+                host=self._options.name,
+            )
+
+        return check
+
+
+class _Policy:
+    """What paramiko asks about every key, since it is given no list of its own."""
+
+    def __init__(self, check: Callable[[paramiko.PKey], None]) -> None:
+        self._check = check
+
+    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+        self._check(key)
+
+
+def _transport(kinds: list[str], sock: Any, **more: Any) -> paramiko.Transport:
+    """A transport without Nagle's delay that asks first for the kind of key that the host is known by."""
+    import paramiko
+
+    if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _SOCKET_OPTIONS:
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    transport = paramiko.Transport(sock, **more)
+    if kinds:
+        security = transport.get_security_options()
+        wanted = [kind for known in kinds for kind in _signatures(known) if kind in security.key_types]
+        security.key_types = [*wanted, *(kind for kind in security.key_types if kind not in wanted)]
+    return transport
+
+
+def _signatures(kind: str) -> tuple[str, ...]:
+    return ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
+
+
+def _authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
+    """Keys and passwords for paramiko; what the inventory names goes before what ~/.ssh holds."""
+    configured = [str(Path(path).expanduser()) for path in connection.ssh_config.get("identityfile", [])]
+    certificate = connection.ssh_config.get("certificatefile")
+    certificates = [certificate] if isinstance(certificate, str) else certificate or []
+    files = [path for path in [*certificates, *configured] if Path(path).expanduser().is_file()]
+    only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
+    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not files}
+    if target:
+        if options.private_key_path is not None:
+            path = Path(options.private_key_path).expanduser()
+            _check_key_file(path, options.name)
+            files = [str(path), *files]
+            given["look_for_keys"] = False
+        elif options.password is not None:
+            # Somebody who gives a password means it: other keys would only use up the host's patience.
+            files = []
+            given.update(allow_agent=False, look_for_keys=False)
+        given.update(password=options.password, passphrase=options.passphrase)
+    if files:
+        given["key_filename"] = files
+    return given
+
+
+def _check_key_file(path: Path, host: str) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConnectorError(
+            f"host {host}: the key file {path} cannot be read: {error.strerror}; look at `privateKeyPath`"
+        ) from error
+
+
+def ssh_config() -> Any:
+    """The user's and the machine's SSH configuration, read once."""
+    return _read_config(Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config"))
+
+
+@functools.lru_cache(maxsize=8)
+def _read_config(*paths: Path) -> Any:
+    import paramiko
+
+    config = paramiko.SSHConfig()
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                config.parse(file)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
+            raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
+    return config
+
+
+def _expanded(command: str, host: str, options: SshOptions, found: Any) -> str:
+    """The command with %h, %p and %r filled in, by the library that does it for ~/.ssh/config."""
+    import paramiko
+
+    config = paramiko.SSHConfig()
+    lines = [f"Hostname {found.get('hostname', host)}", f"Port {options.port or found.get('port', 22)}"]
+    user = options.user or found.get("user")
+    lines += [f"User {user}"] if user else []
+    config.parse(StringIO("\n".join(["Host *", *lines, f"ProxyCommand {command}"])))
+    return str(config.lookup(host)["proxycommand"])
+
+
+def _bare(hop: str) -> str:
+    """The host of ``user@host:port``."""
+    host = hop.rpartition("@")[2]
+    return host if host.count(":") > 1 else host.partition(":")[0]
+
+
+def _close(connections: list[Any], proxies: list[subprocess.Popen[bytes]]) -> None:
+    for connection in reversed(connections):
+        transport = connection.transport or connection.client.get_transport()
+        if transport is not None and isinstance(transport.sock, socket.socket):
+            # Its thread sleeps in a read; closing alone would not wake it.
+            with contextlib.suppress(OSError):
+                transport.sock.shutdown(socket.SHUT_RDWR)
+        connection.client.close()
+        sock = connection.connect_kwargs.get("sock")
+        if sock is not None:
+            sock.close()
+    for process in proxies:
+        process.terminate()
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _quiet() -> None:
+    """Keep paramiko's log of broken connections off the console: whoever called gets the error."""
+    logger = logging.getLogger("paramiko")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+def _jitter(seconds: float) -> float:
+    return seconds * random.uniform(0.6, 1.2)

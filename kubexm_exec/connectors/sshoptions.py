@@ -1,0 +1,87 @@
+"""What an inventory says about reaching a host by SSH, read once and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.hostkeys import Policy
+from kubexm_exec.graph import GraphHost
+
+CONNECT_TIMEOUT: Final = 30.0
+Method = Literal["sudo", "su", "doas"]
+
+
+@dataclass(frozen=True, slots=True)
+class Become:
+    """The user that commands run as, and how to become that user."""
+
+    user: str = "root"
+    method: Method = "sudo"
+    password: str | None = None
+    """The value itself, not a reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """How one host is reached; None means that ~/.ssh/config or the usual default decides."""
+
+    name: str
+    address: str
+    port: int | None = None
+    user: str | None = None
+    private_key_path: str | None = None
+    passphrase: str | None = None
+    password: str | None = None
+    host_keys: Policy = "acceptNew"
+    known_hosts: Path | None = None
+    proxy_jump: str | None = None
+    proxy_command: str | None = None
+    connect_timeout: float = CONNECT_TIMEOUT
+    become: Become | None = None
+
+
+def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
+    """The options of a host, with its secrets resolved."""
+    given = host.options
+
+    def secret(key: str) -> str | None:
+        return None if given.get(key) is None else secrets(str(given[key]))
+
+    policy = given.get("hostKeys", "acceptNew")
+    if policy not in ("acceptNew", "strict", "off"):
+        raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
+    known = given.get("knownHosts")
+    return SshOptions(
+        name=host.name,
+        address=host.address or host.name,
+        port=host.port,
+        user=host.user,
+        private_key_path=given.get("privateKeyPath"),
+        passphrase=secret("passphrase"),
+        password=secret("password"),
+        host_keys=policy,
+        known_hosts=None if known is None else Path(str(known)).expanduser(),
+        proxy_jump=given.get("proxyJump"),
+        proxy_command=given.get("proxyCommand"),
+        connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
+        become=_become(given.get("become"), host.name, secrets),
+    )
+
+
+def _become(given: Any, host: str, secrets: Callable[[str], str]) -> Become | None:
+    if given is None or given is False:
+        return None
+    if given is True:
+        return Become()
+    if isinstance(given, str):
+        return Become(given)
+    method = given.get("method") or "sudo"
+    if method not in ("sudo", "su", "doas"):
+        raise ConnectorError(f"host {host}: become by {method!r} is not known; it can be sudo, su or doas")
+    reference = given.get("password")
+    password = None if reference is None else secrets(str(reference))
+    return Become(given.get("user") or "root", cast(Method, method), password)

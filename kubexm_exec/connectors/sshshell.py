@@ -1,0 +1,343 @@
+"""The shell on the far side: how a command is written for it, and how its answer is told from everything else."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kubexm_exec.connectors._process import Tail
+from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
+
+if TYPE_CHECKING:
+    import paramiko
+
+LONGEST_LINE: Final = 120_000
+"""Bytes of a command line that sshd can hand to a shell: Linux takes 128 KiB an argument."""
+CHUNK: Final = 1 << 16
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# `kx END SCRIPT ARGS...` runs a script in a session of its own and then says so on both streams: END on stdout; on
+# stderr END, the pid, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is
+# left in the background, END. bash says nothing of signals in POSIX mode, and in a `$()` only from a subshell.
+_SETUP: Final = r"""
+exec 3>&1 4>&2
+for d in /usr/local/sbin /usr/sbin /sbin; do case :$PATH: in *:$d:*) ;; *) PATH=$PATH:$d ;; esac; done
+export PATH
+unset CDPATH ENV
+s=setsid; command -v setsid >/dev/null 2>&1 || s=
+if [ -n "$BASH_VERSION" ]; then set +o posix; kr() ( $s /bin/sh -c "$@"; echo $?; )
+else kr() { $s /bin/sh -c "$@"; echo $?; }; fi
+kx() {
+  e=$1; shift
+  m=$(kr "$@" 2>&1)
+  b=0; kill -s 0 -- "-${m%%[!0-9]*}" 2>/dev/null && b=1
+  printf '%s%s\n%s%s' "$e" "$m" "$b" "$e" >&4
+  printf %s "$e"
+}
+"""
+# Who it is, then away from the streams that only the shell uses.
+_LAUNCH: Final = "echo $$; echo {start} $$ >&4; exec >&3 2>&4 3>&- 4>&-; "
+# The dead that nobody has reaped yet still count for `kill`, so the living are looked for in /proc where there is one.
+KILL: Final = """
+p=$1
+k() { kill -s "$1" -- "-$p" 2>/dev/null || kill -s "$1" "$p" 2>/dev/null; }
+lives() {
+  k 0 || return 1
+  [ -r /proc/self/stat ] || return 0
+  for f in /proc/[0-9]*/stat; do
+    read -r l 2>/dev/null <"$f" || continue
+    set -- ${l##*) }
+    if [ "$3" = "$p" ]; then case $1 in Z|X) ;; *) return 0 ;; esac; fi
+  done
+  return 1
+}
+k TERM || exit 0
+i=0
+while lives && [ $i -lt 20 ]; do sleep 0.1 || sleep 1; i=$((i+1)); done
+k KILL
+:
+"""
+
+
+class Lost(Exception):
+    """The channel ended before the command did."""
+
+
+def nonce() -> str:
+    """A word that occurs nowhere else."""
+    return "kx" + secrets.token_hex(12)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command as the far shell is asked to run it."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    start: str = field(default_factory=nonce)
+    end: str = field(default_factory=nonce)
+
+    @classmethod
+    def of(cls, command: Command) -> Job:
+        """The job that a command is."""
+        argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
+        if not argv:
+            raise ValueError("a command needs argv or shell")
+        return cls(argv, command.cwd, dict(command.env))
+
+    def fault(self) -> str:
+        """Why it can be run nowhere, or nothing."""
+        words = [*self.argv, self.cwd or "", *self.env, *self.env.values()]
+        if any("\0" in word for word in words):
+            return f"{self.argv[0]!r} cannot be run: embedded null byte"
+        if any(not name or "=" in name for name in self.env):
+            return f"{self.argv[0]!r} cannot be run: illegal environment variable name"
+        return ""
+
+    def _words(self) -> list[str]:
+        script = _LAUNCH.format(start=self.start)
+        argv = self.argv
+        if self.cwd is not None:
+            folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
+            said = shlex.quote(f"cannot change to folder {self.cwd}")
+            script += f"cd {folder} 2>/dev/null || {{ echo {said} >&2; exit 126; }}; "
+        odd = {name: value for name, value in self.env.items() if not _IDENTIFIER.fullmatch(name)}
+        for name, value in self.env.items():
+            if name not in odd:
+                script += f"export {name}={shlex.quote(value)}; "
+        if odd:
+            argv = ("env", *(f"{name}={value}" for name, value in odd.items()), *argv)
+        return [script + 'exec "$@"', "/bin/sh", *argv]
+
+    def frame(self, document: bytes | None = None) -> bytes:
+        """What is written to a shell that waits for commands; only a whole frame is ever run.
+
+        A document is the command's input: text of whole lines without NUL.
+        """
+        words = encode(f"{{ kx {self.end} {shlex.join(self._words())}")
+        if document is None:
+            return words + b" </dev/null\n}\n"
+        mark = nonce().encode()
+        return words + b" <<'" + mark + b"'\n" + document + mark + b"\n}\n"
+
+    def line(self, sync: str, *, reads: bool) -> str:
+        """The script of a shell that runs just this; it reads the word for the end, so that no `ps` shows it."""
+        run = f'kx "$e" {shlex.join(self._words())}'
+        return f"{setup(sync)}\nIFS= read -r e\n{run}{'' if reads else ' </dev/null'}"
+
+
+def setup(sync: str) -> str:
+    """What a shell is told first; it answers with the sync word on both streams."""
+    return f"{_SETUP}echo {sync}; echo {sync} >&4"
+
+
+def encode(text: str) -> bytes:
+    """Names on a host are bytes; what was not UTF-8 goes back as it came."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+class Framed:
+    """One stream, of which only what lies between two words counts."""
+
+    def __init__(self, start: str, end: str, deliver: Callable[[bytes], None]) -> None:
+        self.started = not start
+        self.ended = False
+        self.noise = bytearray()
+        """What came before the start."""
+        self.head = b""
+        """The rest of the line with the start word."""
+        self.rest = bytearray()
+        """What came after the end word."""
+        self._start = start.encode()
+        self._end = end.encode()
+        self._deliver = deliver
+        self._held = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take some more of the stream."""
+        if not self.started:
+            self.noise += data
+            at = self.noise.find(self._start)
+            line_end = -1 if at < 0 else self.noise.find(b"\n", at)
+            never = self.noise.find(self._end)
+            if line_end < 0 and never >= 0:
+                # It could not even be started.
+                self.started = True
+                data = bytes(self.noise[never:])
+                del self.noise[never:]
+                self.feed(data)
+                return
+            if line_end < 0:
+                del self.noise[: max(0, len(self.noise) - CHUNK)]
+                return
+            self.started = True
+            self.head = bytes(self.noise[at + len(self._start) : line_end]).strip()
+            data = bytes(self.noise[line_end + 1 :])
+            del self.noise[at:]
+        if self.ended:
+            self.rest += data
+            return
+        data = self._held + data
+        at = data.find(self._end)
+        if at >= 0:
+            self.ended = True
+            self._held = b""
+            self.rest += data[at + len(self._end) :]
+            data = data[:at]
+        else:
+            # The end word may be cut in two by the network.
+            keep = _overlap(data, self._end)
+            data, self._held = data[: len(data) - keep], data[len(data) - keep :]
+        if data:
+            self._deliver(data)
+
+
+def _overlap(data: bytes, word: bytes) -> int:
+    """How many of the last bytes may be the beginning of the word."""
+    for size in range(min(len(word) - 1, len(data)), 0, -1):
+        if data.endswith(word[:size]):
+            return size
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended."""
+
+    exit_code: int
+    left_children: bool
+
+
+class Exchange:
+    """One command on one channel: reads until both streams have said that it is over."""
+
+    def __init__(
+        self, channel: paramiko.Channel, job: Job, sync: str, max_output: int, on_output: OnOutput | None
+    ) -> None:
+        self.stdout = Tail(max_output)
+        self.stderr = Tail(max_output)
+        self._on_output = on_output
+        self.channel = channel
+        self._job = job
+        self.out = Framed(sync, job.end, self._to_stdout)
+        self.err = Framed(job.start, job.end, self._to_stderr)
+
+    @property
+    def pid(self) -> int | None:
+        """The process group of the command, once it has started."""
+        return int(self.err.head) if self.err.started and self.err.head.isdigit() else None
+
+    @property
+    def over(self) -> bool:
+        """Whether the command has ended and all is read."""
+        return self.out.ended and self.err.ended and self._job.end.encode() in self.err.rest
+
+    def wait(self, deadline: Deadline, cancel: Cancel, until: Callable[[], bool] | None = None) -> None:
+        """Read until it is over (or until something else holds)."""
+        done = until or (lambda: self.over)
+        with Watch(self.channel, cancel) as watch:
+            while not done():
+                watch.clear()
+                if self._read():
+                    if deadline.passed() or cancel.is_set():
+                        raise_if_over(deadline, cancel)
+                    continue
+                if self.channel.closed or self.channel.eof_received:
+                    if self._read():
+                        continue
+                    raise Lost
+                raise_if_over(deadline, cancel)
+                watch.wait(deadline.left())
+
+    def ending(self) -> Ending:
+        """The exit code, negative if a signal ended it."""
+        text = bytes(self.err.rest).partition(self._job.end.encode())[0].decode("utf-8", "replace")
+        lines = text.split("\n")
+        background, code = lines[-1], lines[-2] if len(lines) > 1 else ""
+        if not code.isdigit():
+            raise Lost
+        number = int(code)
+        if not lines[0].isdigit():
+            self._to_stderr("\n".join([*lines[:-2], ""]).encode())
+            return Ending(number, False)
+        # A shell has something to say of a child only if a signal ended it.
+        signalled = number > 128 and any(line.strip() for line in lines[1:-2])
+        return Ending(128 - number if signalled else number, background == "1")
+
+    def unheard(self) -> None:
+        """Let the listener be."""
+        self._on_output = None
+
+    def _read(self) -> bool:
+        some = False
+        while self.channel.recv_stderr_ready():
+            self.err.feed(self.channel.recv_stderr(CHUNK))
+            some = True
+        if self.channel.recv_ready():
+            self.out.feed(self.channel.recv(CHUNK))
+            some = True
+        return some
+
+    def _to_stdout(self, data: bytes) -> None:
+        self.stdout.add(data)
+        if self._on_output is not None:
+            self._on_output("stdout", data)
+
+    def _to_stderr(self, data: bytes) -> None:
+        self.stderr.add(data)
+        if self._on_output is not None:
+            self._on_output("stderr", data)
+
+
+class Watch:
+    """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
+
+    def __init__(self, channel: paramiko.Channel, cancel: Cancel) -> None:
+        self._event = threading.Event()
+        self._channel = channel
+        self._cancel = cancel
+
+    def __enter__(self) -> Watch:
+        bell = _Bell(self._event)
+        self._channel.in_buffer.set_event(bell)  # type: ignore[arg-type]
+        self._channel.in_stderr_buffer.set_event(bell)  # type: ignore[arg-type]
+        self._remove = self._cancel.on_set(self._event.set)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def clear(self) -> None:
+        """Forget what has been seen to."""
+        self._event.clear()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until something happens, or that long."""
+        self._event.wait(seconds)
+
+
+class _Bell:
+    """What paramiko's buffers ring; an empty buffer must not silence what the other one rang for."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def set(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        """Only the reader knows when it has seen to everything."""
+
+
+def raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
+    """Raise if there is no time left, or nobody wants it any more."""
+    if cancel.is_set():
+        raise CommandCancelled("it was cancelled")
+    if deadline.passed():
+        raise CommandTimedOut("its time was over")
