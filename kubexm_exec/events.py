@@ -87,7 +87,10 @@ class EventBus:
 
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
         """Tell all subscribers."""
-        self.tell(kind, node, host, data if self._mask is None else self._mask(data))
+        event = Event(kind, self.run, time.time(), node, host, data if self._mask is None else self._mask(data))
+        with self._lock:
+            for subscriber in self._subscribers:
+                subscriber(event)
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         """Tell all subscribers what holds no secret any more."""
