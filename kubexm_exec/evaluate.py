@@ -366,6 +366,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
     def value(name: str) -> Any:
         if name == "hosts":
             return Namespace(f"steps.{key}.hosts", dict.fromkeys(hosts), of)
+        if not hosts and name == "outputs":
+            return {}  # it runs nowhere: `default` has its chance
         if mine is None:
             raise ExpressionError(
                 f"step {node_id} did not run on {view.host} but on {len(hosts)} other hosts; "
