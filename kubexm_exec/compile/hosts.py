@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from kubexm_exec.compile.params import is_reference
 from kubexm_exec.compile.selectors import match, match_hosts
 from kubexm_exec.compile.state import CONTROL_NODE, State
@@ -15,10 +17,16 @@ from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody
+from kubexm_spec.models.common import Model
+from kubexm_spec.models.inventory import BecomeSpec
 from kubexm_spec.ranges import expand_pair, expand_range, is_range
 from kubexm_spec.source import Place
 
-_CONNECTION_KEYS = ("port", "user", "connector", "private_key_path", "password", "become", "per_host_limit")
+_OPTION_KEYS = (
+    "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump", "proxy_command",
+    "connect_timeout", "become",
+)  # fmt: skip
+_CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 
 
 def build_hosts(state: State) -> None:
@@ -133,13 +141,17 @@ class _Inventory:
 
     def _check_connection(self, spec: ConnectionSpec, place: Place) -> None:
         diagnostics = self.state.diagnostics
-        if spec.password is not None and not is_reference(spec.password):
-            diagnostics.error(
-                "plain-password",
-                "a password is given as a secret reference, never as its value",
-                place.child("password"),
-                hint="write password: env:NAME or file:PATH",
-            )
+        secrets = {("password",): spec.password, ("passphrase",): spec.passphrase}
+        if isinstance(spec.become, BecomeSpec):
+            secrets["become", "password"] = spec.become.password
+        for path, value in secrets.items():
+            if value is not None and not is_reference(value):
+                diagnostics.error(
+                    "plain-password",
+                    f"a {path[-1]} is given as a secret reference, never as its value",
+                    place.child(*path),
+                    hint=f"write {path[-1]}: env:NAME or file:PATH",
+                )
         if spec.connector is not None and self.state.connectors is not None:
             try:
                 self.state.connectors.info(spec.connector)
@@ -158,13 +170,9 @@ class _Inventory:
         for _, _, values in _var_layers(self.body, roles, member_of, expanded.index):
             variables.update(values)
         options = {
-            key: connection[attribute]
-            for key, attribute in (
-                ("privateKeyPath", "private_key_path"),
-                ("password", "password"),
-                ("become", "become"),
-            )
-            if attribute in connection
+            to_camel(key): value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, Model) else value
+            for key in _OPTION_KEYS
+            if (value := connection.get(key)) is not None
         }
         return GraphHost(
             name=name,

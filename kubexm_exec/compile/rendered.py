@@ -9,7 +9,7 @@ from kubexm_exec.compile.params import problem
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
-from kubexm_exec.evaluate import Evaluator
+from kubexm_exec.evaluate import Evaluator, item_key
 from kubexm_exec.expr import ExpressionError, UnknownValueError, is_dynamic
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.step import Step
@@ -20,17 +20,19 @@ _TRIED = 20
 
 
 def check_rendered(state: State) -> None:
-    """Parameters of steps whose expressions need only params, vars and the inventory are checked for one host."""
+    """Parameters whose expressions need only params, vars and the inventory are checked: every item, on one host."""
     evaluator = static_evaluator(state, state.nodes)
     for draft in state.all_drafts():
-        if draft.step_type is not None and draft.nodes and not draft.broken and is_dynamic(draft.spec.with_):
-            _check_step(state, evaluator, draft, draft.step_type)
+        if draft.step_type is not None and not draft.broken and is_dynamic(draft.spec.with_):
+            for node in draft.nodes:
+                _check_node(state, evaluator, draft, draft.step_type, state.nodes[node.id])
     if state.documents is not None:
         _check_given(state, evaluator)
 
 
-def _check_step(state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[Step[Any]]) -> None:
-    node = state.nodes[draft.nodes[0].id]
+def _check_node(
+    state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[Step[Any]], node: ExecutionNode
+) -> None:
     host, sure = _where(evaluator, node)
     if host is None:
         return
@@ -47,7 +49,8 @@ def _check_step(state: State, evaluator: Evaluator, draft: StepDraft, step_type:
             if sure and state.hosts_known and not state.unusable:
                 place = draft.place.child("with", *path)
                 span = place.find(error.fragment) if error.fragment else place
-                message = f'step "{draft.spec.name}" on {host}: {error.message}'
+                item = f"[{item_key(node.id)}]" if node.has_item else ""
+                message = f'step "{draft.spec.name}{item}" on {host}: {error.message}'
                 state.diagnostics.error("bad-expression", message, span, notes=draft.notes)
     params = _replaced(draft.spec.with_, values)
     check_params(state, step_type, draft.spec, params, draft.place, draft.notes, unknown)

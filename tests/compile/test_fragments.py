@@ -97,8 +97,8 @@ def test_steps_elsewhere_wait_and_are_waited_for_as_a_whole(fragments: Fragments
 
 
 def test_a_fragment_sees_what_ran_before_and_the_values_of_its_task(fragments: Fragments) -> None:
-    text = "{{ steps.before.outputs.stdout }} {{ vars.v }} {{ vars.later }} {{ params.p }} {{ steps['m/other/x'].changed }}"
-    (node,) = fragments.compile(message("a", text))
+    text = "{{ steps.before.outputs.stdout }} {{ vars.v }} {{ vars.later }} {{ params.p }}"
+    (node,) = fragments.compile(message("a", text + " {{ steps['m/other/x'].changed }}"))
     assert node.scope == "m/t"
 
 
