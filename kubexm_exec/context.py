@@ -57,6 +57,8 @@ class ActionContext(StepContext):
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
         become = self._runtime.graph.hosts[attempt.host].options.get("become")
+        if isinstance(become, Mapping):
+            become = become.get("user", "root")
         return Runner(
             connector,
             deadline=attempt.deadline,

@@ -141,7 +141,10 @@ class _Inventory:
 
     def _check_connection(self, spec: ConnectionSpec, place: Place) -> None:
         diagnostics = self.state.diagnostics
-        secrets = {("password",): spec.password, ("passphrase",): spec.passphrase}
+        secrets: dict[tuple[str, ...], str | None] = {
+            ("password",): spec.password,
+            ("passphrase",): spec.passphrase,
+        }
         if isinstance(spec.become, BecomeSpec):
             secrets["become", "password"] = spec.become.password
         for path, value in secrets.items():

@@ -6,7 +6,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from kubexm_spec.duration import Duration
 from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings
+
+
+class BecomeSpec(Model):
+    """Another user that commands run as."""
+
+    user: str = Field(default="root", min_length=1, description="The user to become.")
+    method: Literal["sudo", "su", "doas"] = Field(default="sudo", description="How: sudo, su or doas.")
+    password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
 
 
 class ConnectionSpec(Model):
@@ -17,7 +26,19 @@ class ConnectionSpec(Model):
     connector: str | None = Field(default=None, description="ssh (default), local, or a third party's.")
     private_key_path: str | None = Field(default=None, description="Key file.")
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
-    become: bool | str | None = Field(default=None, description="true for root, or the user to become.")
+    passphrase: str | None = Field(default=None, description="Of the key file; only as a secret reference.")
+    host_keys: Literal["acceptNew", "strict", "off"] | None = Field(
+        default=None, description="acceptNew (default) trusts a host on first contact, strict never, off always."
+    )
+    known_hosts: str | None = Field(default=None, description="File of known host keys (~/.ssh/known_hosts).")
+    proxy_jump: str | None = Field(
+        default=None, description="Hosts to go through, first one first: `user@bastion:22,inner`."
+    )
+    proxy_command: str | None = Field(default=None, description="Program that makes the connection; takes %h, %p, %r.")
+    connect_timeout: Duration | None = Field(default=None, description="Time for connecting and logging in (30s).")
+    become: bool | str | BecomeSpec | None = Field(
+        default=None, description="true for root, the user to become, or user, method and password."
+    )
     per_host_limit: int | None = Field(default=None, ge=1, description="How many actions run at once on the host (1).")
 
 
