@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 from kubexm_exec.connectors.hostkeys import host_pattern
 from kubexm_exec.connectors.sshoptions import SshOptions
+
+SILENT: Final = "no answer in time; is it up, and is there a firewall or another port?"
 
 
 def may_pass(error: Exception) -> bool:
@@ -38,7 +41,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
         return f"its name is not known ({error.strerror}); look at `address`, DNS and ~/.ssh/config"
     if isinstance(error, TimeoutError) or "timed out" in str(error).lower():
-        return "no answer in time; is it up, and is there a firewall or another port?"
+        return SILENT
     if isinstance(error, paramiko.AuthenticationException):
         return f"it refused the login ({text(error)})"
     if "banner" in str(error).lower() or isinstance(error, EOFError | ConnectionError):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
-from kubexm_exec.connectors.ssherrors import login_refused, may_pass, reason, text, where
+from kubexm_exec.connectors.ssherrors import SILENT, login_refused, may_pass, reason, text, where
 from kubexm_exec.connectors.sshoptions import SshOptions
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _REFUSED_TRIES: Final = 3
 _BUSY_TRIES: Final = 8
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
+_THREAD_END: Final = 5.0
 _IDLE_LOOK: Final = 10.0
 """Seconds between two looks of an idle connection's thread; paramiko's own 0.1 costs much CPU at 200 hosts."""
 _SOCKET_OPTIONS: Final = (
@@ -70,11 +71,12 @@ class Link:
             while True:
                 try:
                     return self.transport.open_session(timeout=limit.left())
-                except paramiko.ChannelException as error:
-                    if limit.passed() or not self.alive:
-                        raise ConnectorError(f"the host opens no more channels: {error.text}") from error
                 except (paramiko.SSHException, EOFError, OSError) as error:
-                    raise ConnectorError(f"the connection broke: {text(error)}") from error
+                    if not self.alive:
+                        raise ConnectorError(f"the connection broke: {text(error)}") from error
+                    # Several threads that are refused at once may get each other's exceptions, so none is told apart.
+                    if limit.passed():
+                        raise ConnectorError(f"the host opens no more channels: {text(error)}") from error
                 if cancel.wait(_jitter(min(pause, limit.left() or 0.0))):
                     raise CommandCancelled("it was cancelled")
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -127,7 +129,9 @@ def open_link(options: SshOptions, deadline: Deadline) -> Link:
             failure, most = error, 1
         left = deadline.left()
         if tries >= most or (left is not None and left <= pause):
-            raise ConnectorError(f"{where(options)}: {reason(failure)}") from failure
+            # However paramiko puts it: what fails when the time is over, fails because of that.
+            late = deadline.passed() and not isinstance(failure, ConnectionError)
+            raise ConnectorError(f"{where(options)}: {SILENT if late else reason(failure)}") from failure
         time.sleep(_jitter(pause))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -371,6 +375,9 @@ def _close(connections: list[Any], proxies: list[subprocess.Popen[bytes]]) -> No
             with contextlib.suppress(OSError):
                 transport.sock.shutdown(socket.SHUT_RDWR)
         connection.client.close()
+        if transport is not None and transport.is_alive():
+            # It may have noticed before we asked, and then nobody has waited for it.
+            transport.join(_THREAD_END)
         sock = connection.connect_kwargs.get("sock")
         if sock is not None:
             sock.close()
