@@ -73,6 +73,13 @@ def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
             f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
             f"repair or remove the package {package}",
         )
+    if inspect.isabstract(step):
+        package = registry.info(name).distribution
+        raise RegistryError(
+            "broken-step-type",
+            f'step type "{name}" of package {package} does not say what to do: {step.__name__} has no `run`',
+            f"repair or remove the package {package}",
+        )
     return step
 
 
@@ -122,7 +129,11 @@ def _fields(model: type[BaseModel]) -> tuple[FieldDoc, ...]:
     found = []
     for name, raw in schema.get("properties", {}).items():
         default = "" if "default" not in raw or raw["default"] in (None, "", [], {}) else _text(raw["default"])
-        description = " ".join(str(raw.get("description", "")).split())
+        # A parameter that is a mapping of its own may be described where that one is.
+        text = raw.get("description") or definitions.get(str(raw.get("$ref", "")).rpartition("/")[2], {}).get(
+            "description"
+        )
+        description = " ".join(str(text or "").split())
         found.append(FieldDoc(name, _type(raw, definitions), name in required, default, description))
     return tuple(found)
 

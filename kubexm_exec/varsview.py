@@ -7,10 +7,11 @@ from typing import Any
 
 from kubexm_exec.compile import CompileOptions
 from kubexm_exec.compile.hosts import merged_layers
+from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.expr import ExpressionError, UnknownValueError
-from kubexm_exec.graph import ExecutionNode, Scope
+from kubexm_exec.graph import ExecutionNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class ValueRow:
 
 def explain(state: State, options: CompileOptions, host: str, scope: str) -> list[ValueRow]:
     """All params and vars that expressions in a scope see on a host."""
-    context = static_evaluator(state).context(ExecutionNode(id="", scope=scope), host)
+    module, _, task = scope.partition("/")
+    node = ExecutionNode(id="", scope=scope, module=module, task=task)
+    context = static_evaluator(state, state.nodes).context(node, host)
     rows = [
         ValueRow(f"params.{name}", _value(context["params"], name, secret), source)
         for name, source, secret in _params(state, options, scope)
@@ -52,41 +55,31 @@ def _value(namespace: Any, name: str, secret: bool) -> Any:
         return f"(error: {error.message})"
 
 
-def _owner(state: State, scope: str) -> Scope:
-    current = state.scopes[scope]
-    while not current.own_params and current.parent is not None:
-        current = state.scopes[current.parent]
-    return current
-
-
 def _params(state: State, options: CompileOptions, scope: str) -> list[tuple[str, str, bool]]:
-    owner = _owner(state, scope)
+    owner = owner_of(state, scope)
+    declared = state.params_declared.get(owner.id) or state.bundle.pipeline.place("params")
+    specs = state.param_specs.get(owner.id) or state.bundle.pipeline.document.params
     found: list[tuple[str, str, bool]] = []
     for name in sorted(owner.params):
-        if owner.id == "":
-            place = state.bundle.pipeline.place("params", name)
-            if name in options.texts:
-                source = "command line (-e)"
-            elif name in options.values:
-                source = "--vars-file"
-            else:
-                source = f"default at {place.child('default').file_line}"
+        given = state.param_places.get((owner.id, name))
+        if not owner.id and name in options.texts:
+            source = "command line (-e)"
+        elif not owner.id and name in options.values:
+            source = "--vars-file"
+        elif given is not None:
+            source = f"given at {given.file_line}"
+        elif "default" in specs[name].model_fields_set:
+            source = f"default at {declared.child(name, 'default').file_line}"
         else:
-            given = state.param_places.get((owner.id, name))
-            source = f"given at {given.file_line}" if given is not None else f"default of {owner.id}'s document"
-        found.append((name, source, name in owner.secret_params))
+            source = f"not given; declared at {declared.child(name).key().file_line}"
+        found.append((name, source, name in state.secrets[owner.id]))
     return found
 
 
 def _variables(state: State, host: str, scope: str) -> dict[str, list[str]]:
     """Where each variable was written, from the weakest place to the one that counts."""
     found: dict[str, list[str]] = {}
-    chain: list[str] = []
-    current: str | None = scope
-    while current is not None:
-        chain.append(current)
-        current = None if state.scopes[current].own_params else state.scopes[current].parent
-    for scope_id in reversed(chain):
+    for scope_id in (layer.id for layer in reversed(layers_of(state, scope))):
         label = "pipeline vars" if not scope_id else "task vars" if "/" in scope_id else "module vars"
         for name in state.scopes[scope_id].vars:
             found.setdefault(name, []).append(f"{label} at {state.var_places[(scope_id, name)].file_line}")

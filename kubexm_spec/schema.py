@@ -37,23 +37,40 @@ def _step_definitions(name: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     prefix = f"with:{name}"
     own = {key: value for key, value in raw.items() if key != "$defs"}
     inner = {f"{prefix}:{key}": value for key, value in raw.get("$defs", {}).items()}
-    definitions = {key: _rename(value, prefix) for key, value in {prefix: own, **inner}.items()}
-    for definition in definitions.values():
-        if isinstance(definition.get("properties"), dict):
-            definition["properties"] = {key: _or_expression(value) for key, value in definition["properties"].items()}
-    return definitions
+    return {key: _with_expressions(_rename(value, prefix)) for key, value in {prefix: own, **inner}.items()}
 
 
 def _rename(value: Any, prefix: str) -> Any:
     if isinstance(value, dict):
-        return {
-            key: f"#/$defs/{prefix}:{item.rpartition('/')[2]}" if key == "$ref" else _rename(item, prefix)
-            for key, item in value.items()
-        }
-    return [_rename(item, prefix) for item in value] if isinstance(value, list) else value
+        return {key: _rename(item, prefix) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rename(item, prefix) for item in value]
+    # References, also those in the mapping of a discriminator.
+    if isinstance(value, str) and value.startswith("#/$defs/"):
+        return f"#/$defs/{prefix}:{value.rpartition('/')[2]}"
+    return value
 
 
-def _or_expression(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_expressions(schema: Any) -> Any:
+    """The schema with an expression allowed for every value inside of it: of keys, items and members of unions."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    if isinstance(found.get("properties"), dict):
+        found["properties"] = {key: _or_expression(value) for key, value in found["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict) and found[key]:
+            found[key] = _or_expression(found[key])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(found.get(key), list):
+            found[key] = [_with_expressions(one) for one in found[key]]
+    return found
+
+
+def _or_expression(schema: Any) -> Any:
+    schema = _with_expressions(schema)
+    if not isinstance(schema, dict) or not schema:
+        return schema
     if schema.get("type") == "string" and not {"enum", "const", "pattern", "format"} & schema.keys():
         return schema
     kept: dict[str, Any] = {key: schema[key] for key in ("title", "description", "default") if key in schema}

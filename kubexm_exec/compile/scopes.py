@@ -74,6 +74,7 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
     for name in spec.with_:
         state.param_places[(scope_id, name)] = place.child("with", name)
     state.param_specs[scope_id] = document.params
+    state.params_declared[scope_id] = used.place("params")
     state.secrets[scope_id] = frozenset(secret_names(document.params))
     state.scopes[scope_id] = Scope(
         id=scope_id,

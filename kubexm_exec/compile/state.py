@@ -156,6 +156,8 @@ class State:
     param_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     param_specs: dict[str, Mapping[str, ParamSpec]] = field(default_factory=dict)
     """The declarations of the document that a scope uses."""
+    params_declared: dict[str, Place] = field(default_factory=dict)
+    """Where those declarations stand."""
     secrets: dict[str, frozenset[str]] = field(default_factory=dict)
     """The secret parameters of each scope that has params of its own."""
     unusable: set[str] = field(default_factory=set)
