@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,7 +193,7 @@ class HostView:
     user: str | None = None
 
 
-class StepContext:
+class StepContext(ABC):
     """Everything a step may use; made by the engine for one action. Steps never see the engine or other hosts."""
 
     host: HostView
@@ -208,63 +209,63 @@ class StepContext:
     """True if values of this step must not be shown: leave content out of messages and diffs."""
 
     @property
+    @abstractmethod
     def facts(self) -> Mapping[str, Any]:
         """Facts of the host, gathered on first use."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
         """A place to remember things, shared by the actions of that scope; it lives as long as the run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def secret(self, reference: str) -> str:
         """The value behind ``env:NAME`` or ``file:PATH#key``; it is masked in all output from now on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def local_path(self, path: str) -> Path:
         """A path on the control node, relative to the file that the step was written in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
         """A template rendered for this host; it is searched in the user's folders, then in the shipped ones.
 
         ``variables`` are top-level names in it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
         """The value of a bare expression for this host; ``variables`` are more top-level names in it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
         """Tell the people who watch how far the work is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save_undo(self, data: Mapping[str, Any]) -> None:
         """Remember (plain JSON data), BEFORE changing something, what ``rollback`` needs; a later call replaces it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo (content that is replaced, say); the token goes into ``save_undo``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kept(self, token: str) -> bytes:
         """The bytes that were stored under a token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
         """Ask the person who runs this for yes or no.
 
         Without a person, or after the timeout, it is the default; without a default, StepFailed is raised.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Wait; ends early (with the engine's own exception) when the run is cancelled or the step's time is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def time_left(self) -> float | None:
         """Seconds until this attempt's timeout, or None."""
-        raise NotImplementedError
 
 
 P = TypeVar("P", bound=Params)
@@ -312,7 +313,7 @@ class Step(Generic[P]):
 
     def run(self, ctx: StepContext) -> Result:
         """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""
-        raise NotImplementedError
+        raise StepFailed(f"{type(self).__name__} has no `run`: its author did not say what to do")
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Undo what ``run`` did, from what it saved. Doing it twice must be harmless."""

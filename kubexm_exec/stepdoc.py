@@ -73,13 +73,6 @@ def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
             f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
             f"repair or remove the package {package}",
         )
-    if inspect.isabstract(step):
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-step-type",
-            f'step type "{name}" of package {package} does not say what to do: {step.__name__} has no `run`',
-            f"repair or remove the package {package}",
-        )
     return step
 
 

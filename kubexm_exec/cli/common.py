@@ -6,6 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -33,8 +35,52 @@ def output_option(function: F) -> F:
     )(function)
 
 
-def value_options(function: F) -> F:
-    """Where values and hosts come from."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Where values and hosts come from, as it was typed: the options of ``value_options``."""
+
+    values: tuple[str, ...]
+    vars_files: tuple[str, ...]
+    inventory: str | None
+    limit: str | None
+    tags: str | None
+    skip_tags: str | None
+    templates: tuple[str, ...]
+
+    def is_empty(self) -> bool:
+        """Whether nothing was chosen that changes what is compiled."""
+        return not (self.values or self.vars_files or self.inventory or self.limit or self.tags or self.skip_tags)
+
+    def options(self, output: str) -> CompileOptions:
+        """The same as the compiler takes it; ends the program with a message if it cannot be."""
+        from kubexm_exec.compile import CompileOptions
+
+        texts: dict[str, str] = {}
+        for pair in self.values:
+            key, sign, value = pair.partition("=")
+            if not sign or not key.strip():
+                fail(f"-e {pair}: a value is given as KEY=VALUE", output=output)
+            texts[key.strip()] = value
+        return CompileOptions(
+            values=_read_values(self.vars_files, output),
+            texts=texts,
+            inventory=self.inventory,
+            limit=_words(self.limit),
+            tags=frozenset(_words(self.tags)),
+            skip_tags=frozenset(_words(self.skip_tags)),
+            templates=self.templates,
+        )
+
+
+def value_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Where values and hosts come from; the command gets them all as ``choice``."""
+
+    @wraps(function)
+    def packed(**arguments: Any) -> None:
+        chosen = {field.name: arguments.pop(field.name) for field in fields(Choice)}
+        function(choice=Choice(**chosen), **arguments)
+
+    decorated: Callable[..., None] = packed
     for option in reversed(
         [
             click.option(
@@ -66,8 +112,8 @@ def value_options(function: F) -> F:
             ),
         ]
     ):
-        function = option(function)
-    return function
+        decorated = option(decorated)
+    return decorated
 
 
 def fail(
@@ -126,29 +172,13 @@ def show_diagnostics(
         click.echo("", err=True)
 
 
-def compile_options(
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
-    output: str,
-) -> CompileOptions:
-    """The options of ``value_options`` as the compiler takes them."""
-    from kubexm_exec.compile import CompileOptions
+def _read_values(files: tuple[str, ...], output: str) -> dict[str, Any]:
+    """The values in some files; a later file wins."""
     from kubexm_spec.diagnostics import SpecError
     from kubexm_spec.source import SourceFile
 
-    texts: dict[str, str] = {}
-    for pair in values:
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
-            fail(f"-e {pair}: a value is given as KEY=VALUE", output=output)
-        texts[key.strip()] = value
-    from_files: dict[str, Any] = {}
-    for name in vars_files:
+    found: dict[str, Any] = {}
+    for name in files:
         try:
             source = SourceFile.load(name)
         except SpecError as error:
@@ -157,16 +187,8 @@ def compile_options(
         data = source.documents[0] if source.documents else {}
         if not isinstance(data, dict):
             fail(f"{name} holds no mapping of parameters to values", output=output)
-        from_files.update(data)
-    return CompileOptions(
-        values=from_files,
-        texts=texts,
-        inventory=inventory,
-        limit=_words(limit),
-        tags=frozenset(_words(tags)),
-        skip_tags=frozenset(_words(skip_tags)),
-        templates=templates,
-    )
+        found.update(data)
+    return found
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import compile_options, compile_or_exit, output_option, value_options, wants_color
+from kubexm_exec.cli.common import Choice, compile_or_exit, output_option, value_options, wants_color
 
 if TYPE_CHECKING:
     from kubexm_exec.compare import Inputs, NodeChange
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 def command(
     before: str,
     after: str,
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
     output: str,
 ) -> None:
     """Show which nodes are added, removed or changed from BEFORE to AFTER, and on which hosts.
@@ -41,7 +35,7 @@ def command(
 
     from kubexm_exec.compare import compare, compare_hosts
 
-    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    options = choice.options(output)
     old_compiled, old = compile_or_exit(before, options, output, alone=True)
     new_compiled, new = compile_or_exit(after, options, output, alone=True)
     changes = compare(old, new, inputs_before=_inputs(old_compiled), inputs_after=_inputs(new_compiled))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kubexm_exec.cli.common import compile_options, compile_or_exit, value_options, write_text
+from kubexm_exec.cli.common import Choice, compile_or_exit, value_options, write_text
 
 
 @click.command("graph")
@@ -25,18 +25,12 @@ def command(
     spec: str,
     form: str,
     target: str,
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
 ) -> None:
     """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
     from kubexm_exec.draw import draw
 
-    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, "text")
+    options = choice.options("text")
     _, graph = compile_or_exit(spec, options, "text")
     write_text(target, draw(graph, form))
     if target != "-":

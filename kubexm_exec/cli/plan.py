@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, output_option, value_options
+from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option, value_options
 
 if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionNode
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 def command(
     spec: str,
     target: str | None,
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
     output: str,
 ) -> None:
     """Compile SPEC and save the graph with the digests of all it was made from.
@@ -38,7 +32,7 @@ def command(
     from kubexm_exec.plan import PlanError, make_plan, save_plan
     from kubexm_exec.registry import step_registry
 
-    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    options = choice.options(output)
     _, graph = compile_or_exit(spec, options, output, alone=True)
     plan = make_plan(graph, spec, step_registry())
     if target is not None:

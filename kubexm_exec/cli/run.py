@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, value_options, wants_color, write_text
+from kubexm_exec.cli.common import Choice, compile_or_exit, fail, value_options, wants_color, write_text
 
 if TYPE_CHECKING:
     from kubexm_exec.events import Event
@@ -68,13 +68,7 @@ def command(
     executor: str,
     plan_file: str | None,
     forks: int,
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
     output: str,
     result_file: str | None,
     report_file: str | None,
@@ -98,7 +92,7 @@ def command(
     for name in (result_file, report_file):
         _check_writable(name, form)
     if plan_file is not None:
-        if values or vars_files or inventory or limit or tags or skip_tags:
+        if not choice.is_empty():
             fail(
                 "a plan is run exactly as it is: values, hosts and tags were chosen when it was made",
                 "kubexm plan SPEC -o FILE",
@@ -106,9 +100,9 @@ def command(
             )
         graph = _planned(plan_file, form)
     else:
-        options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, form)
+        options = choice.options(form)
         _, graph = compile_or_exit(spec or "", options, form)
-    run = _Run(graph, executor, forks, output, verbose, templates, click.get_current_context().obj)
+    run = _Run(graph, executor, forks, output, verbose, choice.templates, click.get_current_context().obj)
     run.configure_logs(log_level, log_format)
     result = run.execute()
     if result_file is not None:

@@ -9,7 +9,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import (
-    compile_options,
+    Choice,
     fail,
     output_option,
     show_diagnostics,
@@ -24,13 +24,7 @@ from kubexm_exec.cli.common import (
 @output_option
 def command(
     paths: tuple[str, ...],
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
     output: str,
 ) -> None:
     """Check specs: files, or folders with all the specs below them. Nothing is run.
@@ -45,7 +39,7 @@ def command(
     from kubexm_spec.bundle import Loader
     from kubexm_spec.diagnostics import Diagnostics
 
-    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    options = choice.options(output)
     diagnostics = Diagnostics()
     loader = Loader(diagnostics)
     steps = step_registry()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kubexm_exec.cli.common import compile_options, compile_or_exit, fail, output_option, value_options
+from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option, value_options
 
 
 @click.command("vars")
@@ -20,13 +20,7 @@ def command(
     spec: str,
     host: str,
     task: str | None,
-    values: tuple[str, ...],
-    vars_files: tuple[str, ...],
-    inventory: str | None,
-    limit: str | None,
-    tags: str | None,
-    skip_tags: str | None,
-    templates: tuple[str, ...],
+    choice: Choice,
     output: str,
 ) -> None:
     """Show params and vars as HOST sees them, each with the place it comes from.
@@ -38,7 +32,7 @@ def command(
     from kubexm_exec.varsview import explain
     from kubexm_spec.diagnostics import did_you_mean
 
-    options = compile_options(values, vars_files, inventory, limit, tags, skip_tags, templates, output)
+    options = choice.options(output)
     result, graph = compile_or_exit(spec, options, output, alone=True)
     state = result.state
     if state is None:

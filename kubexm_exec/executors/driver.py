@@ -23,7 +23,8 @@ from kubexm_exec.events import (
 from kubexm_exec.executors.record import RunRecord
 from kubexm_exec.executors.workers import Done, Perform, Workers
 from kubexm_exec.failures import failed, left_behind
-from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, node_to_json
+from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook
+from kubexm_exec.graphjson import node_to_json
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler

@@ -18,8 +18,8 @@ from kubexm_exec.graph import (
     Origin,
     Policy,
     Retry,
-    node_to_json,
 )
+from kubexm_exec.graphjson import node_to_json
 from kubexm_exec.result import (
     FailureKind,
     GraphExecutionResult,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kubexm_exec.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, node_to_json
+from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode
+from kubexm_exec.graphjson import node_to_json
 from kubexm_exec.report import render_report
 from kubexm_exec.report.collect import MOST as MOST_EVENTS
 from kubexm_exec.report.collect import ReportEvents
