@@ -6,7 +6,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
@@ -15,7 +15,6 @@ from kubexm_spec.models import (
     KINDS,
     Document,
     InventoryBody,
-    InventoryDocument,
     ModuleDocument,
     ModuleSpec,
     PipelineDocument,
@@ -24,6 +23,9 @@ from kubexm_spec.models import (
 )
 from kubexm_spec.shipped import shipped_root
 from kubexm_spec.source import Path, Place, SourceFile
+
+if TYPE_CHECKING:
+    from kubexm_spec.inventories import Provider
 
 D = TypeVar("D")
 
@@ -65,8 +67,10 @@ class Bundle:
 class Loader:
     """Reads files once and checks documents once."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics, *, provider: Provider | None = None) -> None:
         self.diagnostics = diagnostics
+        self.provider = provider
+        """Asks third parties' sources of inventories."""
         self.sources: dict[pathlib.Path, SourceFile | None] = {}
         self.broken: list[Place] = []
         """Documents of a known kind that do not fit their model."""
@@ -196,14 +200,15 @@ class Loader:
             path = base.path.parent / file_part
             shown = os.path.normpath(pathlib.Path(base.name).parent / file_part)
             if not path.is_file():
-                self._not_found(path, file_part, kind, used_by)
+                self.not_found(path, file_part, kind, used_by)
                 return None
             source = self.source(path, shown, used_by)
         if source is None:
             return None
-        return self._choose(source, wanted, kind, used_by)
+        return self.choose(source, wanted, kind, used_by)
 
-    def _not_found(self, path: pathlib.Path, reference: str, kind: str, used_by: Place) -> None:
+    def not_found(self, path: pathlib.Path, reference: str, kind: str, used_by: Place) -> None:
+        """Say that there is no such file, and which one may be meant."""
         folder = path.parent
         neighbours = sorted(p.name for p in folder.glob("*.y*ml")) if folder.is_dir() else []
         head = reference.rpartition("/")[0]
@@ -232,7 +237,8 @@ class Loader:
             )
         return found
 
-    def _choose(self, source: SourceFile, wanted: str, kind: str, used_by: Place) -> Loaded[Document] | None:
+    def choose(self, source: SourceFile, wanted: str, kind: str, used_by: Place) -> Loaded[Document] | None:
+        """The document of a kind in a file, by its name if there are several."""
         notes = (Note("used by", used_by.span()),) if source.name != used_by.source.name else ()
         raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict)]
         of_kind = [(i, d) for i, d in raw if d.get("kind") == kind]
@@ -329,7 +335,7 @@ def load_bundle(
     bundle = Bundle(Loaded(pipeline.document, source, found[0]))
     _load_uses(loader, bundle)
     _load_inventory(loader, bundle, inventory)
-    bundle.sources = {s.name: s for s in loader.sources.values() if s is not None}
+    bundle.sources = {s.name: s for s in loader.sources.values() if s is not None and not s.virtual}
     return bundle
 
 
@@ -338,7 +344,9 @@ def _check_neighbours(loader: Loader, source: SourceFile, index: int) -> None:
     data = source.documents[index]
     inventory = data.get("inventory")
     if isinstance(inventory, str):
-        loader.resolve(inventory, source, "Inventory", source.place(index, ("inventory",)))
+        from kubexm_spec.inventoryload import load_inventory
+
+        load_inventory(loader, inventory, source, source.place(index, ("inventory",)))
     modules = data.get("modules")
     for number, module in enumerate(modules if isinstance(modules, list) else []):
         if not isinstance(module, dict):
@@ -384,20 +392,16 @@ def _load_tasks(
 
 def _load_inventory(loader: Loader, bundle: Bundle, override: str | None) -> None:
     pipeline = bundle.pipeline
-    if override is not None:
-        source = loader.source(pathlib.Path(override), override)
-        if source is not None:
-            found = loader._choose(source, "", "Inventory", source.place(0))
-            if found is not None and isinstance(found.document, InventoryDocument):
-                bundle.inventory = Loaded(found.document, found.source, found.index)
-        return
     own = pipeline.document.inventory
-    if isinstance(own, InventoryBody):
+    if override is None and isinstance(own, InventoryBody):
         bundle.inventory = Loaded(own, pipeline.source, pipeline.index, ("inventory",))
+        return
+    from kubexm_spec.inventoryload import load_inventory, override_inventory
+
+    if override is not None:
+        bundle.inventory = override_inventory(loader, override)
     elif isinstance(own, str):
-        used = loader.resolve(own, pipeline.source, "Inventory", pipeline.place("inventory"))
-        if used is not None and isinstance(used.document, InventoryDocument):
-            bundle.inventory = Loaded(used.document, used.source, used.index)
+        bundle.inventory = load_inventory(loader, own, pipeline.source, pipeline.place("inventory"))
 
 
 __all__ = ["Bundle", "Loaded", "Loader", "ModuleSpec", "load_bundle"]

@@ -29,6 +29,9 @@ class SourceFile:
     Data behind an anchor is shared between the places that use it: read it, do not change it.
     """
 
+    virtual = False
+    """Whether there is no such file: the text came from elsewhere, so that nobody can compare it later."""
+
     def __init__(self, name: str, path: pathlib.Path, data: bytes) -> None:
         self.name = name
         self.path = path
@@ -45,7 +48,7 @@ class SourceFile:
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> SourceFile:
         """Read and parse a file; raises `SpecError` with every finding for anything that is wrong with it."""
         shown = os.fspath(path) if name is None else name
-        data = _read(path, shown)
+        data = read_bytes(path, shown)
         return cls(shown, pathlib.Path(path).absolute(), data)
 
     @classmethod
@@ -159,8 +162,13 @@ def _in_expression(raw: str, at: int) -> bool:
     return opened >= 0 and opened > max(raw.rfind("}}", 0, at), raw.rfind("%}", 0, at))
 
 
-def _read(path: str | os.PathLike[str], name: str) -> bytes:
-    """The bytes of a regular file."""
+def read_text(path: str | os.PathLike[str], name: str) -> str:
+    """The text of a regular file, whatever it holds; raises `SpecError` as `SourceFile.load` does."""
+    return _decode(read_bytes(path, name), name)
+
+
+def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
+    """The bytes of a regular file; raises `SpecError` if it cannot be read."""
     try:
         # Not blocking: opening a pipe would wait for whoever writes into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

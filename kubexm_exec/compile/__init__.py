@@ -57,12 +57,13 @@ def compile_file(
     from kubexm_exec.compile.alone import check_broken
     from kubexm_exec.compile.state import State
     from kubexm_exec.expr import Expressions
+    from kubexm_exec.inventories import ask
     from kubexm_exec.registry import connector_registry, step_registry
     from kubexm_spec.bundle import Loader, load_bundle
 
     options = options or CompileOptions()
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics)
+    loader = Loader(diagnostics, provider=ask)
     expressions = Expressions()
     steps = steps or step_registry()
     bundle = load_bundle(path, diagnostics, inventory=options.inventory, loader=loader)

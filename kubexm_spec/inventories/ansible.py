@@ -1,0 +1,256 @@
+"""Turns the groups, hosts and variables of an ansible inventory into ours, with ansible's rules of precedence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kubexm_spec.diagnostics import Diagnostics, Span
+from kubexm_spec.inventories.converted import Body
+from kubexm_spec.source import Path
+
+ALL: Final = "all"
+UNGROUPED: Final = "ungrouped"
+
+_TEXTS: Final = {
+    "ansible_host": "address",
+    "ansible_ssh_host": "address",
+    "ansible_user": "user",
+    "ansible_ssh_user": "user",
+    "ansible_private_key_file": "privateKeyPath",
+    "ansible_ssh_private_key_file": "privateKeyPath",
+    "ansible_connection": "connector",
+}
+_PORTS: Final = ("ansible_port", "ansible_ssh_port")
+_SECRETS: Final = {
+    "ansible_password": "password",
+    "ansible_ssh_pass": "password",
+    "ansible_ssh_password": "password",
+    "ansible_private_key_passphrase": "passphrase",
+    "ansible_ssh_private_key_passphrase": "passphrase",
+}
+_BECOME_SECRETS: Final = (
+    "ansible_become_password", "ansible_become_pass", "ansible_sudo_pass", "ansible_sudo_password", "ansible_su_pass",
+)  # fmt: skip
+_BECOME: Final = ("ansible_become", "ansible_become_user", "ansible_become_method", *_BECOME_SECRETS)
+_MAPPED: Final = frozenset([*_TEXTS, *_PORTS, *_SECRETS, *_BECOME, "ansible_group_priority"])
+_SSH: Final = frozenset(
+    {"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"}
+)
+_LOCAL: Final = frozenset({"local", "ansible.builtin.local"})
+_ENV_LOOKUP: Final = re.compile(
+    r"""\{\{\s*(?:lookup|query)\(\s*['"](?:ansible\.builtin\.)?env['"]\s*,\s*['"](\w+)['"]\s*\)\s*\}\}"""
+)
+_REFERENCE: Final = re.compile(r"[a-z][a-z0-9_-]*:\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A value and where it was written."""
+
+    value: Any
+    origin: Path
+
+
+Vars = dict[str, Var]
+
+
+@dataclass(slots=True)
+class Group:
+    """A group as it was written."""
+
+    origin: Path = ()
+    hosts: dict[str, None] = field(default_factory=dict)
+    children: dict[str, Path] = field(default_factory=dict)
+    vars: Vars = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Found:
+    """Everything that a reader found in an ansible inventory."""
+
+    diagnostics: Diagnostics
+    span_of: Any
+    """Gives the span of an origin."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    hosts: dict[str, tuple[Path, Vars]] = field(default_factory=dict)
+
+    def group(self, name: str, origin: Path) -> Group:
+        """The group of that name, new or known."""
+        return self.groups.setdefault(name, Group(origin))
+
+    def host(self, group: str, name: str, origin: Path, variables: Vars) -> None:
+        """One more mention of a host."""
+        self.groups.setdefault(group, Group(origin)).hosts.setdefault(name)
+        self.hosts.setdefault(name, (origin, {}))[1].update(variables)
+
+    def error(self, code: str, summary: str, origin: Path, hint: str = "") -> None:
+        """A finding at the place that something came from."""
+        span: Span = self.span_of(origin)
+        self.diagnostics.error(code, summary, span, hint=hint)
+
+
+def to_body(found: Found) -> Body | None:
+    """The inventory in our form, or None with findings."""
+    depths = _depths(found)
+    if depths is None:
+        return None
+    for variables in [*(g.vars for g in found.groups.values()), *(v for _, v in found.hosts.values())]:
+        _refuse_passwords(found, variables)
+    body = Body(origins={(): ()})
+    general = found.groups.get(ALL, Group())
+    _put_vars(body, ("vars",), general.vars, body.data)
+    members: dict[str, dict[str, None]] = {}
+    order = sorted(
+        (name for name in found.groups if name != ALL),
+        key=lambda name: (depths[name], _priority(found.groups[name]), name),
+    )
+    layers: dict[str, list[Vars]] = {name: [general.vars] for name in found.hosts}
+    groups: dict[str, Any] = {}
+    for name in order:
+        group = found.groups[name]
+        hosts = _members(found, name, members)
+        if name == UNGROUPED and not group.vars:
+            continue
+        data: dict[str, Any] = {"hosts": list(hosts), "roles": [] if name == UNGROUPED else [name]}
+        body.origins["groups", name] = group.origin
+        _put_vars(body, ("groups", name, "vars"), group.vars, data)
+        groups[name] = data
+        for host in hosts:
+            layers[host].append(group.vars)
+    body.data["groups"] = groups
+    body.data["hosts"] = [_host(found, body, index, name, layers[name]) for index, name in enumerate(found.hosts)]
+    return body
+
+
+def _put_vars(body: Body, path: Path, variables: Mapping[str, Var], data: dict[str, Any]) -> None:
+    kept = {name: var for name, var in variables.items() if name not in _MAPPED}
+    if kept:
+        data["vars"] = {name: var.value for name, var in kept.items()}
+        body.origins.update({(*path, name): var.origin for name, var in kept.items()})
+
+
+def _host(found: Found, body: Body, index: int, name: str, layers: Iterable[Vars]) -> dict[str, Any]:
+    origin, own = found.hosts[name]
+    path: Path = ("hosts", index)
+    body.origins[path] = origin
+    data: dict[str, Any] = {"name": name}
+    merged: Vars = {}
+    for layer in (*layers, own):
+        # Two spellings of one thing: the later layer wins, whichever it uses.
+        for key, var in layer.items():
+            if key in _MAPPED:
+                merged.pop(key, None)
+                merged[key] = var
+    for key, var in merged.items():
+        ours: str | None = None
+        value: Any = var.value
+        if key in _TEXTS:
+            ours, value = _TEXTS[key], _connector(str(value)) if key == "ansible_connection" else str(value)
+        elif key in _PORTS:
+            ours = "port"
+        elif key in _SECRETS:
+            ours, value = _SECRETS[key], _reference(value)
+        if ours is None:
+            continue
+        if isinstance(value, str) and "{{" in value:
+            hint = "write the value itself" + (", or a reference such as env:NAME" if key in _SECRETS else "")
+            found.error("templated-connection", f"{key} decides how hosts are reached: no expression there",
+                        var.origin, hint)  # fmt: skip
+            continue
+        data[ours] = value
+        body.origins[(*path, ours)] = var.origin
+    become = _become(merged)
+    if become is not None:
+        data["become"] = become
+        secret = next((merged[key] for key in _BECOME_SECRETS if key in merged), merged["ansible_become"])
+        body.origins[(*path, "become")] = secret.origin
+    _put_vars(body, (*path, "vars"), own, data)
+    return data
+
+
+def _become(merged: Vars) -> Any:
+    if "ansible_become" not in merged:
+        return None
+    if not _truth(merged["ansible_become"].value):
+        return False
+    given = {key: merged[key].value for key in _BECOME if key in merged}
+    become = {"user": str(given.get("ansible_become_user", "root"))}
+    if "ansible_become_method" in given:
+        become["method"] = str(given["ansible_become_method"]).removeprefix("ansible.builtin.")
+    secret = next((given[key] for key in _BECOME_SECRETS if key in given), None)
+    if secret is not None:
+        become["password"] = _reference(secret)
+    return become if len(become) > 1 else True if become["user"] == "root" else become["user"]
+
+
+def _connector(name: str) -> str:
+    return "ssh" if name in _SSH else "local" if name in _LOCAL else name
+
+
+def _truth(value: Any) -> bool:
+    return value.strip().lower() in ("1", "on", "t", "true", "y", "yes") if isinstance(value, str) else bool(value)
+
+
+def _reference(value: Any) -> str:
+    lookup = _ENV_LOOKUP.fullmatch(str(value).strip())
+    return f"env:{lookup[1]}" if lookup else str(value)
+
+
+def _refuse_passwords(found: Found, variables: Vars) -> None:
+    for key, var in variables.items():
+        if (key in _SECRETS or key in _BECOME_SECRETS) and not _REFERENCE.fullmatch(_reference(var.value)):
+            found.error(
+                "plain-password",
+                f"{key} holds a secret itself; it is given as a secret reference, never as its value",
+                var.origin,
+                f"write {key}: env:NAME or file:PATH, or \"{{{{ lookup('env', 'NAME') }}}}\"",
+            )
+
+
+def _priority(group: Group) -> int:
+    var = group.vars.get("ansible_group_priority")
+    return int(var.value) if var is not None and str(var.value).lstrip("-").isdecimal() else 1
+
+
+def _members(found: Found, name: str, known: dict[str, dict[str, None]]) -> dict[str, None]:
+    """The hosts of a group and of all groups below it; there is no cycle any more."""
+    if name not in known:
+        group = found.groups[name]
+        hosts = dict(group.hosts)
+        for child in group.children:
+            hosts.update(_members(found, child, known))
+        known[name] = hosts
+    return known[name]
+
+
+def _depths(found: Found) -> dict[str, int] | None:
+    """How far below ``all`` each group is: what is deeper is more special, and wins."""
+    ok = True
+    for name, group in list(found.groups.items()):
+        for child, origin in group.children.items():
+            if child not in found.groups:
+                ok = False
+                found.error("unknown-group", f'group "{name}" has a child "{child}", which is no group', origin)
+    depths = dict.fromkeys(found.groups, 1)
+    changed = list(found.groups) if ok else []
+    rounds = 0
+    while changed:
+        rounds += 1
+        if rounds > len(found.groups) + 1:
+            name = changed[0]
+            found.error("group-cycle", f'group "{name}" is below itself', found.groups[name].origin,
+                        "a group cannot hold a group that holds it")  # fmt: skip
+            return None
+        following: dict[str, None] = {}
+        for name in changed:
+            if name == ALL:
+                continue
+            for child in found.groups[name].children:
+                if depths[child] < depths[name] + 1:
+                    depths[child] = depths[name] + 1
+                    following[child] = None
+        changed = list(following)
+    return depths if ok else None

@@ -1,0 +1,77 @@
+"""Runs inventory programs, as ansible does: ``--list`` prints groups and hosts as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any, Final
+
+from kubexm_spec.diagnostics import Diagnostic, SpecError
+from kubexm_spec.source import MAX_BYTES
+
+SECONDS: Final = 120
+"""A program that takes longer is stopped."""
+
+
+def is_program(path: pathlib.Path) -> bool:
+    """Whether a file is meant to be run: executable, and not merely text with a careless mode."""
+    try:
+        if not path.is_file() or not os.access(path, os.X_OK):
+            return False
+        with path.open("rb") as file:
+            return file.read(4).startswith((b"#!", b"\x7fELF"))
+    except OSError:  # told when it is read
+        return False
+
+
+def run_program(path: pathlib.Path, name: str) -> str:
+    """What ``--list`` prints, with the variables of hosts in ``_meta``; SpecError if it does not work."""
+    text = _run(path, name, "--list")
+    data = _json(text, f"{name} --list")
+    if not isinstance(data, dict) or "_meta" in data:
+        return text
+    names: dict[str, None] = {}
+    for group in data.values():
+        hosts = group if isinstance(group, list) else group.get("hosts") or [] if isinstance(group, dict) else []
+        names.update(dict.fromkeys(host for host in hosts if isinstance(host, str)))
+    known = {host: _json(_run(path, name, "--host", host) or "{}", f"{name} --host {host}") for host in names}
+    return json.dumps({**data, "_meta": {"hostvars": known}}, indent=2, ensure_ascii=False)
+
+
+def _run(path: pathlib.Path, name: str, *arguments: str) -> str:
+    program = path.absolute()
+    shown = " ".join([name, *arguments])
+    try:
+        done = subprocess.run(
+            [program, *arguments], cwd=program.parent, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _failure(f"{shown} did not end within {SECONDS} seconds", "run it by hand to see why") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _failure(f"{shown} cannot be run: {reason}", "check its first line and its mode") from None
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-5:]
+        raise _failure(f"{shown} ended with exit code {done.returncode}", "run it by hand to see why", "\n".join(said))
+    if len(done.stdout) > MAX_BYTES:
+        raise _failure(f"{shown} printed too much", "")
+    try:
+        return done.stdout.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _failure(f"{shown} did not print UTF-8", "") from None
+
+
+def _json(text: str, shown: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _failure(
+            f"{shown} did not print JSON: {error}", "print one object: groups, and _meta.hostvars", text[:200]
+        ) from None
+
+
+def _failure(summary: str, hint: str, detail: str = "") -> SpecError:
+    return SpecError([Diagnostic("inventory-program", summary, detail=detail, hint=hint)])
