@@ -54,7 +54,8 @@ def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Ca
             return Shell(channel, sync, encode(setup(sync) + "\n"))
         greet = f"unset LC_ALL; echo {sync}; echo {sync} >&2; exec /bin/sh"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
-        return Shell(channel, sync, encode(setup(nonce()) + "\n"))
+        sync = nonce()
+        return Shell(channel, sync, encode(setup(sync) + "\n"))
     except BaseException:
         channel.close()
         link.release()

@@ -21,6 +21,7 @@ LONGEST_LINE: Final = 120_000
 CHUNK: Final = 1 << 16
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+# Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
 # `kx END SCRIPT ARGS...` runs a script in a session of its own and then says so on both streams: END on stdout; on
 # stderr END, the pid, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is
 # left in the background, END. bash says nothing of signals in POSIX mode, and in a `$()` only from a subshell.
@@ -35,7 +36,7 @@ else kr() { $s /bin/sh -c "$@"; echo $?; }; fi
 kx() {
   e=$1; shift
   m=$(kr "$@" 2>&1)
-  b=0; kill -s 0 -- "-${m%%[!0-9]*}" 2>/dev/null && b=1
+  b=0; kill -0 "-${m%%[!0-9]*}" 2>/dev/null && b=1
   printf '%s%s\n%s%s' "$e" "$m" "$b" "$e" >&4
   printf %s "$e"
 }
@@ -45,7 +46,7 @@ _LAUNCH: Final = "echo $$; echo {start} $$ >&4; exec >&3 2>&4 3>&- 4>&-; "
 # The dead that nobody has reaped yet still count for `kill`, so the living are looked for in /proc where there is one.
 KILL: Final = """
 p=$1
-k() { kill -s "$1" -- "-$p" 2>/dev/null || kill -s "$1" "$p" 2>/dev/null; }
+k() { kill "-$1" "-$p" 2>/dev/null || kill "-$1" "$p" 2>/dev/null; }
 lives() {
   k 0 || return 1
   [ -r /proc/self/stat ] || return 0

@@ -1,0 +1,105 @@
+"""What is written to the far shell, tried on every shell that is installed here, without any SSH."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kubexm_exec.connectors.sshshell import Framed, Job, setup
+
+SHELLS = {
+    "sh": ["/bin/sh"],
+    "dash": ["dash"],
+    "bash": ["bash"],
+    "bash as sh": ["bash", "--posix"],
+    "busybox": ["busybox", "sh"],
+}
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    argv = SHELLS[request.param]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"no {argv[0]} here")
+    return argv
+
+
+def answers(shell: list[str], *jobs: Job, cut: int = 0) -> list[tuple[bytes, bytes, list[str]]]:
+    """What a shell that is given the jobs one after the other says to each: output, errors, and how it ended."""
+    text = setup("sync").encode() + b"\n" + b"".join(job.frame() for job in jobs)
+    done = subprocess.run(shell, input=text[: len(text) - cut], capture_output=True, timeout=30, check=False)
+    found = []
+    out, err = done.stdout.partition(b"sync\n")[2], done.stderr
+    for job in jobs:
+        streams: list[bytes] = []
+        for data, start in ((out, ""), (err, job.start)):
+            parts: list[bytes] = []
+            framed = Framed(start, job.end, parts.append)
+            # One byte at a time: the network may cut anywhere.
+            for at in range(len(data)):
+                framed.feed(data[at : at + 1])
+            streams.append(b"".join(parts))
+            rest = bytes(framed.rest)
+            if start:
+                ending, _, err = rest.partition(job.end.encode())
+            else:
+                out = rest
+        found.append((streams[0], streams[1], ending.decode().split("\n")))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "signalled"),
+    [("exit 0", "0", False), ("exit 137", "137", False), ("kill -9 $$", "137", True), ("kill -15 $$", "143", True)],
+)
+def test_a_signal_is_told_from_an_exit_code_of_the_same_number(
+    shell: list[str], script: str, code: str, signalled: bool
+) -> None:
+    [(out, err, ending)] = answers(shell, Job(("sh", "-c", f"echo out; echo err >&2; {script}")))
+    assert (out, err) == (b"out\n", b"err\n")
+    assert ending[0].isdigit()
+    assert ending[-2:] == [code, "0"]
+    assert bool("".join(ending[1:-2])) is signalled
+
+
+def test_a_child_that_is_left_behind_is_noticed(shell: list[str]) -> None:
+    [(_, _, ending)] = answers(shell, Job(("sh", "-c", "sleep 3 >/dev/null 2>&1 & :")))
+    assert ending[-1] == "1"
+
+
+def test_one_command_after_the_other_leaves_no_traces(shell: list[str]) -> None:
+    first = Job(("sh", "-c", "cd /; echo $X; exit 3"), env={"X": "1 'x'\n"}, cwd="/tmp")
+    second = Job(("sh", "-c", "echo ${X-none}; cat"))
+    (out, _, ending), (out2, _, ending2) = answers(shell, first, second)
+    assert (out, ending[-2]) == (b"1 'x'\n", "3")
+    assert (out2, ending2[-2]) == (b"none\n", "0")
+
+
+def test_a_frame_that_was_cut_anywhere_is_never_run(shell: list[str], tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    job = Job(("touch", str(mark), "b"), cwd=str(tmp_path))
+    frame = job.frame()
+    for cut in range(1, len(frame), 11):
+        text = setup("sync").encode() + b"\n" + frame[: len(frame) - cut]
+        # Without the line's end the last word is whole, and still nothing may happen.
+        if not text.endswith(b"}"):
+            subprocess.run(shell, input=text, capture_output=True, timeout=30, check=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_document_is_the_commands_input(shell: list[str]) -> None:
+    document = "a 'b' $c `d` \\ \\\\ \"e\" é\n\n\tend\n".encode() + b"\x80\x81\x88\xff\x01\x7f\n"
+    job = Job(("cat",))
+    text = setup("sync").encode() + b"\n" + job.frame(document) + job.frame()
+    done = subprocess.run(shell, input=text, capture_output=True, timeout=30, check=False)
+    assert done.stdout == b"sync\n" + document + job.end.encode() * 2
+
+
+def test_a_program_that_cannot_even_be_started_still_has_an_end(shell: list[str]) -> None:
+    # No kernel takes a single argument of this size.
+    [(out, _, ending)] = answers(shell, Job(("true", "x" * 200_000)))
+    assert out == b""
+    assert ending[-2] in ("126", "127", "2", "1")
