@@ -90,7 +90,7 @@ def command(
     if spec is None and plan_file is None:
         fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
     for name in (result_file, report_file):
-        _check_writable(name, form)
+        check_writable(name, form)
     if plan_file is not None:
         if not choice.is_empty():
             fail(
@@ -102,14 +102,14 @@ def command(
     else:
         options = choice.options(form)
         _, graph = compile_or_exit(spec or "", options, form)
-    run = _Run(graph, executor, forks, output, verbose, choice.templates, click.get_current_context().obj)
+    run = Run(graph, executor, forks, output, verbose, choice.templates, click.get_current_context().obj)
     run.configure_logs(log_level, log_format)
     result = run.execute()
     if result_file is not None:
         write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n")
     if report_file is not None:
         write_text(report_file, run.report(result))
-    raise SystemExit(_exit_code(result))
+    raise SystemExit(exit_code(result))
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
     command(prog_name="kubexm-run")
 
 
-def _check_writable(name: str | None, form: str) -> None:
+def check_writable(name: str | None, form: str) -> None:
     """A run of an hour must not end with a result that cannot be written."""
     if name is None or name == "-":
         return
@@ -148,7 +148,8 @@ def _planned(plan_file: str, form: str) -> ExecutionGraph:
     return plan.graph
 
 
-def _exit_code(result: GraphExecutionResult) -> int:
+def exit_code(result: GraphExecutionResult) -> int:
+    """How the program ends after a run."""
     from kubexm_exec.result import Status
 
     if result.status is Status.CANCELLED:
@@ -163,7 +164,7 @@ def _warn(message: str) -> None:
     get_logger().warning(message)
 
 
-class _Run:
+class Run:
     """One run from the command line: puts the engine's parts together."""
 
     def __init__(
@@ -242,6 +243,10 @@ class _Run:
         from kubexm_exec.logs import configure
 
         configure(level, form == "json", log_stream(self.console, sys.stderr), mask=self.redactor.mask)
+        if level in ("debug", "info"):
+            from kubexm_exec.eventlog import EventLog
+
+            self.bus.subscribe(EventLog(self.bus.run))
 
     def execute(self) -> GraphExecutionResult:
         """Run to the end; the first Ctrl-C stops cleanly, the second at once."""

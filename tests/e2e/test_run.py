@@ -421,3 +421,16 @@ modules:
     assert "joined with" in everything
     assert "abcdef.0123456789" not in everything
     assert (tmp_path / "token").read_text() == "abcdef.0123456789\n"
+
+
+def test_log_lines_are_json_on_request_with_run_node_and_host(tmp_path: Path) -> None:
+    write_spec(tmp_path, ONE.format(name="no", shell="'echo hidden-not; exit 7'"))
+    done = run(
+        "kubexm-run", "spec.yaml", "--log-level", "debug", "--log-format", "json", "--output", "quiet", cwd=tmp_path
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    finished = [line for line in lines if line["message"] == "action finished"]
+    assert [(line["node"], line["host"], line["level"]) for line in finished] == [("m/t/no", "control-node", "error")]
+    assert finished[0]["exitCode"] == 7
+    assert len({line["run"] for line in lines}) == 1
+    assert {line["message"] for line in lines} >= {"run started", "action started", "output", "run finished"}
