@@ -53,7 +53,11 @@ class _Command(click.Command):
 @click.option("--report", "report_file", metavar="FILE", help="Write a report as an HTML page.")
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="How much is logged; info and debug log what happens in the run.",
 )
 @click.option(
     "--log-format",
