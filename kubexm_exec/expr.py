@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.environment import TemplateExpression
 from jinja2.exceptions import SecurityError
 
+from kubexm_exec.exprnames import OWN_NAMES, Reference, find_references
 from kubexm_exec.exprtools import FILTERS
 from kubexm_exec.sandbox import ExpressionError, Namespace, Sandbox
 
@@ -27,24 +28,6 @@ __all__ = [
     "is_dynamic",
     "texts",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A chain of names that starts at a top-level name: ``steps.probe.outputs.stdout``."""
-
-    root: str
-    path: tuple[str, ...]
-    exact: bool = True
-    """False if the chain goes on with something that is computed."""
-    optional: bool = False
-    """True where it is allowed to be missing: under ``default`` or ``is defined``."""
-
-    def __str__(self) -> str:
-        text = self.root
-        for part in self.path:
-            text += f".{part}" if re.fullmatch(r"[A-Za-z_]\w*", part) else f"['{part}']"
-        return text
 
 
 class Compiled:
@@ -123,14 +106,17 @@ class Expressions:
     def _text(self, text: str) -> Compiled:
         """A text with ``{{ }}``; a text that is nothing but one expression keeps the type of its value."""
         tree = self.parse(text)
-        if any(tree.find(kind) for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+        if "{%" in text and any(tree.find(kind) for kind in _OTHER_FILES):
             raise ExpressionError("only a template file can include another one; use a step of type template")
         references = find_references(tree)
-        inner = _single_expression(tree, text)
-        if inner is not None:
-            return Compiled(text, self._native(inner, text), references, True)
+        single = _single_expression(tree, text)
+        if single is not None:
+            return Compiled(text, self._native(single, text), references, True)
+        plain = self._plain(tree)
+        if plain is not None:
+            return Compiled(text, plain, references, False)
         with _readable(text, self.environment):
-            template = self.environment.from_string(text)
+            template = self.environment.from_string(tree)
         return Compiled(text, lambda context: template.render(context), references, False)
 
     def _expression(self, text: str) -> Compiled:
@@ -142,7 +128,10 @@ class Expressions:
             raise ExpressionError("the expression is empty")
         with _readable(text, self.environment):
             tree = self.environment.parse("{{" + text + "}}")
-        return Compiled(text, self._native(text, text), find_references(tree), True)
+        single = _single_expression(tree, "{{" + text + "}}")
+        if single is None:
+            raise ExpressionError("the expression cannot be read: it is more than one", stripped)
+        return Compiled(text, self._native(single, text), find_references(tree), True)
 
     def parse(self, text: str) -> nodes.Template:
         """The tree of a text; raises ExpressionError, whose fragment is the line."""
@@ -156,11 +145,60 @@ class Expressions:
             self.environment.compile(text)  # unknown filters are found only here
         return tree
 
-    def _native(self, source: str, text: str) -> Callable[[Mapping[str, Any]], Any]:
+    def _native(self, expression: nodes.Expr, text: str) -> Callable[[Mapping[str, Any]], Any]:
+        """The value of an expression, with its type."""
+        lookup = self._lookup(expression)
+        if lookup is not None:
+            return lambda context: _as_data(lookup(context))
+        result = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
+        tree = nodes.Template([result], lineno=1)
+        tree.set_environment(self.environment)
         with _readable(text, self.environment):
-            compiled = self.environment.compile_expression(source, undefined_to_none=False)
-
+            compiled = TemplateExpression(self.environment.from_string(tree), undefined_to_none=False)
         return lambda context: _as_data(compiled(context))
+
+    def _plain(self, tree: nodes.Template) -> Callable[[Mapping[str, Any]], str] | None:
+        """A text whose expressions are nothing but names, as most are: quicker than to have Jinja2 compile it."""
+        parts: list[str | Callable[[Mapping[str, Any]], Any]] = []
+        for output in tree.body:
+            for node in output.nodes if isinstance(output, nodes.Output) else ():
+                part = node.data if isinstance(node, nodes.TemplateData) else self._lookup(node)
+                if part is None:
+                    return None
+                parts.append(part)
+            if not isinstance(output, nodes.Output):
+                return None
+        return lambda context: "".join(part if isinstance(part, str) else str(part(context)) for part in parts)
+
+    def _lookup(self, node: nodes.Node) -> Callable[[Mapping[str, Any]], Any] | None:
+        """The value behind a chain of names (``a.b['c']``); None for any other expression."""
+        environment = self.environment
+        steps: list[tuple[bool, Any]] = []
+        while not isinstance(node, nodes.Name):
+            if isinstance(node, nodes.Getattr):
+                steps.append((True, node.attr))
+            elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+                steps.append((False, node.arg.value))
+            else:
+                return None
+            node = node.node
+        root = node.name
+        if root in OWN_NAMES:
+            return None
+        steps.reverse()
+
+        def value(context: Mapping[str, Any]) -> Any:
+            if root in context:
+                found = context[root]
+            elif root in environment.globals:
+                found = environment.globals[root]
+            else:
+                found = environment.undefined(name=root)
+            for is_attribute, name in steps:
+                found = environment.getattr(found, name) if is_attribute else environment.getitem(found, name)
+            return found
+
+        return value
 
     def render(self, value: Any, context: Mapping[str, Any]) -> Any:
         """Plain data with every expression in it evaluated."""
@@ -270,87 +308,18 @@ def _quoted_name(error: TemplateSyntaxError, line: str) -> str:
     return named[1] if named and named[1] in line else line
 
 
-def _single_expression(tree: nodes.Template, text: str) -> str | None:
+def _single_expression(tree: nodes.Template, text: str) -> nodes.Expr | None:
+    """The expression of a text that is nothing else."""
     if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
         return None
     parts = tree.body[0].nodes
     if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
         return None
-    stripped = text.strip()
-    if stripped != text or not (stripped.startswith("{{") and stripped.endswith("}}")):
-        return None
-    return stripped[2:-2].strip("-+ \n\t") if stripped[2] in "-+" or stripped[-3] in "-+" else stripped[2:-2]
+    # A comment beside it is not in the tree.
+    return parts[0] if text.startswith("{{") and text.endswith("}}") else None
 
 
-_OWN_NAMES = frozenset({"loop", "caller", "varargs", "kwargs", "self", "super"})
-
-
-def find_references(tree: nodes.Node) -> tuple[Reference, ...]:
-    """The chains of names that a parsed text refers to, without names it defines itself (loops, set, macros)."""
-    own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
-    own |= {macro.name for macro in tree.find_all(nodes.Macro)} | _OWN_NAMES
-    own |= {name for imported in tree.find_all(nodes.Import) for name in (imported.target,)}
-    for imported in tree.find_all(nodes.FromImport):
-        own.update(name if isinstance(name, str) else name[1] for name in imported.names)
-    found: dict[Reference, None] = {}
-    _walk(tree, own, found)
-    tested = [chain[:2] for test in tree.find_all(nodes.Test) if _forgives(test) and (chain := _chain(test.node))]
-    return tuple(dict.fromkeys(_excused(reference, tested) for reference in found))
-
-
-def _excused(reference: Reference, tested: list[tuple[str, tuple[str, ...]]]) -> Reference:
-    """What a text tests with ``is defined`` may be missing wherever the same text uses it."""
-    for root, path in tested:
-        if reference.root == root and reference.path[: len(path)] == path:
-            return replace(reference, optional=True)
-    return reference
-
-
-def _forgives(node: nodes.Filter | nodes.Test) -> bool:
-    return node.name in (("default", "d") if isinstance(node, nodes.Filter) else ("defined", "undefined"))
-
-
-def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optional: bool = False) -> None:
-    chain = _chain(node)
-    if chain is not None:
-        root, path, exact, rest = chain
-        if root not in own:
-            found.setdefault(Reference(root, path, exact, optional))
-        for other in rest:
-            _walk(other, own, found)
-        return
-    forgiven = node.node if isinstance(node, nodes.Filter | nodes.Test) and _forgives(node) else None
-    for child in node.iter_child_nodes():
-        _walk(child, own, found, child is forgiven)
-
-
-def _chain(node: nodes.Node) -> tuple[str, tuple[str, ...], bool, list[nodes.Node]] | None:
-    """Unwind ``a.b['c'][x]`` to (a, (b, c), exact=False, [x]); None if it does not start at a name."""
-    parts: list[str | None] = []
-    rest: list[nodes.Node] = []
-    while True:
-        if isinstance(node, nodes.Getattr):
-            parts.append(node.attr)
-            node = node.node
-        elif isinstance(node, nodes.Getitem):
-            if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str | int):
-                parts.append(str(node.arg.value))
-            else:
-                parts.append(None)
-                rest.append(node.arg)
-            node = node.node
-        elif isinstance(node, nodes.Name) and node.ctx == "load":
-            parts.reverse()
-            known: list[str] = []
-            for part in parts:
-                if part is None:
-                    return node.name, tuple(known), False, rest
-                known.append(part)
-            return node.name, tuple(known), True, rest
-        else:
-            return None
-
-
+_OTHER_FILES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 GLOBALS = frozenset({"range", "dict", "namespace"})
 """Top-level names that are always there."""
 

@@ -39,6 +39,7 @@ class Registry(Generic[T]):
         self.group = group
         self.noun = noun
         self._loaded: dict[str, T] = {}
+        self._known: dict[str, PluginInfo] = {}
 
     @cached_property
     def _entries(self) -> dict[str, list[EntryPoint]]:
@@ -58,7 +59,10 @@ class Registry(Generic[T]):
 
     def info(self, name: str) -> PluginInfo:
         """Who claims a name; raises RegistryError as ``load`` does."""
-        return self._info(self._entry(name))
+        if name not in self._known:
+            # Reading a package's version costs as much as compiling a step, and a spec can ask for each of its hosts.
+            self._known[name] = self._info(self._entry(name))
+        return self._known[name]
 
     def load(self, name: str) -> T:
         """The plug-in; raises RegistryError if it is unknown, claimed twice, or broken."""

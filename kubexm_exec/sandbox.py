@@ -226,7 +226,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For):
+        for loop in tree.find_all(nodes.For) if "{%" in source else ():
             if loop.recursive:
                 raise TemplateSyntaxError("recursive loops are not allowed", loop.lineno, name, filename)
             loop.iter = nodes.Filter(loop.iter, _LOOP, [], [], None, None, lineno=loop.lineno)

@@ -93,6 +93,12 @@ def compile_file(
     return result
 
 
+def compile_state(state: State) -> ExecutionGraph | None:
+    """The graph of documents that are loaded already, or None; findings are in the state's diagnostics."""
+    _run_passes(state)
+    return None if state.diagnostics.has_errors else _assemble(state)
+
+
 def _run_passes(state: State) -> None:
     """As many findings at once as there can be: it ends only where the next passes would have nothing to build on."""
     for stops, passes in _stages():
@@ -172,4 +178,4 @@ def compile_pipeline(path: str | os.PathLike[str], options: CompileOptions | Non
     return result.graph
 
 
-__all__ = ["Compilation", "CompileOptions", "compile_file", "compile_pipeline", "merged"]
+__all__ = ["Compilation", "CompileOptions", "compile_file", "compile_pipeline", "compile_state", "merged"]

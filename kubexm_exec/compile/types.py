@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -35,6 +35,7 @@ class Marks:
         return self.steps.union(self.expressions)
 
 
+@cache
 def marks_of(model: type[BaseModel]) -> Marks:
     """What the annotations of a parameter model say."""
     found: dict[type, dict[str, Any]] = {TemplateName: {}, LocalFile: {}, Expression: {}, StepList: {}}

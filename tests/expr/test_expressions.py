@@ -48,6 +48,8 @@ def error(source: str, *, bare: bool = False) -> ExpressionError:
         ("{{ vars.map.items() }}", [["a", {"b": True}]]),
         ("{{ 'a<b' | escape }}", "a&lt;b"),
         ("{{ '{{ vars.size }}' }}", "{{ vars.size }}"),
+        ("{{ ['{{'] }}", ["{{"]),
+        ("{{ vars.size }}{# why #}", "3"),
         ("no expression", "no expression"),
     ],
 )
