@@ -30,11 +30,14 @@ class ConnectorPool:
         secret: Callable[[str], str],
         *,
         open_timeout: float = 30.0,
+        most_opening: int = 100,
     ) -> None:
         self._hosts = hosts
         self._connectors = connectors
         self._secret = secret
         self._open_timeout = open_timeout
+        # So many logins at once would all be slow, and the last ones too late.
+        self._opening = threading.BoundedSemaphore(most_opening)
         self._open: dict[str, Connector] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -45,17 +48,26 @@ class ConnectorPool:
         connector = self._open.get(host)
         if connector is not None:
             return connector
-        deadline = deadline.earlier(self._open_timeout)
         with self._lock:
             lock = self._locks.setdefault(host, threading.Lock())
-        if not lock.acquire(timeout=deadline.left() or 0.0):
+        if not _acquire(lock, deadline.earlier(self._open_time(host))):
             raise ConnectorError(f"{host} is still being connected to by another step")
         try:
             if host not in self._open:
-                self._open_one(host, deadline)
+                # The wait for a turn is not the host's fault, so its own time begins after it.
+                if not _acquire(self._opening, deadline):
+                    raise ConnectorError(f"there was no time left to connect to {host}: too many others were first")
+                try:
+                    self._open_one(host, deadline.earlier(self._open_time(host)))
+                finally:
+                    self._opening.release()
             return self._open[host]
         finally:
             lock.release()
+
+    def _open_time(self, host: str) -> float:
+        """Seconds for connecting: a host may be given more than usual."""
+        return max(self._open_timeout, self._hosts[host].options.get("connectTimeout") or 0.0)
 
     def _open_one(self, host: str, deadline: Deadline) -> None:
         graph_host = self._hosts[host]
@@ -85,3 +97,8 @@ class ConnectorPool:
             except Exception as error:  # noqa: BLE001  whatever a third party's connector raises, the others are closed
                 failed.append((host, error))
         return failed
+
+
+def _acquire(lock: threading.Lock | threading.BoundedSemaphore, deadline: Deadline) -> bool:
+    left = deadline.left()
+    return lock.acquire() if left is None else lock.acquire(timeout=left)

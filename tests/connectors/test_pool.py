@@ -1,0 +1,84 @@
+"""The pool's limit on connections that are being opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kubexm_exec.connectors.base import ConnectorError, Deadline
+from kubexm_exec.connectors.local import LocalConnector
+from kubexm_exec.graph import GraphHost
+from kubexm_exec.pool import ConnectorPool
+
+
+class One:
+    """A registry that knows one connector."""
+
+    def __init__(self, connector: Callable[..., Any]) -> None:
+        self._connector = connector
+
+    def load(self, name: str) -> Any:
+        return self._connector
+
+    def names(self) -> list[str]:
+        return ["x"]
+
+
+def hosts(count: int, **options: Any) -> dict[str, GraphHost]:
+    return {f"h{n}": GraphHost(f"h{n}", connector="x", options=options) for n in range(count)}
+
+
+def test_no_more_hosts_are_connected_to_at_once_than_the_limit_says() -> None:
+    lock = threading.Lock()
+    full = threading.Barrier(3)
+    opening: list[int] = [0, 0]
+
+    class Counting(LocalConnector):
+        def open(self, deadline: Deadline) -> None:
+            with lock:
+                opening[0] += 1
+                opening[1] = max(opening)
+            # Three have to be here together before any can go on, and a fourth would be counted.
+            full.wait(30)
+            with lock:
+                opening[0] -= 1
+
+    pool = ConnectorPool(hosts(12), One(Counting), str, most_opening=3)
+    with ThreadPoolExecutor(12) as workers:
+        list(workers.map(lambda n: pool.get(f"h{n}", Deadline.after(60)), range(12)))
+    assert opening[1] == 3
+
+
+def test_a_host_that_waits_for_its_turn_in_vain_is_unreachable_and_takes_no_others_place() -> None:
+    held, go = threading.Event(), threading.Event()
+
+    class Slow(LocalConnector):
+        def open(self, deadline: Deadline) -> None:
+            held.set()
+            assert go.wait(30)
+
+    pool = ConnectorPool(hosts(2), One(Slow), str, most_opening=1)
+    with ThreadPoolExecutor(1) as worker:
+        first = worker.submit(pool.get, "h0", Deadline.after(60))
+        assert held.wait(30)
+        with pytest.raises(ConnectorError, match="no time left to connect to h1"):
+            pool.get("h1", Deadline.after(0.05))
+        go.set()
+        assert first.result(30) is not None
+    assert pool.get("h1", Deadline.after(60)) is not None
+
+
+def test_a_host_may_have_more_time_to_connect_than_usual() -> None:
+    left: list[float | None] = []
+
+    class Asking(LocalConnector):
+        def open(self, deadline: Deadline) -> None:
+            left.append(deadline.left())
+
+    ConnectorPool(hosts(1, connectTimeout=500.0), One(Asking), str).get("h0", Deadline())
+    assert left[0] is not None
+    assert left[0] > 400
