@@ -293,6 +293,8 @@ def _command_section(title: str, command: click.Command) -> list[str]:
         lines += ["", " ".join(paragraph.split())]
     shared = {param.name for param in _value_params()}
     options = [param for param in command.params if isinstance(param, click.Option)]
+    if not shared <= {param.name for param in options}:  # some commands take a few of them, in their own sense
+        shared = set()
     rows = [_option(param) for param in options if param.name not in shared]
     if len(rows) < len(options):
         lines += ["", "It also takes the [options for values and hosts](#options-for-values-and-hosts)."]

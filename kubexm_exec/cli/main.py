@@ -8,11 +8,14 @@ import click
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
+    "exec": ("kubexm_exec.cli.exec", "Run one command on some hosts, without a spec."),
     "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),
     "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
+    "inventory": ("kubexm_exec.cli.inventory", "Show the hosts of an inventory."),
     "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to be run exactly as it is."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
     "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
+    "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),
     "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),
     "validate": ("kubexm_exec.cli.validate", "Check specs; nothing is run."),
     "vars": ("kubexm_exec.cli.vars", "Show the values a host sees, and where each one is from."),

@@ -36,7 +36,8 @@ def render_summary(
     spec_command: str,
     forecasts: ForecastLog | None = None,
 ) -> str:
-    """The end of a run as text. ``spec_command`` is what was typed, without an executor: next commands start with it.
+    """The end of a run as text. ``spec_command`` is what was typed, without an executor: next commands start with it;
+    without one, none are offered.
 
     ``forecasts`` has the rendered parameters of a dry run; without it they are shown as they were written.
     """
@@ -50,7 +51,8 @@ def render_summary(
         lines += render_check(result, paint)
     else:
         lines = ["", *lines, *_run(graph, result, paint, width)]
-    lines += _next(result, failures, spec_command, paint)
+    if spec_command:
+        lines += _next(result, failures, spec_command, paint)
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,134 @@
+"""Hosts without a spec: the inventory's hosts alone, patterns of them, and a graph of one command on some of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.compile.hosts import build_hosts
+from kubexm_exec.compile.selectors import match, some
+from kubexm_exec.compile.state import State
+from kubexm_exec.expr import Expressions
+from kubexm_exec.inventories import ask
+from kubexm_exec.registry import connector_registry, step_registry
+from kubexm_spec.bundle import Bundle, Loader, load_bundle
+from kubexm_spec.diagnostics import Diagnostics, did_you_mean
+from kubexm_spec.source import SourceFile
+
+if TYPE_CHECKING:
+    from kubexm_exec.graph import ExecutionGraph
+
+_NAME: Final = "ad-hoc"
+
+
+@dataclass(slots=True)
+class Site:
+    """The hosts of an inventory and all that was found wrong with it."""
+
+    diagnostics: Diagnostics
+    sources: dict[str, SourceFile] = field(default_factory=dict)
+    state: State | None = None
+    """None if there are errors."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The inventory's hosts in order; the control node only if it is alone."""
+        return self.state.all_hosts if self.state is not None else ()
+
+
+def load_site(spec: str | None, inventory: str | None) -> Site:
+    """The hosts of a spec's inventory, or of the one that takes its place."""
+    diagnostics = Diagnostics()
+    loader = Loader(diagnostics, provider=ask)
+    bundle = load_bundle(spec or _seed(loader, ["true"], None, ()), diagnostics, inventory=inventory, loader=loader)
+    site = Site(diagnostics, {source.name: source for source in loader.sources.values() if source is not None})
+    if bundle is not None:
+        state = _state(bundle, diagnostics, inventory, {})
+        build_hosts(state)
+        if not diagnostics.has_errors:
+            site.state = state
+    return site
+
+
+class PatternError(Exception):
+    """A pattern that means no host; says what may be meant."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def choose(site: Site, patterns: Iterable[str]) -> list[str]:
+    """The hosts that patterns mean, in the inventory's order: ``all``, names, ranges, globs, groups and roles."""
+    if site.state is None:
+        return []
+    state = site.state
+    chosen: set[str] = set()
+    for pattern in (word.strip() for text in patterns for word in text.split(",")):
+        if not pattern:
+            continue
+        found = list(site.names) if pattern == "all" else match(pattern, state.hosts)
+        found = found or [*state.groups.get(pattern, ()), *state.roles.get(pattern, ())]
+        if not found:
+            known = [*site.names, *state.groups, *state.roles]
+            hint = did_you_mean(pattern, known) or f"hosts: {some(site.names)}"
+            raise PatternError(f'"{pattern}" is no host, group or role of the inventory', hint)
+        chosen.update(found)
+    return [name for name in state.hosts if name in chosen]
+
+
+def command_graph(site: Site, hosts: Sequence[str], argv: Sequence[str] | None, shell: str | None) -> ExecutionGraph:
+    """A graph of one node: the command on these hosts. Braces in it mean nothing: it is run as it was typed."""
+    from kubexm_exec.compile import compile_state
+
+    if site.state is None:
+        raise ValueError("there are no hosts")
+    diagnostics = Diagnostics()
+    loader = Loader(diagnostics)
+    bundle = load_bundle(_seed(loader, argv, shell, hosts), diagnostics, loader=loader)
+    if bundle is None:
+        raise RuntimeError(f"the ad hoc pipeline is wrong: {list(diagnostics)}")
+    bundle.inventory = site.state.bundle.inventory
+    values = {"argv": list(argv)} if argv is not None else {"shell": shell}
+    graph = compile_state(_state(bundle, diagnostics, None, values))
+    if graph is None:
+        raise RuntimeError(f"the ad hoc pipeline is wrong: {list(diagnostics)}")
+    return graph
+
+
+def _state(bundle: Bundle, diagnostics: Diagnostics, inventory: str | None, values: dict[str, Any]) -> State:
+    return State(
+        name=bundle.pipeline.document.metadata.name,
+        documents=bundle,
+        diagnostics=diagnostics,
+        expressions=Expressions(),
+        steps=step_registry(),
+        connectors=connector_registry(),
+        values=values,
+        inventory=inventory,
+    )
+
+
+def _seed(loader: Loader, argv: Sequence[str] | None, shell: str | None, hosts: Sequence[str]) -> str:
+    """Put a pipeline into the loader as if it were a file; gives its name."""
+    key, kind = ("argv", "list") if argv is not None else ("shell", "string")
+    step = {"name": "command", "type": "command", "with": {key: f"{{{{ params.{key} }}}}"}}
+    task: dict[str, Any] = {"name": "command", "steps": [step]}
+    if hosts:
+        task["runOn"] = {"hosts": list(hosts)}
+    document = {
+        "apiVersion": "kubexm.io/v1",
+        "kind": "Pipeline",
+        "metadata": {"name": _NAME},
+        "params": {key: {"type": kind, "default": ["true"] if argv is not None else "true"}},
+        "modules": [{"name": "exec", "tasks": [task]}],
+    }
+    source = SourceFile.from_text(json.dumps(document), _NAME)
+    source.virtual = True
+    loader.sources[pathlib.Path(os.path.normpath(pathlib.Path(_NAME).absolute()))] = source
+    return _NAME

@@ -1,0 +1,86 @@
+"""``kubexm shell``: an interactive shell on a host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import fail
+from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
+
+if TYPE_CHECKING:
+    from kubexm_exec.graph import GraphHost
+
+_HOST_KEYS = {"acceptNew": "accept-new", "strict": "yes", "off": "no"}
+
+
+@click.command("shell")
+@click.argument("host")
+@inventory_option
+@spec_option
+@click.option("--print", "only_print", is_flag=True, help="Print the command that would be run, and run nothing.")
+def command(host: str, inventory: str | None, spec: str | None, only_print: bool) -> None:
+    """Open an interactive shell on HOST, reached as the inventory says.
+
+    A local host gets $SHELL; one that is reached by SSH gets the `ssh` program with the inventory's address, port,
+    user, key, gateway and rules for host keys. Passwords are asked for by `ssh` itself.
+    """
+    site = site_or_exit(spec, inventory, "text")
+    names = hosts_or_exit(site, [host], "text")
+    if len(names) != 1:
+        fail(f'"{host}" means {len(names)} hosts; a shell is for one', "hosts: " + ", ".join(names[:8]))
+    if site.state is None:
+        raise RuntimeError("a site without findings has its state")
+    argv = shell_argv(site.state.hosts[names[0]], os.environ.get("SHELL", ""))
+    if argv is None:
+        connector = site.state.hosts[names[0]].connector
+        fail(f'connector "{connector}" of host {names[0]} offers no interactive shell', code=codes.FAILED)
+    if only_print:
+        import shlex
+
+        click.echo(shlex.join(argv))
+        return
+    if shutil.which(argv[0]) is None:
+        fail(f"there is no program {argv[0]}", "install it, or log in some other way", code=codes.FAILED)
+    try:
+        os.execvp(argv[0], argv)  # the shell has the terminal to itself, signals and all
+    except OSError as error:
+        fail(f"{argv[0]} cannot be run: {error.strerror}", code=codes.FAILED)
+
+
+def shell_argv(host: GraphHost, shell: str) -> list[str] | None:
+    """The program that opens a shell on a host, or None if its connector is not known to have one."""
+    if host.connector == "local":
+        return [shell or "/bin/sh"]
+    if host.connector != "ssh":
+        return None
+    options: Mapping[str, Any] = host.options
+    argv = ["ssh"]
+    if host.port is not None:
+        argv += ["-p", str(host.port)]
+    if host.user:
+        argv += ["-l", host.user]
+    if key := options.get("privateKeyPath"):
+        argv += ["-i", str(key) if not str(key).startswith("~") else _home(str(key))]
+    if jump := options.get("proxyJump"):
+        argv += ["-J", str(jump)]
+    for name, value in (
+        ("ProxyCommand", options.get("proxyCommand")),
+        ("UserKnownHostsFile", options.get("knownHosts")),
+        ("StrictHostKeyChecking", _HOST_KEYS.get(str(options.get("hostKeys", "acceptNew")))),
+    ):
+        if value:
+            argv += ["-o", f"{name}={value}"]
+    # After "--": a name from an inventory is never read as an option.
+    return [*argv, "--", host.address]
+
+
+def _home(path: str) -> str:
+    from pathlib import Path
+
+    return str(Path(path).expanduser())
