@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
 import time
@@ -18,7 +19,17 @@ from kubexm_exec.connectors.base import (
     OnOutput,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
-from kubexm_exec.connectors.sshfiles import Writing, check_path, chunks, file_error, is_small_text, reading
+from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, send
+from kubexm_exec.connectors.sshfiles import (
+    CANNOT_DECODE,
+    SMALL,
+    Writing,
+    check_path,
+    chunks,
+    file_error,
+    is_lines,
+    reading,
+)
 from kubexm_exec.connectors.sshlink import Link, open_link
 from kubexm_exec.connectors.sshoptions import Become, SshOptions, read_options
 from kubexm_exec.connectors.sshshell import (
@@ -42,15 +53,10 @@ _CLEAN_UP_TIME: Final = 10.0
 _START_TIME: Final = 5.0
 _ALL: Final = 1 << 62
 _MOST_ERRORS: Final = 1 << 16
-_PIECE: Final = 1 << 15
 
 
 class _TooLong(Exception):
     """sshd could not hand the command on to a shell."""
-
-
-Feed = Callable[["paramiko.Channel", Exchange], None]
-"""Writes a command's input to its channel."""
 
 
 class SshConnector:
@@ -85,7 +91,7 @@ class SshConnector:
         fault = job.fault()
         if fault:
             return CommandResult(command=command.display(), exit_code=126, stderr=f"{fault}\n".encode())
-        feed = None if command.stdin is None else _feed_bytes(command.stdin)
+        feed = None if command.stdin is None else feed_bytes(command.stdin)
         try:
             exchange, ending = self._do(
                 job, deadline, cancel, feed=feed, max_output=command.max_output, on_output=on_output
@@ -117,14 +123,16 @@ class SshConnector:
         check_path(path)
         raise_if_over(deadline, cancel)
         writing = Writing(path, mode, owner, group)
-        if is_small_text(source):
-            assert isinstance(source, bytes)
-            self._do_file(writing.whole(), path, deadline, cancel, document=source)
+        if (
+            isinstance(source, bytes)
+            and len(source) <= SMALL
+            and self._put_small(writing, source, path, deadline, cancel)
+        ):
             return
 
-        def feed(channel: paramiko.Channel, exchange: Exchange) -> None:
+        def feed(channel: paramiko.Channel) -> None:
             for chunk in chunks(source, deadline, cancel):
-                if not _send(channel, chunk, deadline, cancel):
+                if not send(channel, chunk, deadline, cancel):
                     return
             channel.shutdown_write()
 
@@ -151,6 +159,18 @@ class SshConnector:
             self._shell = None
         if link is not None:
             link.close()
+
+    def _put_small(self, writing: Writing, data: bytes, path: str, deadline: Deadline, cancel: Cancel) -> bool:
+        """In one round trip; False, and nothing is done, if the host cannot read what it is sent."""
+        if is_lines(data):
+            self._do_file(writing.whole(), path, deadline, cancel, document=data)
+            return True
+        exchange, ending = self._do(
+            writing.decoded(len(data)), deadline, cancel, document=base64.encodebytes(data), max_output=_MOST_ERRORS
+        )
+        if ending.exit_code not in (0, CANNOT_DECODE):
+            raise file_error(exchange.stderr.kept().decode("utf-8", "replace"), path)
+        return ending.exit_code == 0
 
     def _connected(self, deadline: Deadline) -> Link:
         link = self._link
@@ -211,7 +231,7 @@ class SshConnector:
                 if done is not None:
                     return done
             if document is not None:
-                feed = _feed_bytes(document)
+                feed = feed_bytes(document)
             return self._in_channel(self._connected(deadline), job, deadline, cancel, feed, max_output, on_output)
         except ConnectorError as error:
             name = f"host {self._host.name}"
@@ -243,6 +263,7 @@ class SshConnector:
             try:
                 sync = shell.send(job.frame(document), deadline)
             except OSError:
+                raise_if_over(deadline, cancel)
                 # Half a frame is never run, so this is no second try of anything.
                 return None
             exchange = Exchange(shell.channel, job, sync, max_output, on_output)
@@ -296,7 +317,7 @@ class SshConnector:
     ) -> Ending:
         try:
             if feed is not None:
-                feed(exchange.channel, exchange)
+                feed(exchange.channel)
             exchange.wait(deadline, cancel)
             return exchange.ending()
         except Lost:
@@ -339,41 +360,3 @@ class SshConnector:
     def _drop(link: Link, shell: Shell) -> None:
         shell.channel.close()
         link.release()
-
-
-def _feed_bytes(data: bytes) -> Feed:
-    def feed(channel: paramiko.Channel, exchange: Exchange) -> None:
-        def write() -> None:
-            # The command may end without reading all of it; that is its own business, as in a shell's pipeline.
-            with contextlib.suppress(OSError):
-                channel.sendall(data)
-                channel.shutdown_write()
-
-        channel.settimeout(None)
-        if len(data) < channel.out_window_size:
-            write()
-        else:
-            # Ends with the channel at the latest.
-            threading.Thread(target=write, name="kubexm-stdin", daemon=True).start()
-
-    return feed
-
-
-def _send(channel: paramiko.Channel, data: bytes, deadline: Deadline, cancel: Cancel) -> bool:
-    """Send it all while the other side takes it; False if that has gone."""
-    at = 0
-    channel.settimeout(0.5)
-    while at < len(data):
-        try:
-            sent = channel.send(data[at : at + _PIECE])
-        except TimeoutError:
-            raise_if_over(deadline, cancel)
-            if channel.closed or channel.eof_received:
-                return False
-            continue
-        except OSError:
-            return False
-        if sent == 0:
-            return False
-        at += sent
-    return True

@@ -129,7 +129,10 @@ def _become(
             if asked > given:
                 given = asked
                 channel.settimeout(limit.left())
-                channel.sendall(encode(f"{become.password}\n"))
+                try:
+                    channel.sendall(encode(f"{become.password}\n"))
+                except OSError as error:
+                    raise ConnectorError(f"the connection broke while {become.method} asked for a password") from error
                 continue
             if (channel.closed or channel.eof_received) and not channel.recv_stderr_ready():
                 raise _refused(become, user, said, prompt, asked)

@@ -15,18 +15,33 @@ from kubexm_exec.connectors.sshshell import Job, raise_if_over
 
 CHUNK: Final = 1 << 18
 SMALL: Final = 64 << 10
-"""Bytes of a text file that go through the shell that is there already, in one round trip."""
+"""Bytes of a file that go through the shell that is there already, in one round trip."""
+CANNOT_DECODE: Final = 97
+"""The exit code of a host that has no base64."""
 NOT_A_FILE: Final = "not a regular file"
 _ENGLISH: Final = {"LC_ALL": "C"}
 
 # dd syncs the file itself, which is cheaper and more common than `sync FILE`.
-_WRITE: Final = """
-path=$1 tmp=$2 mode=$3 owner=$4
+_BEGIN: Final = """
+path=$1 tmp=$2 mode=$3 owner=$4 size=$5
 if [ -d "$path" ] && ! [ -L "$path" ]; then echo "$path: Is a directory" >&2; exit 1; fi
 umask 077
 trap 'rm -f -- "$tmp"' EXIT
+"""
+_WRITE: Final = (
+    _BEGIN
+    + """
 said=$(dd of="$tmp" bs=131072 conv=fsync 2>&1) || { printf '%s\\n' "$said" >&2; exit 1; }
 """
+)
+# The size tells whether there was a base64 at all.
+_DECODE: Final = (
+    _BEGIN
+    + f"""
+said=$(base64 -d 2>/dev/null | dd of="$tmp" bs=131072 conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
+[ "$(wc -c <"$tmp")" -eq "$size" ] || exit {CANNOT_DECODE}
+"""
+)
 _FINISH: Final = """
 if [ -f "$path" ] && ! [ -L "$path" ]; then
   old=$(stat -c '%a %u %g' -- "$path") || exit
@@ -69,8 +84,12 @@ class Writing:
         self._arguments = (path, temporary, "" if mode is None else f"{mode:04o}", ownership)
 
     def whole(self) -> Job:
-        """Write and put in place."""
+        """Write lines of text and put them in place."""
         return self._job(_WRITE + _FINISH)
+
+    def decoded(self, size: int) -> Job:
+        """Write what comes as base64, and put it in place."""
+        return self._job(_DECODE + _FINISH, str(size))
 
     def fill(self) -> Job:
         """Only write what comes: whether it is all of it, only the sender knows."""
@@ -84,8 +103,8 @@ class Writing:
         """Leave nothing behind."""
         return Job(("rm", "-f", "--", self.temporary))
 
-    def _job(self, script: str) -> Job:
-        return Job(("/bin/sh", "-c", script, "kx", *self._arguments), env=dict(_ENGLISH))
+    def _job(self, script: str, *more: str) -> Job:
+        return Job(("/bin/sh", "-c", script, "kx", *self._arguments, *more), env=dict(_ENGLISH))
 
 
 def reading(path: str, limit: int | None) -> Job:
@@ -93,11 +112,9 @@ def reading(path: str, limit: int | None) -> Job:
     return Job(("/bin/sh", "-c", _READ, "kx", path, "" if limit is None else str(limit)), env=dict(_ENGLISH))
 
 
-def is_small_text(source: bytes | BinaryIO) -> bool:
-    """Whether it can be written as lines of a script."""
-    if not isinstance(source, bytes) or len(source) > SMALL or b"\0" in source:
-        return False
-    return not source or source.endswith(b"\n")
+def is_lines(data: bytes) -> bool:
+    """Whether it can stand in a script as it is."""
+    return b"\0" not in data and (not data or data.endswith(b"\n"))
 
 
 def chunks(source: bytes | BinaryIO, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:

@@ -11,12 +11,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
+from kubexm_exec.connectors.sshconfig import authentication, bare, expanded, ssh_config
 from kubexm_exec.connectors.ssherrors import SILENT, login_refused, may_pass, reason, text, where
 from kubexm_exec.connectors.sshoptions import SshOptions
 
@@ -31,6 +31,7 @@ _REFUSED_TRIES: Final = 3
 _BUSY_TRIES: Final = 8
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
+_CHANNEL_TIME: Final = 60.0
 _THREAD_END: Final = 5.0
 _IDLE_LOOK: Final = 10.0
 """Seconds between two looks of an idle connection's thread; paramiko's own 0.1 costs much CPU at 200 hosts."""
@@ -66,9 +67,13 @@ class Link:
         if counted:
             self._wait_for_slot(deadline, cancel)
         pause = _FIRST_PAUSE
-        limit = deadline.earlier(60.0)
+        limit = deadline.earlier(_CHANNEL_TIME)
         try:
             while True:
+                if cancel.is_set():
+                    raise CommandCancelled("it was cancelled")
+                if deadline.passed():
+                    raise CommandTimedOut("its time was over")
                 try:
                     return self.transport.open_session(timeout=limit.left())
                 except (paramiko.SSHException, EOFError, OSError) as error:
@@ -77,8 +82,7 @@ class Link:
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
                     if limit.passed():
                         raise ConnectorError(f"the host opens no more channels: {text(error)}") from error
-                if cancel.wait(_jitter(min(pause, limit.left() or 0.0))):
-                    raise CommandCancelled("it was cancelled")
+                cancel.wait(_jitter(min(pause, limit.left() or 0.0)))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except BaseException:
             if counted:
@@ -164,20 +168,20 @@ class _Opening:
         """What the next connection goes through: an open connection, a socket, or None."""
         if depth > _MOST_HOPS:
             raise ConnectorError(f"host {self._options.name}: ProxyJump goes round in circles at {host}")
-        found = ssh_config().lookup(_bare(host))
+        found = ssh_config().lookup(bare(host))
         if jump is None and command is None:
             # As in ssh: whichever was written first would win, but one entry seldom has both.
             jump, command = found.get("proxyjump"), found.get("proxycommand")
             command = None if jump is not None else command
         elif command is not None:
-            command = _expanded(command, host, self._options, found)
+            command = expanded(command, host, self._options, found)
         if command is not None and command.lower() != "none":
             return self._proxy(command)
         if jump is None or jump.lower() == "none":
             return None
         gateway = None
         for number, hop in enumerate(jump.replace(" ", "").split(",")):
-            if number == 0 and _bare(hop) != _bare(host):
+            if number == 0 and bare(hop) != bare(host):
                 gateway = self._gateway(hop, None, None, depth + 1)
             gateway = self._connect(hop, gateway, target=False)
         return gateway
@@ -208,7 +212,7 @@ class _Opening:
         through: Any = False if gateway is None or isinstance(gateway, socket.socket) else gateway
         connection = Connection(host, config=config, gateway=through, connect_timeout=None, **arguments)
         connection.connect_kwargs = {
-            **_authentication(options, connection, target=target),
+            **authentication(options, connection, target=target),
             "timeout": left,
             "banner_timeout": left,
             "auth_timeout": left,
@@ -293,78 +297,6 @@ def _transport(kinds: list[str], sock: Any, **more: Any) -> paramiko.Transport:
 
 def _signatures(kind: str) -> tuple[str, ...]:
     return ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
-
-
-def _authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
-    """Keys and passwords for paramiko; what the inventory names goes before what ~/.ssh holds."""
-    configured = [str(Path(path).expanduser()) for path in connection.ssh_config.get("identityfile", [])]
-    certificate = connection.ssh_config.get("certificatefile")
-    certificates = [certificate] if isinstance(certificate, str) else certificate or []
-    files = [path for path in [*certificates, *configured] if Path(path).expanduser().is_file()]
-    only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
-    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not files}
-    if target:
-        if options.private_key_path is not None:
-            path = Path(options.private_key_path).expanduser()
-            _check_key_file(path, options.name)
-            files = [str(path), *files]
-            given["look_for_keys"] = False
-        elif options.password is not None:
-            # Somebody who gives a password means it: other keys would only use up the host's patience.
-            files = []
-            given.update(allow_agent=False, look_for_keys=False)
-        given.update(password=options.password, passphrase=options.passphrase)
-    if files:
-        given["key_filename"] = files
-    return given
-
-
-def _check_key_file(path: Path, host: str) -> None:
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ConnectorError(
-            f"host {host}: the key file {path} cannot be read: {error.strerror}; look at `privateKeyPath`"
-        ) from error
-
-
-def ssh_config() -> Any:
-    """The user's and the machine's SSH configuration, read once."""
-    return _read_config(Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config"))
-
-
-@functools.lru_cache(maxsize=8)
-def _read_config(*paths: Path) -> Any:
-    import paramiko
-
-    config = paramiko.SSHConfig()
-    for path in paths:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                config.parse(file)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
-            raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
-    return config
-
-
-def _expanded(command: str, host: str, options: SshOptions, found: Any) -> str:
-    """The command with %h, %p and %r filled in, by the library that does it for ~/.ssh/config."""
-    import paramiko
-
-    config = paramiko.SSHConfig()
-    lines = [f"Hostname {found.get('hostname', host)}", f"Port {options.port or found.get('port', 22)}"]
-    user = options.user or found.get("user")
-    lines += [f"User {user}"] if user else []
-    config.parse(StringIO("\n".join(["Host *", *lines, f"ProxyCommand {command}"])))
-    return str(config.lookup(host)["proxycommand"])
-
-
-def _bare(hop: str) -> str:
-    """The host of ``user@host:port``."""
-    host = hop.rpartition("@")[2]
-    return host if host.count(":") > 1 else host.partition(":")[0]
 
 
 def _close(connections: list[Any], proxies: list[subprocess.Popen[bytes]]) -> None:

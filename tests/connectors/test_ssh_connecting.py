@@ -283,3 +283,34 @@ def test_nothing_is_left_of_a_closed_connection(box: SshHost) -> None:
     assert set(threading.enumerate()) <= before
     with pytest.raises(ConnectorError, match="the run is over"):
         run(connector, "true")
+
+
+def test_small_files_of_any_content_arrive_also_where_there_is_no_base64(
+    box: SshHost, tmp_path: Path, opened: Any
+) -> None:
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for tool in ("dd", "chmod", "mv", "rm", "stat", "cat", "wc", "setsid", "chown"):
+        (bare / tool).symlink_to(f"/usr/bin/{tool}")
+    poor = tmp_path / "poor"
+    poor.write_text(f'#!/bin/sh\nPATH={bare}; export PATH\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    poor.chmod(0o755)
+    contents = [b"", b"\n", b"no end", b"a\0b\n", bytes(range(256)) * 200, b"'$x`\\\n\n"]
+    with ssh_host(tmp_path / "box", settings=(f"ForceCommand {poor}",)) as host:
+        for connector in (opened(box.host()), opened(host.host())):
+            for data in contents:
+                path = str(tmp_path / "file")
+                connector.put(data, path, mode=0o600, deadline=Deadline.after(SOON), cancel=Cancel())
+                assert Path(path).read_bytes() == data
+                assert connector.get(path, deadline=Deadline.after(SOON), cancel=Cancel()) == data
+        assert list(tmp_path.glob(".kx-*")) == []
+
+
+def test_a_frozen_host_is_given_up_on_when_the_time_is_over(tmp_path: Path, opened: Any) -> None:
+    with ssh_host(tmp_path / "box") as host:
+        connector = opened(host.host())
+        run(connector, "true")
+        host.freeze()
+        command = Command(argv=("true",))
+        with pytest.raises(ConnectorError, match="it may still run there"):
+            connector.run(command, deadline=Deadline.after(0.5), cancel=Cancel())

@@ -121,6 +121,12 @@ class SshHost:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Let its connections hang, as an overloaded host would."""
+        for pid in self.sessions():
+            for each in [pid, *_children(pid, of="sshd")]:
+                os.kill(each, signal.SIGSTOP)
+
     def stop(self) -> None:
         """End it and its connections."""
         if self._process is None:

@@ -1,0 +1,83 @@
+"""What ~/.ssh and the inventory say about logging in, put together."""
+
+from __future__ import annotations
+
+import functools
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.sshoptions import SshOptions
+
+
+def authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
+    """Keys and passwords for paramiko; what the inventory names goes before what ~/.ssh holds."""
+    configured = [str(Path(path).expanduser()) for path in connection.ssh_config.get("identityfile", [])]
+    certificate = connection.ssh_config.get("certificatefile")
+    certificates = [certificate] if isinstance(certificate, str) else certificate or []
+    files = [path for path in [*certificates, *configured] if Path(path).expanduser().is_file()]
+    only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
+    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not files}
+    if target:
+        if options.private_key_path is not None:
+            path = Path(options.private_key_path).expanduser()
+            _check_key_file(path, options.name)
+            files = [str(path), *files]
+            given["look_for_keys"] = False
+        elif options.password is not None:
+            # Somebody who gives a password means it: other keys would only use up the host's patience.
+            files = []
+            given.update(allow_agent=False, look_for_keys=False)
+        given.update(password=options.password, passphrase=options.passphrase)
+    if files:
+        given["key_filename"] = files
+    return given
+
+
+def _check_key_file(path: Path, host: str) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConnectorError(
+            f"host {host}: the key file {path} cannot be read: {error.strerror}; look at `privateKeyPath`"
+        ) from error
+
+
+def ssh_config() -> Any:
+    """The user's and the machine's SSH configuration, read once."""
+    return _read_config(Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config"))
+
+
+@functools.lru_cache(maxsize=8)
+def _read_config(*paths: Path) -> Any:
+    import paramiko
+
+    config = paramiko.SSHConfig()
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                config.parse(file)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
+            raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
+    return config
+
+
+def expanded(command: str, host: str, options: SshOptions, found: Any) -> str:
+    """The command with %h, %p and %r filled in, by the library that does it for ~/.ssh/config."""
+    import paramiko
+
+    config = paramiko.SSHConfig()
+    lines = [f"Hostname {found.get('hostname', host)}", f"Port {options.port or found.get('port', 22)}"]
+    user = options.user or found.get("user")
+    lines += [f"User {user}"] if user else []
+    config.parse(StringIO("\n".join(["Host *", *lines, f"ProxyCommand {command}"])))
+    return str(config.lookup(host)["proxycommand"])
+
+
+def bare(hop: str) -> str:
+    """The host of ``user@host:port``."""
+    host = hop.rpartition("@")[2]
+    return host if host.count(":") > 1 else host.partition(":")[0]
