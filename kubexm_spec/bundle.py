@@ -97,7 +97,11 @@ def _check_neighbours(loader: Loader, source: SourceFile, index: int) -> None:
         if not isinstance(module, dict):
             continue
         if isinstance(module.get("uses"), str):
-            loader.resolve(module["uses"], source, "Module", source.place(index, ("modules", number, "uses")))
+            used = loader.resolve(module["uses"], source, "Module", source.place(index, ("modules", number, "uses")))
+            if used is not None and isinstance(used.document, ModuleDocument):
+                for position, task in enumerate(used.document.tasks):
+                    if task.uses is not None:
+                        loader.resolve(task.uses, used.source, "Task", used.place("tasks", position, "uses"))
         tasks = module.get("tasks")
         for position, task in enumerate(tasks if isinstance(tasks, list) else []):
             if isinstance(task, dict) and isinstance(task.get("uses"), str):

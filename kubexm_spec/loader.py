@@ -230,7 +230,7 @@ class Loader:
                     "unknown-document",
                     f'{source.name} has no {kind} named "{wanted}"',
                     used_by,
-                    hint=did_you_mean(wanted, names),
+                    hint=did_you_mean(wanted, names) or f"it has {', '.join(names) or f'no {kind} at all'}",
                 )
                 return None
         else:

@@ -80,6 +80,8 @@ def _or_expression(schema: Any) -> Any:
 
 def _bind_types(step: dict[str, Any], step_schemas: Mapping[str, Mapping[str, Any]]) -> None:
     names = sorted(step_schemas)
+    if not names:
+        return
     step["properties"]["type"] = {**step["properties"]["type"], "enum": names}
     step["allOf"] = [
         {
