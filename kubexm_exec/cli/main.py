@@ -9,6 +9,7 @@ import click
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
     "exec": ("kubexm_exec.cli.exec", "Run one command on some hosts, without a spec."),
+    "facts": ("kubexm_exec.cli.facts", "Show what hosts say about themselves."),
     "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),
     "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
     "inventory": ("kubexm_exec.cli.inventory", "Show the hosts of an inventory."),

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from kubexm_exec.cli.main import main
 from kubexm_exec.cli.shell import shell_argv
+from kubexm_exec.facts import FACT_NAMES
 from kubexm_exec.graph import GraphHost
 
 INI = """\
@@ -174,3 +175,31 @@ def test_shell_on_a_local_host_has_the_terminal() -> None:
     os.close(below)
     assert b"on a terminal" in out
     assert process.returncode == 7
+
+
+def test_facts_of_hosts_are_a_table_or_all_of_them_as_data() -> None:
+    lines = [line.split() for line in kubexm("facts", "web1,web2", "-i", "hosts.ini").stdout.splitlines()]
+    assert [line[0] for line in lines] == ["host", "web1", "web2"]
+    data = json.loads(kubexm("facts", "w*3", "-i", "hosts.ini", "--output", "json").stdout)
+    assert list(data) == ["web3"]
+    assert set(data["web3"]) == set(FACT_NAMES)
+    assert data["web3"]["hostname"] == os.uname().nodename
+
+
+def test_chosen_facts_only_are_shown() -> None:
+    lines = kubexm("facts", "--spec", "site.yaml", "--fact", "machine", "--fact", "cpus").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["host", "machine"], *([name, os.uname().machine] for name in "ab")]
+    result = kubexm("facts", "--spec", "site.yaml", "--fact", "machin")
+    assert result.exit_code == 2
+    assert 'did you mean "machine"?' in result.output
+
+
+def test_host_that_does_not_answer_is_named_and_the_others_are_shown() -> None:
+    pathlib.Path("dead.ini").write_text("here ansible_connection=local\ndead ansible_host=127.0.0.1 ansible_port=1\n")
+    result = kubexm("facts", "-i", "dead.ini", "--fact", "kernel")
+    assert result.exit_code == 1
+    assert "error: dead: " in result.stderr
+    assert f"here  {os.uname().release}" in result.stdout
+    data = json.loads(kubexm("facts", "-i", "dead.ini", "--fact", "kernel", "--output", "json").stdout)
+    assert data["here"] == {"kernel": os.uname().release}
+    assert set(data["dead"]) == {"error"}

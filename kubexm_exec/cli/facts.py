@@ -1,0 +1,141 @@
+"""``kubexm facts``: what hosts say about themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import fail, output_option
+from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
+
+if TYPE_CHECKING:
+    from kubexm_exec.graph import GraphHost
+
+_TIME = 60.0
+_HEAD = ("host", "os", "kernel", "arch", "cpus", "memory", "address", "init", "packages", "virtualization", "skew")
+_NUMBERS = frozenset({4, 5, 10})
+
+
+@click.command("facts")
+@click.argument("patterns", nargs=-1, metavar="PATTERN...")
+@inventory_option
+@spec_option
+@click.option("--fact", "names", multiple=True, metavar="NAME", help="Only this fact; may be repeated.")
+@click.option(
+    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many hosts are asked at once."
+)
+@output_option
+def command(
+    patterns: tuple[str, ...],
+    inventory: str | None,
+    spec: str | None,
+    names: tuple[str, ...],
+    forks: int,
+    output: str,
+) -> None:
+    """Ask the hosts that PATTERN means about themselves; all hosts without one.
+
+    PATTERN is `all`, or names, ranges, globs, groups and roles. With --output json all facts are printed, by host.
+
+    Exit codes: 0 all well, 1 a host did not answer, 2 the call is wrong and nothing was asked.
+    """
+    from kubexm_exec.facts import FACT_NAMES
+    from kubexm_spec.diagnostics import did_you_mean
+
+    for name in names:
+        if name not in FACT_NAMES:
+            hint = did_you_mean(name, FACT_NAMES) or "facts: " + ", ".join(FACT_NAMES)
+            fail(f'there is no fact "{name}"', hint, output=output, kind="unknown-fact")
+    site = site_or_exit(spec, inventory, output)
+    chosen = hosts_or_exit(site, patterns or ("all",), output)
+    if site.state is None:
+        raise RuntimeError("a site without findings has its state")
+    known, failed = _gather({name: site.state.hosts[name] for name in chosen}, forks)
+    if names:
+        known = {host: {name: facts[name] for name in names} for host, facts in known.items()}
+    if output == "json":
+        data = {**known, **{host: {"error": message} for host, message in failed.items()}}
+        click.echo(json.dumps({host: data[host] for host in chosen}, ensure_ascii=False))
+    else:
+        _show(known, names)
+        for host, message in failed.items():
+            click.echo(f"error: {host}: {message}", err=True)
+    raise SystemExit(codes.FAILED if failed else codes.OK)
+
+
+def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """The facts of the hosts that answer, and why the others did not; without secrets."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
+    from kubexm_exec.facts import gather
+    from kubexm_exec.plain import plain
+    from kubexm_exec.pool import ConnectorPool
+    from kubexm_exec.registry import RegistryError, connector_registry
+    from kubexm_exec.secrets import Redactor, SecretError, Secrets
+
+    redactor = Redactor()
+    secrets = Secrets(redactor, _warn)
+    pool = ConnectorPool(hosts, connector_registry(), secrets.resolve)
+    cancel = Cancel()
+
+    def ask(host: str) -> tuple[Any, str]:
+        deadline = Deadline.after(_TIME)
+        try:
+            return plain(gather(pool.get(host, deadline), deadline=deadline, cancel=cancel)), ""
+        except CommandTimedOut:
+            return None, f"no answer within {_TIME:g}s"
+        except CommandCancelled:
+            return None, "interrupted"
+        except (ConnectorError, RegistryError, SecretError) as error:
+            return None, redactor.mask(str(error))
+
+    try:
+        with ThreadPoolExecutor(min(forks, len(hosts) or 1)) as threads:
+            try:
+                answers = dict(zip(hosts, threads.map(ask, hosts), strict=True))
+            except KeyboardInterrupt:
+                cancel.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise SystemExit(codes.INTERRUPTED) from None
+    finally:
+        pool.close()
+    return (
+        {host: facts for host, (facts, _) in answers.items() if facts is not None},
+        {host: message for host, (facts, message) in answers.items() if facts is None},
+    )
+
+
+def _warn(message: str) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+def _show(known: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    from kubexm_exec.console.text import columns
+
+    if not known:
+        return
+    head = ("host", *names) if names else _HEAD
+    rows = [head, *(_chosen(host, facts) if names else _row(host, facts) for host, facts in known.items())]
+    right = frozenset() if names else _NUMBERS
+    for line in columns(rows, left=frozenset(range(len(head))) - right):
+        click.echo(line)
+
+
+def _chosen(host: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    return (host, *(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in facts.values()))
+
+
+def _row(host: str, facts: Any) -> tuple[str, ...]:
+    memory = f"{facts['memoryMb'] / 1024:.1f}G"
+    address = facts["defaultRoute"]["address"] or next(iter(facts["addresses"]["ipv4"]), "")
+    cells = (
+        f"{facts['os']['distribution']} {facts['os']['version']}".strip(), facts["kernel"], facts["architecture"],
+        str(facts["cpus"]), memory, address, facts["init"], facts["packageManager"], facts["virtualization"],
+        f"{facts['time']['skewSeconds']}s",
+    )  # fmt: skip
+    return (host, *(cell or "-" for cell in cells))
