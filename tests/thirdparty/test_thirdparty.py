@@ -164,3 +164,14 @@ def test_spec_that_uses_a_broken_package_says_which_one_and_what_to_do(acme: Pat
     assert "broken_kubexm_needs_this" in done.stderr
     assert "repair or remove the package broken-kubexm" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_hosts_of_a_third_partys_source_are_used_by_name_and_argument(acme: Path, tmp_path: Path) -> None:
+    done = run(acme, "kubexm", "exec", "acme", "-i", "acme:2", "--output", "plain", "--", "echo", "hello", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| hello") == 2
+    wrong = run(acme, "kubexm", "inventory", "-i", "acme:many", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert 'inventory source "acme" of package acme-kubexm failed: ValueError' in wrong.stderr
+    unknown = run(acme, "kubexm", "inventory", "-i", "acmy:2", cwd=tmp_path)
+    assert 'did you mean "acme"?' in unknown.stderr
