@@ -15,6 +15,10 @@ class ConnectorError(Exception):
     """The host could not be reached or the transport broke: the action is ``unreachable``, not ``failed``."""
 
 
+class OutcomeUnknown(ConnectorError):
+    """The transport broke during a command: it ran to its end, in part or not at all. Look before it is run again."""
+
+
 class CommandTimedOut(Exception):
     """A command ran into its deadline; its whole process group has been killed."""
 

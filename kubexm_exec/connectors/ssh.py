@@ -17,6 +17,7 @@ from kubexm_exec.connectors.base import (
     ConnectorError,
     Deadline,
     OnOutput,
+    OutcomeUnknown,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
 from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, send
@@ -235,7 +236,9 @@ class SshConnector:
             return self._in_channel(self._connected(deadline), job, deadline, cancel, feed, max_output, on_output)
         except ConnectorError as error:
             name = f"host {self._host.name}"
-            raise error if str(error).startswith(name) else ConnectorError(f"{name}: {error}") from error
+            if str(error).startswith(name):
+                raise
+            raise ConnectorError(f"{name}: {error}") from error
 
     def _in_shell(
         self,
@@ -305,7 +308,7 @@ class SshConnector:
             try:
                 channel.sendall(encode(f"{job.end}\n"))
             except OSError as error:
-                raise ConnectorError(self._lost(link, exchange)) from error
+                raise self._lost(link, exchange) from error
             return exchange, self._finish(link, exchange, deadline, cancel, feed)
         finally:
             channel.close()
@@ -321,7 +324,7 @@ class SshConnector:
             exchange.wait(deadline, cancel)
             return exchange.ending()
         except Lost:
-            raise ConnectorError(self._lost(link, exchange)) from None
+            raise self._lost(link, exchange) from None
         except BaseException:
             self._stop(link, exchange)
             raise
@@ -338,18 +341,20 @@ class SshConnector:
             job = Job(("/bin/sh", "-c", KILL, "kx", str(exchange.pid)))
             self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), None, 1 << 16, None, counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
-            raise ConnectorError(
+            raise OutcomeUnknown(
                 f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
             ) from error
 
-    def _lost(self, link: Link, exchange: Exchange) -> str:
+    def _lost(self, link: Link, exchange: Exchange) -> ConnectorError:
         name = f"host {self._host.name}"
         if link.alive and not exchange.err.started:
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
             said = said[-500:] or "without a word"
-            return f"{name}: its shell ended at once: {said}; does the user have a login shell there?"
+            return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
         what = "the shell on the host ended" if link.alive else "the connection dropped"
-        return f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
+        return OutcomeUnknown(
+            f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
+        )
 
     @property
     def _become(self) -> Become | None:

@@ -13,6 +13,8 @@ SILENT: Final = "no answer in time; is it up, and is there a firewall or another
 
 def may_pass(error: Exception) -> bool:
     """Whether it is worth another try."""
+    if is_refused_login(error):
+        return False
     said = str(error).lower()
     return (
         (not isinstance(error, OSError) and not said)
@@ -42,11 +44,20 @@ def reason(error: Exception) -> str:
         return f"its name is not known ({error.strerror}); look at `address`, DNS and ~/.ssh/config"
     if isinstance(error, TimeoutError) or "timed out" in str(error).lower():
         return SILENT
-    if isinstance(error, paramiko.AuthenticationException):
+    if isinstance(error, paramiko.ChannelException):
+        return f"its gateway cannot get there ({error.text.lower()})"
+    if is_refused_login(error):
         return f"it refused the login ({text(error)})"
     if "banner" in str(error).lower() or isinstance(error, EOFError | ConnectionError):
         return f"it closes the connection ({text(error)}); is it an SSH server? Do too many log in (MaxStartups)?"
     return text(error)
+
+
+def is_refused_login(error: Exception) -> bool:
+    """Whether there was a connection, and nobody was let in."""
+    import paramiko
+
+    return isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
 
 
 def login_refused(options: SshOptions, error: Exception) -> str:

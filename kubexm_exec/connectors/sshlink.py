@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.sshconfig import authentication, bare, expanded, ssh_config
-from kubexm_exec.connectors.ssherrors import SILENT, login_refused, may_pass, reason, text, where
+from kubexm_exec.connectors.ssherrors import SILENT, is_refused_login, login_refused, may_pass, reason, text, where
 from kubexm_exec.connectors.sshoptions import SshOptions
 
 if TYPE_CHECKING:
@@ -113,31 +113,28 @@ def open_link(options: SshOptions, deadline: Deadline) -> Link:
 
     deadline = deadline.earlier(options.connect_timeout)
     pause, tries = _FIRST_PAUSE, 0
-    failure: Exception
     while True:
         tries += 1
+        opening = _Opening(options, deadline)
         try:
-            return _Opening(options, deadline).open()
-        except ConnectorError:
-            raise
-        except paramiko.AuthenticationException as error:
-            raise ConnectorError(login_refused(options, error)) from error
-        except (ConnectionRefusedError, paramiko.ssh_exception.NoValidConnectionsError) as error:
-            failure, most = error, _REFUSED_TRIES
-        except (EOFError, ConnectionResetError, BrokenPipeError, paramiko.SSHException) as error:
-            if "No authentication methods" in str(error):
-                raise ConnectorError(login_refused(options, error)) from error
-            # A full MaxStartups closes the connection before, or in the middle of, its greeting.
-            failure, most = error, _BUSY_TRIES if may_pass(error) else 1
-        except OSError as error:
-            failure, most = error, 1
-        left = deadline.left()
-        if tries >= most or (left is not None and left <= pause):
-            # However paramiko puts it: what fails when the time is over, fails because of that.
-            late = deadline.passed() and not isinstance(failure, ConnectionError)
-            raise ConnectorError(f"{where(options)}: {SILENT if late else reason(failure)}") from failure
+            return opening.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            left = deadline.left()
+            if tries >= _most_tries(error) or (left is not None and left <= pause):
+                # However paramiko puts it: what fails when the time is over, fails because of that.
+                late = deadline.passed() and not isinstance(error, ConnectionError)
+                raise ConnectorError(opening.failure(error, late=late)) from error
         time.sleep(_jitter(pause))
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _most_tries(error: Exception) -> int:
+    import paramiko
+
+    if isinstance(error, ConnectionRefusedError | paramiko.ssh_exception.NoValidConnectionsError):
+        return _REFUSED_TRIES
+    # A full MaxStartups closes the connection before, or in the middle of, its greeting.
+    return _BUSY_TRIES if may_pass(error) else 1
 
 
 class _Opening:
@@ -148,6 +145,16 @@ class _Opening:
         self._deadline = deadline
         self._connections: list[Any] = []
         self._proxies: list[subprocess.Popen[bytes]] = []
+        self._gateway_name = ""
+
+    def failure(self, error: Exception, *, late: bool) -> str:
+        """What went wrong, and whose fault it was: the host's or a gateway's."""
+        why = SILENT if late else reason(error)
+        if self._gateway_name:
+            return f"host {self._options.name}: its gateway {self._gateway_name} cannot be reached: {why}"
+        if not late and is_refused_login(error):
+            return login_refused(self._options, error)
+        return f"{where(self._options)}: {why}"
 
     def open(self) -> Link:
         _quiet()
@@ -226,17 +233,8 @@ class _Opening:
         self._connections.append(connection)
         if through:
             through.transport.channel_timeout = left
-        try:
-            connection.open()
-        except ConnectorError:
-            raise
-        except Exception as error:
-            if target:
-                raise
-            # A gateway's own troubles are told apart from the host's.
-            raise ConnectorError(
-                f"host {options.name}: its gateway {host} cannot be reached: {reason(error)}"
-            ) from error
+        self._gateway_name = "" if target else host
+        connection.open()
         return connection
 
     def _known_name(self, connection: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, make_key, ssh_host
@@ -192,6 +192,27 @@ def test_a_host_that_takes_few_logins_at_once_is_tried_again(tmp_path: Path) -> 
                 connector.close()
 
 
+def test_a_gateway_that_takes_few_logins_at_once_is_tried_again(box: SshHost, home: Path, tmp_path: Path) -> None:
+    (home / ".ssh" / "config").write_text(f"Host 127.0.0.*\n  IdentityFile {box.key}\n")
+    with ssh_host(tmp_path / "shy", "127.0.0.23", settings=("MaxStartups 1:100:2",)) as shy:
+        shy.authorized.write_text((box.folder / "id.pub").read_text())
+        jump = f"{shy.user}@{shy.address}:{shy.port}"
+        connectors = [SshConnector(box.host(proxyJump=jump), str) for _ in range(4)]
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda connector: connector.open(Deadline.after(SOON)), connectors))
+        finally:
+            for connector in connectors:
+                connector.close()
+
+
+def test_a_host_that_its_gateway_cannot_reach_is_said_so(box: SshHost, home: Path, tmp_path: Path, opened: Any) -> None:
+    (home / ".ssh" / "config").write_text(f"Host 127.0.0.1\n  IdentityFile {box.key}\n")
+    jump = f"{box.user}@127.0.0.1:{box.port}"
+    with pytest.raises(ConnectorError, match=r"its gateway cannot get there \(connect failed\)"):
+        opened(replace(box.host(proxyJump=jump), address="127.0.0.24", port=1))
+
+
 def test_a_connection_that_dropped_is_opened_again_for_the_next_command(box: SshHost, opened: Any) -> None:
     connector = opened(box.host())
     assert run(connector, "echo", "one").out == "one\n"
@@ -219,7 +240,7 @@ def test_a_command_during_which_the_connection_drops_has_an_unknown_outcome_and_
         cutter = threading.Thread(target=cut)
         cutter.start()
         command = Command(shell=f"echo x >> {counter}; echo up; sleep 20", stdin=stdin)
-        with pytest.raises(ConnectorError, match=r"the connection dropped during a command.*unknown"):
+        with pytest.raises(OutcomeUnknown, match=r"the connection dropped during a command.*unknown"):
             connector.run(command, deadline=Deadline.after(SOON), cancel=Cancel(), on_output=listen)
         cutter.join()
         assert run(connector, "cat", str(counter)).out == "x\n"
@@ -312,5 +333,5 @@ def test_a_frozen_host_is_given_up_on_when_the_time_is_over(tmp_path: Path, open
         run(connector, "true")
         host.freeze()
         command = Command(argv=("true",))
-        with pytest.raises(ConnectorError, match="it may still run there"):
+        with pytest.raises(OutcomeUnknown, match="it may still run there"):
             connector.run(command, deadline=Deadline.after(0.5), cancel=Cancel())

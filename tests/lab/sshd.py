@@ -96,16 +96,15 @@ class SshHost:
             "UseDNS no",
         ]
         (self.folder / "config").write_text("\n".join(lines) + "\n")
-        with (self.folder / "log").open("ab") as log:
+        with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _answers(self, until: float) -> bool:
+        """Whether it listens; asked of its log, since somebody else might have got the port."""
         assert self._process is not None
         while self._process.poll() is None and time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1.0) as sock:
-                sock.settimeout(5.0)
-                if sock.recv(4) == b"SSH-":
-                    return True
+            if b"Server listening on" in (self.folder / "log").read_bytes():
+                return True
             time.sleep(0.01)
         return False
 
