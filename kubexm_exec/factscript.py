@@ -122,7 +122,7 @@ def parse(text: str) -> Mapping[str, Any]:
     family = next((name for word in words for name, members in _FAMILIES if word in members), distribution)
     machine = said.get("machine", "")
     interfaces = _interfaces(many["interface"], many["address"])
-    return _frozen(
+    facts: Mapping[str, Any] = _frozen(
         {
             "os": {
                 "family": family or said.get("system", "").lower(),
@@ -153,6 +153,7 @@ def parse(text: str) -> Mapping[str, Any]:
             "virtualization": _virtualization(said),
         }
     )
+    return facts
 
 
 def with_skew(facts: Mapping[str, Any], before: float, after: float) -> Mapping[str, Any]:
@@ -240,7 +241,7 @@ def _route(lines: list[str], interfaces: list[dict[str, Any]]) -> dict[str, str]
     if not routes:
         return {"interface": "", "gateway": "", "address": ""}
     _, name, gateway = min(routes)
-    own = next((one["addresses"] for one in interfaces if one["name"] == name), [])
+    own: list[str] = next((one["addresses"] for one in interfaces if one["name"] == name), [])
     address = next((one.partition("/")[0] for one in own if ":" not in one), "")
     # As the memory of the machine has it: on all that matter the lowest byte comes first.
     dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(gateway)))
