@@ -21,12 +21,12 @@ class WithTools(LocalConnector):
 
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(GraphHost("here", connector="local"), lambda reference: reference)
-        self._env = env
+        self.tools = env
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
     ) -> CommandResult:
-        command = replace(command, env={**self._env, **command.env})
+        command = replace(command, env={**self.tools, **command.env})
         return super().run(command, deadline=deadline, cancel=cancel, on_output=on_output)
 
 
@@ -34,7 +34,7 @@ BUSYBOX = shutil.which("busybox")
 
 
 @pytest.fixture(params=["system", "busybox"] if BUSYBOX else ["system"])
-def connector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LocalConnector:
+def connector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> WithTools:
     if request.param == "system":
         return WithTools({})
     assert BUSYBOX is not None
@@ -42,6 +42,12 @@ def connector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
         (tools / name).symlink_to(BUSYBOX)
     return WithTools({"PATH": str(tools)})
+
+
+@pytest.fixture
+def busybox(connector: WithTools) -> bool:
+    """Whether the tools are busybox's."""
+    return bool(connector.tools)
 
 
 @pytest.fixture

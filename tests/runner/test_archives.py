@@ -73,8 +73,17 @@ def test_an_archive_that_climbs_out_is_refused_before_anything_is_written(
     runner: Runner, folder: Path, name: str
 ) -> None:
     archive = make(folder / "evil.tar", "tar", {"good": b"x", name: b"evil"})
-    with pytest.raises(StepFailed, match="outside the folder"):
-        runner.archive_entries(archive, "tar")
+    try:
+        entries = runner.archive_entries(archive, "tar")
+    except StepFailed as refused:
+        assert "outside the folder" in refused.message
+        return
+    # busybox takes what climbs out off the names by itself, when it lists and when it unpacks.
+    assert not any(entry.name.startswith("/") or ".." in entry.name.split("/") for entry in entries)
+    (folder / "to").mkdir()
+    runner.unpack(archive, f"{folder}/to", "tar")
+    assert sorted(path.name for path in folder.iterdir()) == ["evil.tar", "to"]
+    assert not Path("/etc/evil").exists()
 
 
 def test_an_archive_that_writes_through_its_own_link_is_refused() -> None:
@@ -103,13 +112,18 @@ def test_what_is_not_an_archive_is_named(runner: Runner, folder: Path) -> None:
 
 @pytest.mark.parametrize("fmt", TARS)
 def test_a_folder_is_packed_and_the_archive_recognised_until_something_changes(
-    runner: Runner, folder: Path, fmt: Format
+    runner: Runner, folder: Path, fmt: Format, busybox: bool
 ) -> None:
     source = folder / "source"
     (source / "sub").mkdir(parents=True)
     (source / "sub" / "file").write_text("one")
     archive = f"{folder}/x.{fmt}"
     assert not runner.is_packed(str(source), archive, fmt)
+    if busybox and fmt == "tar.xz":
+        with pytest.raises(StepFailed, match="pack"):
+            runner.pack(str(source), archive, fmt)
+        assert [path.name for path in folder.iterdir()] == ["source"]
+        return  # its tar reads xz, and does not write it
     runner.pack(str(source), archive, fmt)
     assert runner.is_packed(str(source), archive, fmt)
     assert sorted(path.name for path in folder.iterdir()) == ["source", f"x.{fmt}"]
