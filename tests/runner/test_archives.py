@@ -35,9 +35,9 @@ def make(path: Path, fmt: Format, files: dict[str, bytes] = FILES) -> str:
 
 
 @pytest.mark.parametrize("fmt", [*TARS, "zip"])
-def test_an_archive_is_listed_unpacked_and_recognised(runner: Runner, folder: Path, fmt: Format) -> None:
-    if fmt == "zip" and shutil.which("unzip") is None:
-        pytest.skip("there is no unzip on this machine")
+def test_an_archive_is_listed_unpacked_and_recognised(runner: Runner, folder: Path, fmt: Format, busybox: bool) -> None:
+    if fmt == "zip" and (busybox or shutil.which("unzip") is None):
+        pytest.skip("there is no unzip on this machine, or only busybox's, which lists other letters as ?")
     archive = make(folder / f"x:y.{fmt}", fmt)
     target = folder / "to"
     target.mkdir()
@@ -76,7 +76,7 @@ def test_an_archive_that_climbs_out_is_refused_before_anything_is_written(
     try:
         entries = runner.archive_entries(archive, "tar")
     except StepFailed as refused:
-        assert "outside the folder" in refused.message
+        assert "outside the folder" in refused.message  # noqa: PT017 - what is not refused is looked at below
         return
     # busybox takes what climbs out off the names by itself, when it lists and when it unpacks.
     assert not any(entry.name.startswith("/") or ".." in entry.name.split("/") for entry in entries)
