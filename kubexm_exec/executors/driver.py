@@ -112,7 +112,7 @@ class Driver:
                 graph=graph.name,
                 executor=self._name,
                 forks=self._forks or 1,
-                hosts=len(graph.hosts),
+                hosts=len({host for node in graph.steps() for host in node.hosts}),
                 nodes=sum(1 for _ in graph.steps()),
                 actions=graph.actions(),
             )
