@@ -13,6 +13,7 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -92,7 +93,7 @@ def test_people_see_what_is_wrong_and_where(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_machines_get_the_same_as_data(name: str) -> None:
+def test_machines_get_the_same_as_data_with_places_inside_the_files(name: str) -> None:
     result = run(name, "--output", "json")
     data = json.loads(result.stdout)
     assert data["event"] == "diagnostics"
@@ -106,12 +107,13 @@ def test_machines_get_the_same_as_data(name: str) -> None:
         sum(1 for severity, *_ in heads if severity == "error"),
         sum(1 for severity, *_ in heads if severity == "warning"),
     )
+    check_places(name, data["diagnostics"])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_finding_points_into_its_file_and_never_just_at_its_beginning(name: str) -> None:
+def check_places(name: str, findings: list[dict[str, Any]]) -> None:
+    """Every finding points into its file, and never just at its beginning."""
     folder = spec_of(name).parent
-    for finding in json.loads(run(name, "--output", "json").stdout)["diagnostics"]:
+    for finding in findings:
         if finding["span"] is None:
             assert name in WITHOUT_A_PLACE
             continue
