@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # only for its type: rendering loads no YAML
 _TAB: Final = 4
 _LARGEST: Final = 64 * 1024 * 1024
 _LEAST: Final = 20  # columns of source text that are shown however narrow the terminal is
+_SECRET = frozenset({"plain-password"})
+"""Findings about a secret that is written out: a message must not repeat it, nor the lines beside it."""
 _BOLD, _RED, _YELLOW, _BLUE = "1", "1;31", "1;33", "1;34"
 
 
@@ -31,7 +33,8 @@ def render(
 
     The text of a file is taken from `sources` (by its name), else read again; a file that is gone shows no excerpt.
     """
-    painter = _Painter(color, width, _Texts(sources or {}))
+    secret = {(d.span.file, d.span.line) for d in diagnostics if d.code in _SECRET and d.span is not None}
+    painter = _Painter(color, width, _Texts(sources or {}), secret)
     return "\n".join("".join(f"{line}\n" for line in painter.lines(d)) for d in diagnostics.sorted())
 
 
@@ -74,7 +77,8 @@ class _Texts:
 
 
 class _Painter:
-    def __init__(self, color: bool, width: int, texts: _Texts) -> None:
+    def __init__(self, color: bool, width: int, texts: _Texts, secret: set[tuple[str, int]]) -> None:
+        self._secret = secret
         self._color = color
         self._width = width
         self._texts = texts
@@ -100,12 +104,12 @@ class _Painter:
     def _excerpt(self, span: Span, gutter: int, hint: str, tint: str) -> tuple[list[str], str]:
         """The lines of the excerpt, and the hint if it found no room beside the caret."""
         lines = self._texts.lines(span.file)
-        if not 1 <= span.line <= len(lines):
+        if not 1 <= span.line <= len(lines) or (span.file, span.line) in self._secret:
             return [], hint
         line = lines[span.line - 1]
         shown, start, length = self._cut(line, span, gutter)
         out = [self._side(gutter, "|", "")]
-        if span.line >= 2:
+        if span.line >= 2 and (span.file, span.line - 1) not in self._secret:
             before = _fit(_expand(lines[span.line - 2]), self._room(gutter))
             out.append(self._numbered(gutter, span.line - 1, before))
         out.append(self._numbered(gutter, span.line, shown))
