@@ -20,6 +20,7 @@ _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
 _ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
 _BUILT_IN: Final = frozenset({"concurrent", "debug", "serial-debug", "dry-run", "check"})
+_LOOKING: Final = frozenset({"check", "dry-run"})
 _STATUS: Final = {
     Status.SUCCESS: ("✔ Success", "ok"),
     Status.FAILED: ("✘ Failed", "failed"),
@@ -110,10 +111,11 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
     if result.start_time is not None and result.end_time is not None:
         took = f" in {format_duration(result.end_time - result.start_time)}"
     what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')}{took}"
-    calm = (
-        result.status is Status.SUCCESS and not total.numbers["changed"] and result.executor not in ("check", "dry-run")
-    )
-    said = f"{total.words()}. Nothing needed to change." if calm else total.words()
+    said = total.words()
+    if result.status is Status.SUCCESS and total.bad:
+        said = f"{said}, within maxFailures"
+    elif result.status is Status.SUCCESS and not total.numbers["changed"] and result.executor not in _LOOKING:
+        said = f"{said}. Nothing needed to change."
     return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {said}"
 
 
@@ -140,7 +142,7 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
         elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN}:
             yield command, "make it so"
         return
-    if result.status is Status.SUCCESS:
+    if result.status is Status.SUCCESS and not failures:
         yield _with_executor(command, "check"), "see at any time whether it is still so"
         return
     undone = any(each.undo for node in result.node_results.values() for each in node.host_results.values())

@@ -434,3 +434,22 @@ def test_log_lines_are_json_on_request_with_run_node_and_host(tmp_path: Path) ->
     assert finished[0]["exitCode"] == 7
     assert len({line["run"] for line in lines}) == 1
     assert {line["message"] for line in lines} >= {"run started", "action started", "output", "run finished"}
+
+
+def test_a_failure_within_the_budget_is_success_and_said_to_be_a_failure(tmp_path: Path) -> None:
+    write_spec(
+        tmp_path,
+        """
+inventory: {hosts: [{name: "n[1:3]", connector: local}]}
+maxFailures: 1
+modules:
+  - name: m
+    tasks:
+      - {name: t, steps: [{name: a, type: assert, with: {that: ["host.name != 'n3'"]}}]}
+""",
+    )
+    done = run("kubexm-run", "spec.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "1 failed, within maxFailures" in done.stdout
+    assert "Nothing needed to change" not in done.stdout
+    assert "--limit n3" in done.stdout
