@@ -66,6 +66,7 @@ class ActionContext(StepContext):
             on_output=self._output,
             sensitive=self.sensitive,
             become="root" if become is True else str(become or ""),
+            facts=lambda: self.facts,
         )
 
     def _emit_output(self, stream: str, text: str) -> None:

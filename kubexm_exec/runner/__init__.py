@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
 from kubexm_exec.runner import archives, commands, files
@@ -28,8 +28,11 @@ class Runner:
         on_output: OnOutput | None = None,
         sensitive: bool = False,
         become: str = "",
+        facts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        self._session = Session(connector, deadline or Deadline(), cancel or Cancel(), on_output, sensitive, become)
+        self._session = Session(
+            connector, deadline or Deadline(), cancel or Cancel(), on_output, sensitive, become, facts
+        )
 
     # commands
 

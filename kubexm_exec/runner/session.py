@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
 
@@ -19,6 +21,16 @@ class Session:
     """True if neither commands nor their output may be shown."""
     become: str = ""
     """The user that the connector becomes on the host, for messages."""
+    gather: Callable[[], Mapping[str, Any]] | None = None
+    """Asks for the host's facts; None: ask the host each time."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What the host says about itself."""
+        if self.gather is not None:
+            return self.gather()
+        from kubexm_exec.facts import gather
+
+        return gather(self.connector, deadline=self.deadline, cancel=self.cancel)
 
     def for_cleanup(self, seconds: float = 15.0) -> Session:
         """The same way with time of its own: what was begun is tidied up also after a timeout or a cancel."""
