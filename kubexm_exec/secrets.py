@@ -1,4 +1,4 @@
-"""Resolves references to secrets (`env:NAME`, `file:PATH#key`) and has their values masked from then on."""
+"""Resolves references to secrets, such as `env:NAME` or `file:PATH#key`, and has their values masked from then on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MASK", "EnvSecrets", "FileSecrets", "Redactor", "SecretError", "Secr
 GROUP: Final = "kubexm.secrets"
 LIMIT: Final = 1024 * 1024
 """A secret file larger than this is taken for a mistake."""
-_FORM: Final = "write env:NAME or file:PATH#key"
+_FORM: Final = "write env:NAME, file:PATH#key or vault:PATH#key"
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9-]{0,15}")
 _KINDS: Final = {int: "a number", float: "a number", bool: "a boolean", dict: "a mapping", list: "a list"}
 
@@ -35,7 +35,10 @@ class SecretError(Exception):
 
 
 class SecretProvider(Protocol):
-    """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings."""
+    """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings.
+
+    It may have a set ``hidden``: more that is to be masked, such as the token it logs in with.
+    """
 
     def __init__(self, warn: Callable[[str], None]) -> None: ...
 
@@ -123,7 +126,11 @@ class Secrets:
         """The value behind ``scheme:rest``; raises SecretError."""
         with self._lock:
             if reference not in self._values:
-                value = self._provider(reference).resolve(reference)
+                provider = self._provider(reference)
+                try:
+                    value = provider.resolve(reference)
+                finally:
+                    self.redactor.add(getattr(provider, "hidden", ()))
                 if not self.redactor.add(value):
                     self._warn(f'the secret "{reference}" is too short to be masked in output; use a longer one')
                 self._values[reference] = value
@@ -167,6 +174,11 @@ def _lookup(reference: str, name: str, key: str, text: str) -> str:
     if not isinstance(data, Mapping):
         hint = f'leave out "#{key}" to take all of its text'
         raise SecretError(reference, f"{name} is not a mapping of keys to values", hint)
+    return pick(reference, name, key, data)
+
+
+def pick(reference: str, name: str, key: str, data: Mapping[str, Any]) -> str:
+    """The text under a key; one with dots goes into mappings in the mapping. ``name`` says of what, in errors."""
     value: Any = data
     done: list[str] = []
     for part in [key] if key in data else key.split("."):

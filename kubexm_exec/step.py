@@ -219,7 +219,7 @@ class StepContext(ABC):
 
     @abstractmethod
     def secret(self, reference: str) -> str:
-        """The value behind ``env:NAME`` or ``file:PATH#key``; it is masked in all output from now on."""
+        """The value behind a reference such as ``env:NAME`` or ``vault:PATH#key``; it is masked in all output from now on."""
 
     @abstractmethod
     def local_path(self, path: str) -> Path:
