@@ -104,6 +104,10 @@ class ActionContext(StepContext):
         """The value behind a reference, masked from now on."""
         return self._runtime.secrets.resolve(reference)
 
+    def holds_secret(self, data: str | bytes) -> bool:
+        """Whether a secret of this run is in there."""
+        return self._runtime.redactor.mask(data) != data
+
     def local_path(self, path: str) -> Path:
         """A path on the control node, relative to the file that the step was written in."""
         return Path(self._runtime.base(self._attempt.node), path)

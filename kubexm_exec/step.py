@@ -219,7 +219,11 @@ class StepContext(ABC):
 
     @abstractmethod
     def secret(self, reference: str) -> str:
-        """The value behind a reference such as ``env:NAME`` or ``vault:PATH#key``; it is masked in all output from now on."""
+        """The value behind a reference such as ``vault:PATH#key``; it is masked in all output from now on."""
+
+    @abstractmethod
+    def holds_secret(self, data: str | bytes) -> bool:
+        """Whether a secret of this run is in there: then leave it out of messages and diffs, and its file is 0600."""
 
     @abstractmethod
     def local_path(self, path: str) -> Path:

@@ -28,7 +28,7 @@ class FileOutputs(Outputs):
     """What later steps can know of the file."""
 
     path: str = Field(description="The file on the host.")
-    sha256: str = Field("", description="Digest of its content; empty if it was removed or the step is sensitive.")
+    sha256: str = Field("", description="Digest of its content; empty if it was removed or holds a secret.")
     size: int = Field(0, description="Its size in bytes.")
 
 
@@ -123,6 +123,12 @@ class Change:
         return ", ".join([*(["content"] if self.content else []), *self.notes()])
 
 
+def is_secret(ctx: StepContext, wanted: Wanted) -> bool:
+    """Whether nobody else may read the file: the step says so, or a secret is in it."""
+    data = None if wanted.content is None else wanted.content.data
+    return ctx.sensitive or (data is not None and ctx.holds_secret(data))
+
+
 def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
     """What would have to change; something that is no file there is a failure."""
     if before.kind == "directory":
@@ -132,7 +138,7 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
         )
     if before.kind == "other":
         raise StepFailed(f"write {wanted.path}: it is a device, pipe or socket", hint="choose another path")
-    fixed = wanted.mode if wanted.mode is not None else SECRET_FILE if ctx.sensitive else None
+    fixed = wanted.mode if wanted.mode is not None else SECRET_FILE if is_secret(ctx, wanted) else None
     if before.kind != "file":
         return Change(wanted, before, NEW_FILE if fixed is None else fixed, True, True, True)
     mode = before.mode if fixed is None else fixed
@@ -164,7 +170,7 @@ def file_diff(ctx: StepContext, change: Change) -> Diff:
     notes = change.notes()
     if not change.content:
         return Diff(change.wanted.path, note=", ".join(notes))
-    if ctx.sensitive:
+    if is_secret(ctx, change.wanted):
         return Diff(change.wanted.path, note=", ".join([*notes, HIDDEN]))
     after = "" if change.wanted.content is None else change.wanted.content.text()
     before = "" if change.created else shown_text(ctx, change.before)
@@ -267,7 +273,7 @@ def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[st
     elif before.kind != "file":
         digest, size = hashlib.sha256(b"").hexdigest(), 0
     # A digest of a secret can be tried against guesses.
-    return {"path": wanted.path, "sha256": "" if ctx.sensitive else digest, "size": size}
+    return {"path": wanted.path, "sha256": "" if is_secret(ctx, wanted) else digest, "size": size}
 
 
 def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]) -> None:

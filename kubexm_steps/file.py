@@ -47,8 +47,8 @@ class FileStep(Step[FileParams]):
     files that exist beside the spec use `copy`, for one line of a file that others write too use `line-in-file`.
 
     - The file is replaced in one go: nobody ever reads half of it, and a failure leaves the old one.
-    - Mode and owner of a file that is there are kept unless they are given; a new file is `0644`, or `0600` if the step
-      is `sensitive`.
+    - Mode and owner of a file that is there are kept unless they are given; a new file is `0644`.
+    - A file of a `sensitive` step, or with a secret in it, is `0600` unless `mode` says otherwise; its diff is hidden.
     - A link at `path` is replaced by a file; what it points to is left alone.
     - Undo brings back the old content, mode and owner, or removes the file and the folders made for it.
     """
