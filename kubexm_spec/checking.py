@@ -248,6 +248,8 @@ def _owner(data: Any, path: Path, default: str) -> str:
             )
         elif isinstance(part, str) and parent == "params":
             label = f'parameter "{part}"'
+        elif isinstance(part, str) and parent == "resources" and isinstance(data, Mapping):
+            label = f'resource "{part}"'
         elif isinstance(part, str) and isinstance(data, Mapping) and part not in ("with", *_COLLECTIONS):
             label = f'"{part}" of {label}'
         parent = part if isinstance(part, str) else ""

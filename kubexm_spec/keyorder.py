@@ -10,7 +10,7 @@ from kubexm_spec.positions import Node, compose
 from kubexm_spec.textlines import LineTable
 from kubexm_spec.yamltokens import comments
 
-_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "params", "vars", "inventory")
+_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "params", "vars", "resources", "inventory")
 _STEP: Final = ("name", "type", "when")
 _STEP_LISTS: Final = ("steps", "pre", "post", "onFailure", "always")
 _STEP_LAST: Final = ("with",)

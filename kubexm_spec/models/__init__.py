@@ -35,6 +35,7 @@ from kubexm_spec.models.pipeline import (
     TaskDocument,
     TaskSpec,
 )
+from kubexm_spec.models.resource import ResourceSpec, S3Spec
 
 Document = PipelineDocument | ModuleDocument | TaskDocument | InventoryDocument
 
@@ -67,10 +68,12 @@ __all__ = [
     "ParamSpec",
     "ParamType",
     "PipelineDocument",
+    "ResourceSpec",
     "ResourcesSpec",
     "RetrySpec",
     "RoleSpec",
     "RunOnSpec",
+    "S3Spec",
     "StepSpec",
     "TaskBody",
     "TaskDocument",

@@ -23,6 +23,7 @@ from kubexm_spec.models.common import (
     Strings,
 )
 from kubexm_spec.models.inventory import InventoryBody
+from kubexm_spec.models.resource import Resources
 
 
 class BaseStepSpec(Model):
@@ -111,6 +112,9 @@ class ModuleBody(Model):
     description: str = Field(default="", description="What it is for.")
     run_on: RunOn | None = Field(default=None, description="Default of its tasks.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the module.")
+    resources: Resources = Field(
+        default_factory=dict, description="Files from elsewhere that its steps use by name, such as downloads."
+    )
     when: Condition | None = Field(default=None, description="Condition of all its steps.")
     strategy: Literal["free", "linear"] | None = Field(default=None, description="Default of its tasks.")
     max_failures: Budget | None = Field(default=None, description="Default of its tasks.")
@@ -162,6 +166,8 @@ class ModuleSpec(_Use, ModuleBody):
             raise ValueError("a module that uses a document has no tasks of its own")
         if self.uses is None and self.with_:
             raise ValueError("`with` gives parameters to a used document; this module uses none")
+        if self.uses is not None and self.resources:
+            raise ValueError("a module that uses a document has no resources of its own; put them into the pipeline")
         return self
 
 
@@ -177,6 +183,9 @@ class PipelineDocument(_Document):
     kind: Literal["Pipeline"] = Field(description="The kind of document.")
     vars: dict[Identifier, Any] = Field(
         default_factory=dict, description="Variables; expressions may refer to params and other vars."
+    )
+    resources: Resources = Field(
+        default_factory=dict, description="Files from elsewhere that steps use by name, such as downloads."
     )
     inventory: str | InventoryBody | None = Field(
         default=None, description="Path of an Inventory, or an inventory inline."

@@ -1,0 +1,164 @@
+"""Resources: files from elsewhere that steps use by name, each with its source and its digest."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_spec.duration import Duration
+from kubexm_spec.models.common import Model, Name
+
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+SCHEMES = ("http", "https", "s3")
+_PLACES = ("path", "url", "bundle")
+
+
+def url_problem(url: str) -> str:
+    """What is wrong with the address of a resource, or an empty text; a password in it is never repeated."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "this is not an address"
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        return "an address starts with http://, https:// or s3:// and a host"
+    if parts.username is not None or parts.password is not None:
+        return "user and password do not belong into an address; use `headers` with secret(...)"
+    if parts.scheme == "s3" and not parts.path.strip("/"):
+        return "an address in an object store is s3://BUCKET/KEY"
+    return ""
+
+
+def digest_problem(text: str) -> str:
+    """What is wrong with a digest, or an empty text."""
+    return "" if SHA256.fullmatch(text) else "a sha256 has 64 hexadecimal digits"
+
+
+def _is_dynamic(text: str) -> bool:
+    return "{{" in text or "{%" in text
+
+
+def _url(text: str) -> str:
+    if not _is_dynamic(text) and (problem := url_problem(text)):
+        raise ValueError(problem)
+    return text
+
+
+def _digest(text: str) -> str:
+    if not _is_dynamic(text) and (problem := digest_problem(text)):
+        raise ValueError(problem)
+    return text
+
+
+def _header(text: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise ValueError("a header has one line")
+    return text
+
+
+_Url = Annotated[str, AfterValidator(_url)]
+_Digest = Annotated[str, AfterValidator(_digest)]
+_HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+
+class S3Spec(Model):
+    """How an object store is reached; without keys, as the tools of AWS find them (environment, files, roles)."""
+
+    endpoint: str | None = Field(default=None, description="Address of the store, if it is not AWS's own.")
+    region: str | None = Field(default=None, description="Region of the bucket.")
+    access_key_id: str | None = Field(default=None, description="As `{{ secret('env:NAME') }}`.")
+    secret_access_key: str | None = Field(default=None, description="As `{{ secret('env:NAME') }}`.")
+    session_token: str | None = Field(default=None, description="As `{{ secret('env:NAME') }}`.")
+    anonymous: bool = Field(default=False, description="Ask without any key: the bucket is public.")
+
+    @model_validator(mode="after")
+    def _both_keys(self) -> S3Spec:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("accessKeyId and secretAccessKey go together")
+        for value in (self.secret_access_key, self.session_token):
+            if value is not None and not _is_dynamic(value):
+                raise ValueError("keys are never written into a spec: use {{ secret('env:NAME') }}")
+        return self
+
+
+class ResourceSpec(Model):
+    """A file from elsewhere: where it comes from, and the digest that it must have."""
+
+    description: str = Field(default="", description="What it is.")
+    path: str | dict[str, str] | None = Field(
+        default=None, description="File on the control node, relative to this file; or one for each variant."
+    )
+    url: _Url | dict[str, _Url] | None = Field(
+        default=None, description="Address: http://, https:// or s3://BUCKET/KEY; or one for each variant."
+    )
+    bundle: str | None = Field(
+        default=None, description="Folder that `kubexm resources bundle` made, relative to this file."
+    )
+    sha256: _Digest | dict[str, _Digest] | None = Field(
+        default=None,
+        description="Digest of the content; or one for each variant. Without it, nobody knows what will arrive.",
+    )
+    variant: str | None = Field(
+        default=None,
+        description="Which variant a host gets; by default the one called like the host's `facts.architecture`.",
+    )
+    filename: str | None = Field(default=None, description="Name of the file; by default the last part of the source.")
+    fetch_on: Literal["control", "host"] = Field(
+        default="control", description="Who fetches it: the control node, once for all, or each host for itself."
+    )
+    headers: dict[_HeaderName, Annotated[str, AfterValidator(_header)]] = Field(
+        default_factory=dict, description="Headers of the request; secrets as `{{ secret('env:NAME') }}`."
+    )
+    ca_file: str | None = Field(
+        default=None, description="CA that the server's certificate is checked with, relative to this file."
+    )
+    timeout: Duration = Field(default=30.0, gt=0, description="Longest silence of the server.")
+    retries: int = Field(default=5, ge=0, le=100, description="How often a broken transfer is taken up again.")
+    s3: S3Spec | None = Field(default=None, description="How the object store of an s3:// address is reached.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ResourceSpec:
+        given = [name for name in _PLACES if getattr(self, name) is not None]
+        if len(given) != 1:
+            both = f"; it has {' and '.join(given)}" if given else ""
+            raise ValueError(f"a resource comes from exactly one of path, url and bundle{both}")
+        if self.fetch_on == "host" and self.url is None:
+            raise ValueError("a host can fetch only what has a url")
+        if self.fetch_on == "host" and any(text.startswith("s3:") for text in values_of(self.url)):
+            raise ValueError("a host cannot fetch s3:// addresses; leave fetchOn out, or use the https:// address")
+        if self.s3 is not None and not any(_is_dynamic(text) or text.startswith("s3:") for text in values_of(self.url)):
+            raise ValueError("`s3` is for s3:// addresses")
+        maps = [value for value in (self.path, self.url, self.sha256) if isinstance(value, dict)]
+        if any(not value for value in maps):
+            raise ValueError("a mapping of variants names at least one")
+        return self
+
+    @property
+    def variants(self) -> list[str]:
+        """The names of its variants in the order of writing; empty if there is but one for all."""
+        named: dict[str, None] = {}
+        for value in (self.path, self.url, self.sha256):
+            if isinstance(value, dict):
+                named.update(dict.fromkeys(value))
+        return list(named)
+
+
+def values_of(value: str | dict[str, str] | None) -> list[str]:
+    """The texts of something that may differ between variants."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value.values())
+
+
+def _short(value: Any) -> Any:
+    """``name: https://...`` and ``name: ./file`` say all that must be said."""
+    if isinstance(value, str):
+        return {"url": value} if "://" in value else {"path": value}
+    return value
+
+
+Resources = dict[Name, Annotated[ResourceSpec, BeforeValidator(_short, json_schema_input_type=ResourceSpec | str)]]
+"""Resources by name."""
