@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
 from kubexm_exec.runner import archives, commands, files
 from kubexm_exec.runner.archives import Entry, Format
 from kubexm_exec.runner.files import READ_LIMIT
+from kubexm_exec.runner.look import Held
 from kubexm_exec.runner.quote import join, quote, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import FileState
 
-__all__ = ["Command", "CommandResult", "Entry", "FileState", "Runner", "join", "quote"]
+if TYPE_CHECKING:
+    from kubexm_exec.runner.cron import Crontabs
+    from kubexm_exec.runner.kernel import Kernel
+    from kubexm_exec.runner.services import Services
+    from kubexm_exec.runner.units import Units
+    from kubexm_exec.runner.users import Users
+
+__all__ = ["Command", "CommandResult", "Entry", "FileState", "Held", "Runner", "join", "quote"]
 
 
 class Runner:
@@ -179,3 +188,40 @@ class Runner:
     def is_packed(self, folder: str, path: str, fmt: Format) -> bool:
         """Whether an archive holds just what is in a folder now."""
         return archives.is_packed(self._session, folder, path, fmt)
+
+    # parts of the system; each is imported only where it is used
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Settings and modules of the running kernel."""
+        from kubexm_exec.runner.kernel import Kernel
+
+        return Kernel(self._session)
+
+    @cached_property
+    def users(self) -> Users:
+        """Users and groups."""
+        from kubexm_exec.runner.users import Users
+
+        return Users(self._session)
+
+    @cached_property
+    def services(self) -> Services:
+        """Services, by systemd or openrc."""
+        from kubexm_exec.runner.services import services
+
+        return services(self._session)
+
+    @cached_property
+    def units(self) -> Units:
+        """Unit files of systemd."""
+        from kubexm_exec.runner.units import Units
+
+        return Units(self._session)
+
+    @cached_property
+    def crontabs(self) -> Crontabs:
+        """Tables of cron."""
+        from kubexm_exec.runner.cron import Crontabs
+
+        return Crontabs(self._session)

@@ -1,0 +1,155 @@
+"""Looks at files of a host and at whatever else a piece of shell prints, all in one round trip."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.state import FileState
+from kubexm_exec.step import StepFailed
+
+MARK: Final = b"\0kx "
+_MOST: Final = 32 << 20
+
+# Tools of the system live where a plain user's PATH may not lead.
+TOOLS: Final = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n"
+# A file is told as `file`, then its real path, what it is, its `stat` and its bytes; what else is told is a named part.
+_PRELUDE: Final = (
+    TOOLS
+    + r"""
+part() { printf '\0kx %s\n' "$1"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+file() {
+  f=$1
+  if [ -L "$f" ]; then f=$(readlink -f -- "$f") || f=$1; fi
+  part file
+  printf '%s\n' "$f"
+  if [ -f "$f" ]; then
+    if [ -r "$f" ]; then echo file; else echo unreadable; return; fi
+    stat -c '%a/%u/%g/%U/%G' -- "$f" && cat -- "$f"
+  elif [ -d "$f" ]; then echo directory
+  elif [ -e "$f" ]; then echo other
+  elif [ -d "${f%/*}/" ]; then echo absent
+  else echo nofolder; fi
+}
+n=$1; shift
+while [ "$n" -gt 0 ]; do file "$1" || exit; shift; n=$((n - 1)); done
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A file as it is, with its bytes; a link was followed."""
+
+    state: FileState
+    data: bytes = b""
+    folder: bool = True
+    """Whether the folder that it is in, or would be in, is there."""
+
+    @property
+    def path(self) -> str:
+        """Where the file really is, or would be."""
+        return self.state.path
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self.state.kind == "file"
+
+    @property
+    def text(self) -> str:
+        """Its text; bytes that are no UTF-8 survive the way back."""
+        return self.data.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen."""
+
+    files: Mapping[str, Held]
+    """By the path that was asked for."""
+    parts: Mapping[str, bytes]
+    """What the shell printed after each ``part NAME``."""
+
+    def text(self, name: str) -> str:
+        """A part as text; empty if there is none."""
+        return self.parts.get(name, b"").decode("utf-8", "surrogateescape")
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a part that are not empty."""
+        return [line for line in self.text(name).split("\n") if line]
+
+
+def look(
+    session: Session,
+    files: Sequence[str] = (),
+    body: str = ":",
+    *arguments: str,
+    stdin: bytes | None = None,
+    what: str = "look at the host",
+) -> Look:
+    """Read files and run a fixed piece of shell, which prints named parts: ``part NAME`` and then what belongs to it.
+
+    It has two helpers, ``part NAME`` and ``have PROGRAM``, and the system's folders in PATH.
+    """
+    command = script(_PRELUDE + body, str(len(files)), *files, *arguments, stdin=stdin, max_output=_MOST)
+    result = execute(session, command, check=False, live=False)
+    if result.exit_code != 0:
+        raise failure(session, command, result, message=f"{what}: exit code {result.exit_code}")
+    if result.dropped:
+        raise StepFailed(f"{what}: the host's answer is larger than {_MOST >> 20} MiB")
+    _, *chunks = result.stdout.split(MARK)
+    held: list[Held] = []
+    parts: dict[str, bytes] = {}
+    for chunk in chunks:
+        name, _, rest = chunk.partition(b"\n")
+        if name == b"file":
+            held.append(_held(session, rest))
+        else:
+            parts[name.decode()] = parts.get(name.decode(), b"") + rest
+    if len(held) != len(files):
+        raise StepFailed(
+            f"{what}: the host's answer makes no sense",
+            stdout=result.out,
+            stderr=result.err,
+            hint="does its shell print something at every start? It must not do so without a terminal.",
+        )
+    return Look(dict(zip(files, held, strict=True)), parts)
+
+
+def _held(session: Session, said: bytes) -> Held:
+    raw, _, rest = said.partition(b"\n")
+    path = raw.decode("utf-8", "surrogateescape")
+    kind, _, rest = rest.partition(b"\n")
+    match kind:
+        case b"file":
+            row, _, data = rest.partition(b"\n")
+            mode, uid, gid, owner, group = row.decode("utf-8", "replace").split("/")
+            digest = hashlib.sha256(data).hexdigest()
+            return Held(
+                FileState(path, "file", int(mode, 8), owner, group, int(uid), int(gid), len(data), digest), data
+            )
+        case b"absent" | b"nofolder":
+            return Held(FileState(path), folder=kind == b"absent")
+        case b"unreadable":
+            denied = PermissionError(errno.EACCES, "permission denied")
+            raise file_failure(session, "read", path, denied)
+        case b"directory":
+            raise StepFailed(f"read {path}: it is a folder", hint="a file is expected there: remove the folder first")
+        case _:
+            raise StepFailed(f"read {path}: it is a device, pipe or socket", hint="a file is expected there")
+
+
+def told(result: CommandResult) -> str:
+    """What a tool said at last, for a message."""
+    lines = [line.strip() for line in (result.err or result.out).splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {result.exit_code}"

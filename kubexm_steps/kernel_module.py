@@ -1,0 +1,173 @@
+"""The step type ``kernel-module``: a module of the kernel that is loaded, not loaded, or kept from being loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner.kernel import Module
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import restore
+
+
+def _module(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) is None:
+        raise ValueError(f"{name!r} is not the name of a kernel module, such as br_netfilter")
+    # The kernel's own spelling; modprobe takes both.
+    return name.replace("-", "_")
+
+
+def _options(text: str) -> str:
+    if not text.strip() or any(char in text for char in "\r\n\0\\"):
+        raise ValueError("options are one line such as `hashsize=131072`, without backslashes")
+    return " ".join(text.split())
+
+
+class KernelModuleParams(Params):
+    """Parameters of ``kernel-module``."""
+
+    name: Annotated[str, AfterValidator(_module)] = Field(description="The module, such as `br_netfilter`.")
+    state: Literal["loaded", "absent", "blacklisted"] = Field(
+        "loaded",
+        description="`loaded`; `absent`: unloaded, and not loaded at boot by kubexm; `blacklisted`: unloaded, and the "
+        "system does not load it by itself.",
+    )
+    persist: bool = Field(True, description="With `loaded`: load it at every boot too.")
+    options: Annotated[str, AfterValidator(_options)] | None = Field(
+        None, description="With `loaded`: its options, such as `hashsize=131072`. They count when it is loaded."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> KernelModuleParams:
+        if self.state != "loaded" and self.options is not None:
+            raise ValueError("options go with `state: loaded`")
+        return self
+
+
+class KernelModuleOutputs(Outputs):
+    """What later steps can know of the module."""
+
+    name: str = Field(description="The module, as the kernel spells it.")
+    builtin: bool = Field(description="Whether it is a part of the kernel itself.")
+
+
+class KernelModuleStep(Step[KernelModuleParams]):
+    """A kernel module: loaded now and at every boot, or not loaded, or kept from being loaded.
+
+    It is loaded with modprobe, named in `/etc/modules-load.d/kubexm-NAME.conf`, and its options or its blacklisting are
+    in `/etc/modprobe.d/kubexm-NAME.conf`. Files that others wrote are left alone.
+
+    - A module that is built into the kernel counts as loaded; it cannot be absent or blacklisted.
+    - Options of a module that is loaded already count from its next loading on; the message says so.
+    - `-` and `_` in a name are the same.
+    - Undo brings back the files, and loads or unloads the module as it was.
+    """
+
+    outputs_model = KernelModuleOutputs
+    reversible = True
+    example = """\
+- name: bridge
+  type: kernel-module
+  with: {name: br_netfilter}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the running kernel and the files with what should be."""
+        now = self._look(ctx)
+        edits, moves = self._edits(now), self._moves(now)
+        if not moves and not any(edit.any for edit in edits):
+            return Forecast.satisfied(self._message(now), self._outputs(now))
+        if moves and not now.modprobe:
+            return Forecast.unknown("there is no modprobe yet")
+        shown = diffs(ctx, edits)
+        if moves:
+            note = "loaded" if self._wants_it else "unloaded"
+            shown.insert(0, Diff(f"kernel module {self.params.name}", note=note))
+        verb = "load" if self._wants_it else "unload" if moves else "change the files of"
+        if self._wants_it and not moves:
+            verb = "change the files of"
+        return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the files, because options count when it is loaded; then load or unload it."""
+        name = self.params.name
+        now = self._look(ctx)
+        edits, moves = self._edits(now), self._moves(now)
+        if not moves and not any(edit.any for edit in edits):
+            return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
+        save(ctx, edits, moved=moves, loaded=now.loaded)
+        apply(ctx, edits)
+        if moves and self._wants_it:
+            ctx.runner.kernel.load(name)
+            after = ctx.runner.kernel.module(name, ())
+            if not after.loaded and not after.builtin:
+                raise StepFailed(
+                    f"load kernel module {name}: modprobe succeeded, and there is no such module in the kernel",
+                    hint=f"it may be another name for a module: `modprobe -R {name}` shows which, name that one",
+                )
+            return Result(message=f"loaded {name}", outputs=self._outputs(after))
+        if moves:
+            ctx.runner.kernel.unload(name)
+            return Result(message=f"unloaded {name}", outputs=self._outputs(now))
+        return Result(message=f"changed the files of {name}{self._late(now)}", outputs=self._outputs(now))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the files, and load or unload it again."""
+        restore(ctx, undo)
+        if not undo["moved"]:
+            return
+        now = ctx.runner.kernel.module(self.params.name, ())
+        if undo["loaded"] and not now.loaded:
+            ctx.runner.kernel.load(self.params.name)
+        elif not undo["loaded"] and now.loaded:
+            ctx.runner.kernel.unload(self.params.name)
+
+    @property
+    def _wants_it(self) -> bool:
+        return self.params.state == "loaded"
+
+    @property
+    def _files(self) -> tuple[str, str]:
+        name = self.params.name
+        return f"/etc/modules-load.d/kubexm-{name}.conf", f"/etc/modprobe.d/kubexm-{name}.conf"
+
+    def _look(self, ctx: StepContext) -> Module:
+        now = ctx.runner.kernel.module(self.params.name, self._files)
+        if now.builtin and not self._wants_it:
+            raise StepFailed(
+                f"kernel module {self.params.name} is built into the kernel {now.kernel}: it cannot be unloaded",
+                hint="some can be turned off on the kernel's command line (initcall_blacklist=)",
+            )
+        return now
+
+    def _moves(self, now: Module) -> bool:
+        """Whether it is to be loaded or unloaded."""
+        return not (now.loaded or now.builtin) if self._wants_it else now.loaded
+
+    def _edits(self, now: Module) -> list[Edit]:
+        params = self.params
+        at_boot, settings = (now.files[path] for path in self._files)
+        lines = f"options {params.name} {params.options}\n" if params.options is not None else None
+        if params.state == "blacklisted":
+            lines = f"blacklist {params.name}\n"
+        boot = f"{params.name}\n" if self._wants_it and params.persist else None
+        return [Edit(settings, lines), Edit(at_boot, boot)]
+
+    def _late(self, now: Module) -> str:
+        """A note, if options come too late."""
+        settings = self._edits(now)[0]
+        if self.params.options is None or not settings.any or not (now.loaded or now.builtin):
+            return ""
+        return "; it is loaded already, so its options count from the next time on"
+
+    def _message(self, now: Module) -> str:
+        if self._wants_it:
+            return f"{self.params.name} is {'built into the kernel' if now.builtin else 'loaded'}"
+        return f"{self.params.name} is not loaded"
+
+    def _outputs(self, now: Module) -> dict[str, Any]:
+        return {"name": self.params.name, "builtin": now.builtin}

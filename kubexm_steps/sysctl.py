@@ -1,0 +1,231 @@
+"""The step type ``sysctl``: kernel settings, now and at every boot."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from kubexm_exec.runner.kernel import Settings
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import HIDDEN, restore
+from kubexm_steps._lines import split
+
+_FOLDER: Final = "/etc/sysctl.d"
+_HEADER: Final = "# Written by kubexm; each of its sysctl steps changes only its own keys.\n"
+_KEY: Final = re.compile(r"[A-Za-z0-9_:@-]+([./][A-Za-z0-9_:@-]+)+")
+_LINE: Final = re.compile(r"\s*-?\s*([^#;=\s][^=]*?)\s*=\s*(.*?)\s*")
+# Settings that come with a module.
+_MODULES: Final = {"net/bridge/": "br_netfilter", "net/netfilter/nf_conntrack": "nf_conntrack"}
+
+
+def _key(name: str) -> str:
+    if _KEY.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is not the name of a kernel setting, such as net.ipv4.ip_forward")
+    return name
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _one_line(value: str) -> str:
+    if not value.strip() or any(char in value for char in "\r\n\0"):
+        raise ValueError("the value of a kernel setting is one line that is not empty")
+    return plain(value)
+
+
+def _file_name(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf", name) is None:
+        raise ValueError(f"{name!r} is not a name for a file in {_FOLDER}; it ends with .conf and has no folder")
+    return name
+
+
+class SysctlParams(Params):
+    """Parameters of ``sysctl``."""
+
+    values: dict[
+        Annotated[str, AfterValidator(_key)], Annotated[str, AfterValidator(_one_line), BeforeValidator(_value)]
+    ] = Field(min_length=1, description="Settings by name, as in `sysctl`: `net.ipv4.ip_forward: 1`.")
+    file: Annotated[str, AfterValidator(_file_name)] = Field(
+        "90-kubexm.conf", description=f"Name of the file in `{_FOLDER}` that sets them at boot."
+    )
+    live: bool = Field(True, description="Set them in the running kernel too; `false` leaves them to the next boot.")
+
+
+class SysctlOutputs(Outputs):
+    """What later steps can know of the settings."""
+
+    file: str = Field(description="The file that sets them at boot.")
+
+
+class SysctlStep(Step[SysctlParams]):
+    """Kernel settings, in the running kernel and at every boot.
+
+    They are written to a file of kubexm's own in `/etc/sysctl.d` and set at once. Several steps may use the same file:
+    each changes only its own keys in it.
+
+    - A key that the kernel does not have is a failure with a suggestion. Some come with a module: load it first with a
+      `kernel-module` step.
+    - A value that the kernel turns into another one is a failure that says which, so that a second run changes nothing.
+    - If a file that is read later sets a key to something else, the message says so: at boot that one would win.
+    - Undo brings back the file and the former values of the running kernel.
+    """
+
+    outputs_model = SysctlOutputs
+    reversible = True
+    example = """\
+- name: forwarding
+  type: sysctl
+  with:
+    values:
+      net.ipv4.ip_forward: 1
+      net.bridge.bridge-nf-call-iptables: 1
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the running kernel and the file with what should be."""
+        now = self._look(ctx)
+        if self.params.live and now.missing:
+            return Forecast.unknown(f"the kernel has no {', '.join(self._names(now.missing))} yet")
+        edit, live = self._edit(now), self._live(now)
+        if not edit.any and not live:
+            return Forecast.satisfied(self._message("as they should be", now), self._outputs())
+        shown = diffs(ctx, [edit])
+        for path, value in live.items():
+            note = HIDDEN if ctx.sensitive else f"{plain(now.live[path])} -> {value}"
+            shown.append(Diff(f"/proc/sys/{path}", note=note))
+        names = self._names(live) if live else list(self.params.values)
+        return Forecast.change(self._message(f"would set {', '.join(names)}", now, names=False), shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Set them, then write the file: a value that the kernel refuses is not kept for the next boot."""
+        now = self._look(ctx)
+        if self.params.live and now.missing:
+            raise self._unknown(now)
+        edit, live = self._edit(now), self._live(now)
+        if not edit.any and not live:
+            return Result(changed=False, message=self._message("as they should be", now), outputs=self._outputs())
+        save(ctx, [edit], live={path: plain(now.live[path]) for path in live})
+        if live:
+            for path, made in ctx.runner.kernel.set(live).items():
+                if plain(made) != live[path]:
+                    shown = "something else" if ctx.sensitive else repr(plain(made))
+                    raise StepFailed(
+                        f"set {self._names([path])[0]}: the kernel made {shown} of it",
+                        hint="write the whole value, as the kernel shows it",
+                    )
+        apply(ctx, [edit])
+        names = self._names(live) if live else list(self.params.values)
+        return Result(message=self._message(f"set {', '.join(names)}", now, names=False), outputs=self._outputs())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the file and the former values."""
+        if undo["live"]:
+            ctx.runner.kernel.set(undo["live"])
+        restore(ctx, undo)
+
+    def _look(self, ctx: StepContext) -> Settings:
+        now = ctx.runner.kernel.settings([path_of(key) for key in self.params.values], self._path)
+        if self.params.live and now.closed:
+            raise StepFailed(
+                f"{', '.join(self._names(now.closed))} cannot be read",
+                hint="it is an action rather than a setting, or only root may read it: use `become`, or a command step",
+            )
+        return now
+
+    def _live(self, now: Settings) -> dict[str, str]:
+        """What is to be set in the running kernel."""
+        if not self.params.live:
+            return {}
+        wanted = {path_of(key): value for key, value in self.params.values.items()}
+        return {path: value for path, value in wanted.items() if plain(now.live[path]) != value}
+
+    def _edit(self, now: Settings) -> Edit:
+        return Edit(now.file, with_values(now.file.text, self.params.values))
+
+    def _unknown(self, now: Settings) -> StepFailed:
+        path, beside = next(iter(now.missing.items()))
+        key = self._names([path])[0]
+        module = next((name for start, name in _MODULES.items() if path.startswith(start)), "")
+        close = difflib.get_close_matches(path.rpartition("/")[2], beside, n=1)
+        if module:
+            hint = f"it comes with the module {module}: load it first with a kernel-module step"
+        elif close:
+            hint = f"did you mean {key_of(path.rpartition('/')[0] + '/' + close[0])}?"
+        else:
+            hint = "look at its name with `sysctl -a`; a kernel module that brings it may not be loaded yet"
+        return StepFailed(f"the kernel has no setting {key}", hint=hint)
+
+    def _names(self, paths: Any) -> list[str]:
+        """The names for paths, as the user wrote them."""
+        return [key for key in self.params.values if path_of(key) in paths]
+
+    def _message(self, what: str, now: Settings, *, names: bool = True) -> str:
+        head = f"{', '.join(self.params.values)}: {what}" if names else what
+        later = [
+            f"{file} sets {key_of(path)} to something else, and at boot it wins"
+            for file, path in overridden(now.others, self._path, self.params.values)
+        ]
+        return "; ".join([head, *later])
+
+    @property
+    def _path(self) -> str:
+        return f"{_FOLDER}/{self.params.file}"
+
+    def _outputs(self) -> dict[str, Any]:
+        return {"file": self._path}
+
+
+def plain(value: str) -> str:
+    """A value with single blanks: the kernel shows tabs where people write blanks."""
+    return " ".join(value.split())
+
+
+def path_of(key: str) -> str:
+    """The path of a setting below /proc/sys: the first of `.` and `/` in it separates, the other one is literal."""
+    first = re.search(r"[./]", key)
+    return key if first is None or first[0] == "/" else key.translate({ord("."): "/", ord("/"): "."})
+
+
+def key_of(path: str) -> str:
+    """The name of a setting, from its path."""
+    return path.translate({ord("."): "/", ord("/"): "."})
+
+
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """The text of a sysctl file with these values, and all else as it is."""
+    wanted = {path_of(key): (key, value) for key, value in values.items()}
+    lines, _ = split(text or _HEADER)
+    new: list[str] = []
+    done: set[str] = set()
+    for line in lines:
+        found = _LINE.fullmatch(line)
+        path = path_of(found[1]) if found else ""
+        if found is None or path not in wanted:
+            new.append(line)
+        elif path not in done:
+            done.add(path)
+            key, value = wanted[path]
+            new.append(line if plain(found[2]) == value else f"{key} = {value}")
+    new += [f"{key} = {value}" for path, (key, value) in wanted.items() if path not in done]
+    return "\n".join(new) + "\n"
+
+
+def overridden(others: Any, ours: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Files that are read after ours and set one of the keys to something else."""
+    wanted = {path_of(key): value for key, value in values.items()}
+    found: list[tuple[str, str]] = []
+    for file, line in others:
+        name = file.rpartition("/")[2]
+        later = file == "/etc/sysctl.conf" or name > ours.rpartition("/")[2]
+        said = _LINE.fullmatch(line)
+        if later and said and wanted.get(path_of(said[1]), plain(said[2])) != plain(said[2]):
+            found.append((file, path_of(said[1])))
+    return list(dict.fromkeys(found))
