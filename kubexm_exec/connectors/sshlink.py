@@ -35,6 +35,8 @@ _CHANNEL_TIME: Final = 60.0
 _THREAD_END: Final = 5.0
 _IDLE_LOOK: Final = 10.0
 """Seconds between two looks of an idle connection's thread; paramiko's own 0.1 costs much CPU at 200 hosts."""
+CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+"""What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
 _SOCKET_OPTIONS: Final = (
     ("TCP_KEEPIDLE", KEEPALIVE),
     ("TCP_KEEPINTVL", 5),
@@ -286,8 +288,9 @@ def _transport(kinds: list[str], sock: Any, **more: Any) -> paramiko.Transport:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     transport = paramiko.Transport(sock, **more)
+    security = transport.get_security_options()
+    security.ciphers = [cipher for cipher in CIPHERS if cipher in security.ciphers]
     if kinds:
-        security = transport.get_security_options()
         wanted = [kind for known in kinds for kind in _signatures(known) if kind in security.key_types]
         security.key_types = [*wanted, *(kind for kind in security.key_types if kind not in wanted)]
     return transport
