@@ -13,7 +13,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help venv demo test lint types tests format bench lock wheel docs clean
+.PHONY: FORCE help venv demo test lint types tests machines format bench lock wheel docs clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,8 +32,11 @@ lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 	$(BIN)/mypy $(TYPED)
 
-tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+machines: ## Install what the tests on full hosts need, and build their base image
+	tools/machines.sh
 
 format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
@@ -87,4 +90,8 @@ $(VENV)/.stamp-browser: $(VENV)/.stamp-venv
 # Not beside the other one: apt lets only one in at a time.
 $(VENV)/.stamp-sshd: $(VENV)/.stamp-venv $(VENV)/.stamp-browser
 	@tools/sshd.sh
+	@touch $@
+
+$(VENV)/.stamp-machines: tests/lab/image.sh tests/lab/packages.txt tools/machines.sh $(VENV)/.stamp-venv $(VENV)/.stamp-sshd
+	@tools/machines.sh
 	@touch $@

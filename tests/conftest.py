@@ -1,10 +1,15 @@
-"""Registers how long hypothesis searches: quick by default, HYPOTHESIS_PROFILE=thorough for longer."""
+"""How long hypothesis searches (quick by default, HYPOTHESIS_PROFILE=thorough for longer), and full hosts for tests."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.lab import machines as lab
 
 # No deadlines and no complaints about slow examples: how busy the machine is must not decide whether a test passes.
 _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +17,21 @@ _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", _untimed, max_examples=50)
 settings.register_profile("thorough", _untimed, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def machine() -> Iterator[lab.Machine]:
+    """One full host that all tests of this process share: leave it as you found it."""
+    if why := lab.missing():
+        pytest.skip(why)
+    with lab.machines(1) as made:
+        yield made[0]
+
+
+@pytest.fixture
+def machines() -> Iterator[Callable[[int], list[lab.Machine]]]:
+    """Makes full hosts for one test alone."""
+    if why := lab.missing():
+        pytest.skip(why)
+    with contextlib.ExitStack() as stack:
+        yield lambda count: stack.enter_context(lab.machines(count))

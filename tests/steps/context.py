@@ -1,4 +1,4 @@
-"""One step on one local host, with the engine's own context: real parameters, real files, no graph around it."""
+"""One step on one host, with the engine's own context: real parameters, real files, no graph around it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ class World:
         address: str = "",
         answers: TextIO | None = None,
         timeout: float | None = None,
+        host: GraphHost | None = None,
     ) -> None:
+        host = host or GraphHost("here", connector="local", address=address, vars=host_vars or {})
         node = ExecutionNode(
-            id=NODE, name="step", step_name=step, hosts=("here",), with_=with_, scope="", sensitive=sensitive
+            id=NODE, name="step", step_name=step, hosts=(host.name,), with_=with_, scope="", sensitive=sensitive
         )
-        host = GraphHost("here", connector="local", address=address, vars=host_vars or {})
-        graph = ExecutionGraph("test", {NODE: node}, {"here": host}, {"": Scope("", own_params=True, base=str(base))})
+        graph = ExecutionGraph(
+            "test", {NODE: node}, {host.name: host}, {"": Scope("", own_params=True, base=str(base))}
+        )
         self.events: list[Event] = []
         self._lock = threading.Lock()
         bus = EventBus("run")
@@ -55,6 +58,7 @@ class World:
         )
         self.cancel = Cancel()
         self._node = node
+        self._host = host.name
         self._timeout = timeout
         self._lifecycle = Lifecycle(self.runtime)
         self.undo: Mapping[str, Any] | None = None
@@ -90,7 +94,7 @@ class World:
         return "".join(event.data["text"] for event in self.events if event.kind == "action.output")
 
     def _make(self) -> tuple[Step[Any], ActionContext, Attempt]:
-        attempt = Attempt(self._node, "here", 1, self.cancel, Deadline.after(self._timeout or 60.0))
+        attempt = Attempt(self._node, self._host, 1, self.cancel, Deadline.after(self._timeout or 60.0))
         step = self._lifecycle.step(attempt)
         return step, ActionContext(self.runtime, attempt), attempt
 
