@@ -1,0 +1,195 @@
+"""The step type ``group``: a group of users, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner.users import Accounts, Group
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._accounts import AccountName, AccountNames, unique
+from kubexm_steps._attributes import attribute_diff, changed, listed
+
+
+class GroupParams(Params):
+    """Parameters of ``group``."""
+
+    name: AccountName = Field(description="Name of the group.")
+    gid: int | None = Field(None, ge=0, le=2**32 - 2, description="Its number. Without it: the next one that is free.")
+    system: bool = Field(False, description="Take the number of a new group from those for system groups.")
+    members: AccountNames | None = Field(
+        None,
+        description="Users that are in it; they must exist. Without it, members are left alone. Users whose own first "
+        "group it is are not listed.",
+    )
+    append_members: bool = Field(False, description="Leave other members in it. Without it, they are taken out.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the group if it is there.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> GroupParams:
+        if self.state == "absent" and (self.gid is not None or self.members is not None):
+            raise ValueError("a group that is to be absent has no gid or members")
+        if self.append_members and self.members is None:
+            raise ValueError("appendMembers goes with `members`")
+        return self
+
+
+class GroupOutputs(Outputs):
+    """What later steps can know of the group."""
+
+    name: str = Field(description="Name of the group.")
+    gid: int | None = Field(None, description="Its number; nothing (null) if it was removed.")
+
+
+class GroupStep(Step[GroupParams]):
+    """A group of users, or none.
+
+    Use it for groups that must exist before something else: a service's own group with a fixed number, say. To put one
+    user into groups, `user` with `groups` is shorter.
+
+    - With `members`, those and no others are in the group; with `appendMembers: true` the others stay.
+    - Another `gid` changes the group and the users whose first group it is; files keep the old number.
+    - A group from a directory such as LDAP is taken as it is; if it would have to change, that is a failure.
+    - A group that is the first one of a user cannot be removed.
+    - Undo puts back number and members, makes a removed group again, or removes a new one.
+    """
+
+    outputs_model = GroupOutputs
+    reversible = True
+    example = """\
+- name: etcd
+  type: group
+  with: {name: etcd, system: true, members: [backup], appendMembers: true}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is there with what should be."""
+        params = self.params
+        accounts = self._look(ctx)
+        group = accounts.groups.get(params.name)
+        if params.state == "absent":
+            if group is None:
+                return Forecast.satisfied(f"there is no group {params.name}", self._outputs(None))
+            if users := accounts.first_group_of(group):
+                return Forecast.unknown(f"group {params.name} is the first group of {listed(users)}")
+            return Forecast.change(
+                f"would remove group {params.name}",
+                [attribute_diff(ctx, f"group {params.name}", _attributes(group), None)],
+            )
+        if missing := self._missing(accounts):
+            return Forecast.unknown(f"user {missing[0]} is not there yet")
+        after = self._wanted(group)
+        if group is None:
+            return Forecast.change(
+                f"would create group {params.name}", [attribute_diff(ctx, f"group {params.name}", None, after)]
+            )
+        before = _attributes(group)
+        if not changed(before, after):
+            return Forecast.satisfied(f"group {params.name} is as it should be", self._outputs(group))
+        return Forecast.change(
+            f"would change group {params.name} ({', '.join(changed(before, after))})",
+            [attribute_diff(ctx, f"group {params.name}", before, after)],
+        )
+
+    def run(self, ctx: StepContext) -> Result:
+        """Make, change or remove the group."""
+        params = self.params
+        users = ctx.runner.users
+        accounts = self._look(ctx)
+        group = accounts.groups.get(params.name)
+        if params.state == "absent":
+            return self._remove(ctx, accounts, group)
+        if missing := self._missing(accounts):
+            raise StepFailed(
+                f"group {params.name}: there is no user {missing[0]}", hint="make it first with a user step"
+            )
+        if group is None:
+            ctx.save_undo({"made": True})
+            users.add_group(accounts, params.name, params.gid, system=params.system)
+            if params.members:
+                users.set_members(accounts, params.name, unique(params.members))
+            gid = params.gid if params.gid is not None else self._look(ctx).groups[params.name].gid
+            return Result(message=f"created group {params.name}", outputs={"name": params.name, "gid": gid})
+        differs = changed(_attributes(group), self._wanted(group))
+        if not differs:
+            return Result(
+                changed=False, message=f"group {params.name} is as it should be", outputs=self._outputs(group)
+            )
+        _refuse_foreign(group)
+        ctx.save_undo({"gid": group.gid, "members": list(group.members)})
+        if params.gid is not None and "gid" in differs:
+            users.renumber_group(accounts, params.name, params.gid)
+        if "members" in differs:
+            users.set_members(accounts, params.name, self._members(group))
+        gid = params.gid if params.gid is not None else group.gid
+        return Result(
+            message=f"changed group {params.name} ({', '.join(differs)})", outputs={"name": params.name, "gid": gid}
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        name = self.params.name
+        users = ctx.runner.users
+        accounts = users.look()
+        group = accounts.groups.get(name)
+        if undo.get("made"):
+            if group is not None:
+                users.remove_group(accounts, name)
+            return
+        if group is None:
+            users.add_group(accounts, name, undo["gid"])
+            group = Group(name, undo["gid"])
+        elif group.gid != undo["gid"]:
+            users.renumber_group(accounts, name, undo["gid"])
+        if list(group.members) != undo["members"]:
+            users.set_members(accounts, name, undo["members"])
+
+    def _look(self, ctx: StepContext) -> Accounts:
+        return ctx.runner.users.look(groups=[self.params.name])
+
+    def _remove(self, ctx: StepContext, accounts: Accounts, group: Group | None) -> Result:
+        name = self.params.name
+        if group is None:
+            return Result(changed=False, message=f"there is no group {name}", outputs=self._outputs(None))
+        _refuse_foreign(group)
+        ctx.save_undo({"gid": group.gid, "members": list(group.members)})
+        ctx.runner.users.remove_group(accounts, name)
+        return Result(message=f"removed group {name}", outputs=self._outputs(None))
+
+    def _missing(self, accounts: Accounts) -> list[str]:
+        members = unique(self.params.members or [])
+        group = accounts.groups.get(self.params.name)
+        known = group.members if group is not None else ()
+        return [name for name in members if name not in accounts.users and name not in known]
+
+    def _members(self, group: Group | None) -> tuple[str, ...]:
+        wanted = list(self.params.members or [])
+        if group is not None and self.params.append_members:
+            wanted += group.members
+        return unique(wanted)
+
+    def _wanted(self, group: Group | None) -> dict[str, str]:
+        params = self.params
+        wanted = {} if group is None else _attributes(group)
+        if params.gid is not None:
+            wanted["gid"] = str(params.gid)
+        if params.members is not None:
+            wanted["members"] = listed(self._members(group))
+        return wanted
+
+    def _outputs(self, group: Group | None) -> dict[str, Any]:
+        return {"name": self.params.name, "gid": None if group is None else group.gid}
+
+
+def _attributes(group: Group) -> dict[str, str]:
+    return {"gid": str(group.gid), "members": listed(sorted(group.members))}
+
+
+def _refuse_foreign(group: Group) -> None:
+    if not group.local:
+        raise StepFailed(
+            f"group {group.name}: it is not in /etc/group, but comes from a directory",
+            hint="change it there, or choose another name",
+        )

@@ -1,0 +1,197 @@
+"""The step type ``service``: a service that runs or does not, now and after a boot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner.services import ServiceState, Verb
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._attributes import attribute_diff
+from kubexm_steps._services import do, must_exist, put_back, record, word
+
+_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")
+
+
+def _service_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a service: letters, digits and any of `:-_.\\@`")
+    return name
+
+
+ServiceName = Annotated[str, AfterValidator(_service_name)]
+
+
+class ServiceParams(Params):
+    """Parameters of ``service``."""
+
+    name: ServiceName = Field(
+        description="Name of the service: `nginx`, or with its kind for other units of systemd: `docker.socket`."
+    )
+    state: Literal["started", "stopped", "restarted", "reloaded"] | None = Field(
+        None,
+        description="What it does now. `restarted` and `reloaded` are done every time, and start it if it does not "
+        "run. Without it, it is left as it is.",
+    )
+    enabled: bool | None = Field(None, description="Whether it is started at boot. Without it: left as it is.")
+    masked: bool | None = Field(
+        None, description="Whether it is kept from being started by anything (systemd only). Without it: left as it is."
+    )
+    runlevel: str = Field("default", pattern=r"^[A-Za-z0-9_-]+$", description="Runlevel that enables it (openrc only).")
+    wait: Duration = Field(90.0, description="How long it may take until it runs, or has stopped.")
+    settle: Duration = Field(
+        0.5, description="After a start, look again so much later: one that fails at once is a failure."
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> ServiceParams:
+        if self.state is None and self.enabled is None and self.masked is None:
+            raise ValueError("say what should be true of the service: `state`, `enabled` or `masked`")
+        if self.masked and (self.enabled or self.state in ("started", "restarted", "reloaded")):
+            raise ValueError("a masked service can be neither started nor enabled")
+        return self
+
+
+class ServiceOutputs(Outputs):
+    """What later steps can know of the service."""
+
+    name: str = Field(description="Name of the service, as the host knows it.")
+    active: bool = Field(description="Whether it runs.")
+    enabled: bool = Field(description="Whether it is started at boot.")
+
+
+class ServiceStep(Step[ServiceParams]):
+    """A service that runs or does not, and that is started at boot or not; by systemd or openrc.
+
+    The step waits until the service really runs. If it does not get there, the failure shows its status and the last
+    lines that it wrote.
+
+    A restart is a change every time. To restart only when a file of the service changed, make the step depend on that:
+    `when: steps.config.changed`, with the step that writes the file before it in the same task.
+
+    - `reloaded` needs a service that can read its configuration again; `restarted` works for all.
+    - A unit without an `[Install]` section (`static`) counts as enabled: it is started by what needs it.
+    - A service that is not there yet is `unknown` in a check, and a failure in a run.
+    - Undo starts or stops, enables or disables, masks or unmasks it again, as it was. A restart itself stays done.
+    """
+
+    outputs_model = ServiceOutputs
+    reversible = True
+    example = """\
+- name: restart
+  type: service
+  when: steps.config.changed
+  with: {name: nginx, state: restarted, enabled: true}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare how it is with how it should be."""
+        params = self.params
+        state = self._look(ctx)
+        if not state.exists and params.masked is None:
+            return Forecast.unknown(f"there is no service {params.name} yet")
+        verbs = self._verbs(state)
+        if not verbs:
+            return Forecast.satisfied(f"service {params.name} is {self._is(state)}", self._outputs(state))
+        before = {"now": word(state), "at boot": _at_boot(state)}
+        diff = attribute_diff(ctx, f"service {state.name}", before, before | _after(verbs))
+        return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Do what is to be done, in an order that always works."""
+        params = self.params
+        state = self._look(ctx)
+        if params.masked is None:
+            must_exist(ctx, params.name, state)
+        verbs = self._verbs(state)
+        if not verbs:
+            return Result(
+                changed=False, message=f"service {params.name} is {self._is(state)}", outputs=self._outputs(state)
+            )
+        ctx.save_undo(record(state))
+        for verb in verbs:
+            do(ctx, verb, state, params.wait, params.settle)
+        after = ctx.runner.services.look(params.name)
+        return Result(message=f"{_done(verbs)} {params.name}", outputs=self._outputs(after))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back how it was."""
+        put_back(ctx, undo)
+
+    def _look(self, ctx: StepContext) -> ServiceState:
+        params = self.params
+        services = ctx.runner.services
+        if params.masked is not None and not services.can_mask:
+            raise StepFailed(
+                f"service {params.name}: {services.manager} cannot mask a service",
+                hint="use `enabled: false` and `state: stopped` there",
+            )
+        state = services.look(params.name)
+        if params.enabled is False and state.fixed and state.enabled and state.exists:
+            raise StepFailed(
+                f"disable {params.name}: it cannot be, {state.fixed}", hint="`masked: true` keeps it from starting"
+            )
+        if params.state == "reloaded" and state.exists and not state.can_reload and not state.masked:
+            raise StepFailed(
+                f"reload {params.name}: it cannot read its configuration again while it runs",
+                hint="use `state: restarted`",
+            )
+        return state
+
+    def _verbs(self, state: ServiceState) -> list[Verb]:
+        params = self.params
+        verbs: list[Verb] = []
+        runs = state.active == "active"
+        masked = state.masked
+        if params.masked is False and state.masked:
+            verbs.append("unmask")
+            masked = False
+        if params.enabled is not None and not state.fixed and (state.enabled is not params.enabled or masked):
+            if params.enabled or state.enabled:
+                verbs.append("enable" if params.enabled else "disable")
+        match params.state:
+            case "started" if not runs:
+                verbs.append("start")
+            case "stopped" if runs or state.active == "changing":
+                verbs.append("stop")
+            case "restarted":
+                verbs.append("restart" if runs else "start")
+            case "reloaded":
+                verbs.append("reload" if runs else "start")
+        if params.masked and not state.masked:
+            verbs.append("mask")
+        return verbs
+
+    def _is(self, state: ServiceState) -> str:
+        parts = [word(state)] if self.params.state else []
+        if self.params.enabled is not None or self.params.masked is not None:
+            parts.append(_at_boot(state))
+        return ", ".join(parts)
+
+    def _outputs(self, state: ServiceState) -> dict[str, Any]:
+        return {"name": state.name, "active": state.active == "active", "enabled": state.enabled and not state.masked}
+
+
+def _at_boot(state: ServiceState) -> str:
+    return "masked" if state.masked else "enabled" if state.enabled else "disabled"
+
+
+def _after(verbs: list[Verb]) -> dict[str, str]:
+    after: dict[str, str] = {}
+    for verb in verbs:
+        match verb:
+            case "start" | "restart" | "reload" | "stop":
+                after["now"] = {"start": "active", "stop": "inactive"}.get(verb, f"active, after a {verb}")
+            case "enable" | "disable" | "mask":
+                after["at boot"] = {"enable": "enabled", "disable": "disabled", "mask": "masked"}[verb]
+            case "unmask":
+                after["at boot"] = "not masked"
+    return after
+
+
+def _done(verbs: list[Verb]) -> str:
+    past = {"stop": "stopped", "start": "started", "reload": "reloaded", "restart": "restarted"}
+    return " and ".join(past.get(verb, verb.removesuffix("e") + "ed") for verb in verbs)

@@ -1,0 +1,370 @@
+"""The step type ``user``: a user of the host, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubexm_exec.runner.users import Accounts, User, UserChange
+from kubexm_exec.step import Forecast, Result, Step, StepContext, StepFailed
+from kubexm_steps._accounts import unique
+from kubexm_steps._attributes import attribute_diff, changed, listed
+from kubexm_steps._files import KEEP_LIMIT
+from kubexm_steps._users import UserOutputs, UserParams, password_hash, same_hash
+
+
+class UserStep(Step[UserParams]):
+    """A user of the host with its groups, home, shell and password; or none.
+
+    Only what is given is changed; the rest of a user that is there is left alone, and that of a new one is up to the
+    host. The groups must exist: make them with `group` before.
+
+    - `groups` are all the groups it is in, besides `group`; with `appendGroups: true` it stays in others too.
+    - A password comes as a hash and from a secret, and is sent over standard input only:
+      `openssl passwd -6` makes one. `locked: true` locks the password, not the keys of the user: `expires` with a day
+      that is over closes the account.
+    - A home folder is made for new users that are no `system` users, or as `createHome` says. Another `home` does not
+      move the files of the old one.
+    - A user from a directory such as LDAP is taken as it is; if it would have to change, that is a failure.
+    - Undo puts back what was changed. A new user is removed again; its home only if it holds nothing but the skeleton.
+      A removed user comes back with its numbers, groups and password, and with `removeHome` its home, if that was not
+      more than 64 MiB (packed).
+    """
+
+    outputs_model = UserOutputs
+    reversible = True
+    example = """\
+- name: deploy
+  type: user
+  with:
+    name: deploy
+    groups: [sudo]
+    shell: /bin/bash
+    passwordHash: secret('env:DEPLOY_PASSWORD_HASH')
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is there with what should be."""
+        params = self.params
+        accounts = self._look(ctx)
+        user = accounts.users.get(params.name)
+        place = f"user {params.name}"
+        if params.state == "absent":
+            if user is None:
+                return Forecast.satisfied(f"there is no {place}", self._outputs(None))
+            _refuse_foreign(user)
+            before = self._attributes(accounts, user)
+            if params.remove_home and accounts.home_exists:
+                before["home folder"] = user.home
+            return Forecast.change(f"would remove {place}", [attribute_diff(ctx, place, before, None)])
+        if missing := self._missing(accounts):
+            return Forecast.unknown(f"the group {missing[0]} is not there yet")
+        digest = self._digest(ctx, accounts)
+        if user is None:
+            return Forecast.change(
+                f"would create {place}", [attribute_diff(ctx, place, None, self._wanted(accounts, None, digest))]
+            )
+        before, after = self._attributes(accounts, user), self._wanted(accounts, user, digest)
+        if differs := changed(before, after):
+            _refuse_foreign(user)
+            shown = attribute_diff(ctx, place, before, after)
+            return Forecast.change(f"would change {place} ({', '.join(differs)})", [shown])
+        return Forecast.satisfied(f"{place} is as it should be", self._outputs(accounts))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Make, change or remove the user."""
+        params = self.params
+        accounts = self._look(ctx)
+        user = accounts.users.get(params.name)
+        if params.state == "absent":
+            return self._remove(ctx, accounts, user)
+        if missing := self._missing(accounts):
+            raise StepFailed(
+                f"user {params.name}: there is no group {missing[0]}", hint="make it first with a group step"
+            )
+        digest = self._digest(ctx, accounts)
+        if user is None:
+            self._create(ctx, accounts)
+            return Result(message=f"created user {params.name}", outputs=self._outputs(self._look(ctx)))
+        differs = changed(self._attributes(accounts, user), self._wanted(accounts, user, digest))
+        if not differs:
+            return Result(
+                changed=False, message=f"user {params.name} is as it should be", outputs=self._outputs(accounts)
+            )
+        _refuse_foreign(user)
+        self._change(ctx, accounts, user, differs)
+        return Result(
+            message=f"changed user {params.name} ({', '.join(differs)})", outputs=self._outputs(self._look(ctx))
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        accounts = ctx.runner.users.look(self.params.name)
+        user = accounts.users.get(self.params.name)
+        if undo["did"] == "create":
+            self._unmake(ctx, accounts, user, undo)
+        elif undo["did"] == "remove":
+            self._bring_back(ctx, accounts, user, undo)
+        elif user is not None:
+            self._put_back(ctx, accounts, user, undo)
+
+    # what is, and what should be
+
+    def _look(self, ctx: StepContext) -> Accounts:
+        params = self.params
+        groups = [*([params.group] if params.group else []), *(params.groups or [])]
+        return ctx.runner.users.look(params.name, home=params.home or "", groups=groups)
+
+    def _missing(self, accounts: Accounts) -> list[str]:
+        wanted = [*([self.params.group] if self.params.group else []), *(self.params.groups or [])]
+        return [name for name in wanted if accounts.find_group(name) is None]
+
+    def _digest(self, ctx: StepContext, accounts: Accounts) -> str:
+        """What is to be known about the wanted password: whether it is set; the hash itself stays a secret."""
+        params = self.params
+        user = accounts.users.get(params.name)
+        about_shadow = params.password_hash is not None or params.locked is not None or params.expires is not None
+        if about_shadow and not accounts.shadow and (user is None or user.local):
+            raise StepFailed(
+                f"user {params.name}: passwords of this host cannot be looked at",
+                hint="only root may read /etc/shadow: `become: true` for this host",
+            )
+        if params.locked is False and params.password_hash is None and not accounts.password:
+            raise StepFailed(
+                f"unlock user {params.name}: it has no password to unlock",
+                hint="anybody could enter without one: give a `passwordHash` too",
+            )
+        if params.password_hash is None:
+            return ""
+        return "as it is" if same_hash(password_hash(ctx, params), accounts.password) else "other"
+
+    def _attributes(self, accounts: Accounts, user: User) -> dict[str, str]:
+        known = {
+            "uid": str(user.uid),
+            "group": accounts.group_name(user.gid),
+            "groups": listed(accounts.groups_of(user.name)),
+            "home": user.home,
+            "shell": user.shell,
+            "comment": user.comment,
+        }
+        if accounts.shadow:
+            known |= {
+                "expires": accounts.expires or "never",
+                "password": "set" if accounts.password else "none",
+                "locked": "yes" if accounts.locked else "no",
+            }
+        return known
+
+    def _wanted(self, accounts: Accounts, user: User | None, password: str) -> dict[str, str]:
+        params = self.params
+        wanted = {} if user is None else self._attributes(accounts, user)
+        group = None if params.group is None else accounts.find_group(params.group)
+        given = {
+            "uid": None if params.uid is None else str(params.uid),
+            "group": None if group is None else group.name,
+            "groups": None if params.groups is None else listed(self._groups(accounts)),
+            "home": params.home,
+            "shell": params.shell,
+            "comment": params.comment,
+            "expires": params.expires,
+            "password": {"as it is": "set", "other": "another, hidden" if accounts.password else "set"}.get(password),
+            "locked": None if params.locked is None else "yes" if params.locked else "no",
+        }
+        wanted |= {name: value for name, value in given.items() if value is not None}
+        if self._makes_home(accounts, user):
+            wanted["home folder"] = f"{accounts.home} (created)"
+        if password == "other" and params.locked is None and not _locks_a_password(accounts):
+            wanted["locked"] = "no"
+        return wanted
+
+    def _groups(self, accounts: Accounts) -> tuple[str, ...]:
+        found = [accounts.find_group(name) for name in self.params.groups or []]
+        wanted = [group.name for group in found if group is not None]
+        if self.params.append_groups:
+            wanted += accounts.groups_of(self.params.name)
+        return unique(wanted)
+
+    def _makes_home(self, accounts: Accounts, user: User | None) -> bool:
+        wanted = self.params.create_home
+        if wanted is None:
+            wanted = user is None and not self.params.system
+        return wanted and not accounts.home_exists
+
+    def _outputs(self, accounts: Accounts | None) -> dict[str, Any]:
+        user = None if accounts is None else accounts.users.get(self.params.name)
+        if accounts is None or user is None:
+            return {"name": self.params.name, "uid": None, "gid": None, "group": "", "home": "", "shell": ""}
+        return {
+            "name": user.name,
+            "uid": user.uid,
+            "gid": user.gid,
+            "group": accounts.group_name(user.gid),
+            "home": user.home,
+            "shell": user.shell,
+        }
+
+    # changes
+
+    def _create(self, ctx: StepContext, accounts: Accounts) -> None:
+        params = self.params
+        ctx.save_undo(
+            {"did": "create", "homeWasThere": accounts.home_exists, "groupWasThere": params.name in accounts.groups}
+        )
+        # A group of that name is there already: it is the user's own one, as it would be if it were made now.
+        own = params.name if params.name in accounts.groups else None
+        change = UserChange(
+            uid=params.uid,
+            group=params.group or own,
+            groups=self._groups(accounts) if params.groups else None,
+            home=params.home,
+            shell=params.shell,
+            comment=params.comment,
+            expires=None if params.expires in (None, "never") else params.expires,
+            system=params.system,
+            create_home=not params.system if params.create_home is None else params.create_home,
+        )
+        ctx.runner.users.add(accounts, params.name, change)
+        if params.password_hash is not None:
+            ctx.runner.users.set_password(params.name, password_hash(ctx, params), params.locked)
+
+    def _change(self, ctx: StepContext, accounts: Accounts, user: User, differs: list[str]) -> None:
+        params = self.params
+        users = ctx.runner.users
+        secret = {"password", "locked"} & set(differs)
+        ctx.save_undo(
+            {"did": "change", **self._record(ctx, accounts, user, secret=bool(secret)), "madeHome": ""}
+            | ({"madeHome": accounts.home} if "home folder" in differs else {})
+        )
+        change = UserChange(
+            uid=params.uid if "uid" in differs else None,
+            group=params.group if "group" in differs else None,
+            groups=self._groups(accounts) if "groups" in differs else None,
+            home=params.home if "home" in differs else None,
+            shell=params.shell if "shell" in differs else None,
+            comment=params.comment if "comment" in differs else None,
+            expires=(params.expires or "").replace("never", "") if "expires" in differs else None,
+        )
+        users.change(accounts, user.name, change)
+        if "password" in differs:
+            lock = params.locked if params.locked is not None else _locks_a_password(accounts) or None
+            users.set_password(user.name, password_hash(ctx, params), lock)
+        elif "locked" in differs:
+            users.set_password(user.name, None, params.locked)
+        if "home folder" in differs:
+            group = None if params.group is None else accounts.find_group(params.group)
+            uid = user.uid if params.uid is None else params.uid
+            users.make_home(accounts.home, uid, user.gid if group is None else group.gid)
+
+    def _remove(self, ctx: StepContext, accounts: Accounts, user: User | None) -> Result:
+        if user is None:
+            return Result(changed=False, message=f"there is no user {self.params.name}", outputs=self._outputs(None))
+        _refuse_foreign(user)
+        undo = {"did": "remove", **self._record(ctx, accounts, user, secret=True), "packed": ""}
+        group = next((group for group in accounts.groups.values() if group.gid == user.gid), None)
+        undo["ownGroup"] = group.name if group is not None else ""
+        files = self._own_files(ctx, accounts, user) if self.params.remove_home else []
+        packed = ctx.runner.users.pack(files, KEEP_LIMIT) if files else b""
+        if packed is None:
+            ctx.log.warning("cannot be undone: the home folder holds too much to be kept", limit=KEEP_LIMIT)
+        else:
+            ctx.save_undo(undo | ({"packed": ctx.keep(packed)} if packed else {}))
+        ctx.runner.users.remove(accounts, user.name)
+        if files:
+            ctx.runner.users.remove_files(files)
+        return Result(message=f"removed user {user.name}", outputs=self._outputs(None))
+
+    def _own_files(self, ctx: StepContext, accounts: Accounts, user: User) -> list[str]:
+        """The home and the mail of a user that is to be removed; a folder that others need too is refused."""
+        if not accounts.home_exists:
+            return []
+        home = user.home.rstrip("/")
+        others = [
+            one.name for one in accounts.users.values() if one != user and (one.home + "/").startswith(home + "/")
+        ]
+        state, mail = ctx.runner.inspect_all([home or "/", f"/var/mail/{user.name}"], digest=False)
+        if home.count("/") < 2 or others or state.uid != user.uid:
+            why = f"it is the home of {listed(others)} too" if others else "it does not belong to the user alone"
+            raise StepFailed(
+                f"remove {user.home or '/'}, the home of user {user.name}: {why}",
+                hint="leave `removeHome` out, and remove what is to go with a directory step",
+            )
+        return [home, *([mail.path] if mail.kind == "file" and mail.uid == user.uid else [])]
+
+    # undo
+
+    def _record(self, ctx: StepContext, accounts: Accounts, user: User, *, secret: bool) -> dict[str, Any]:
+        return {
+            "uid": user.uid,
+            "gid": user.gid,
+            "groups": list(accounts.groups_of(user.name)),
+            "home": user.home,
+            "shell": user.shell,
+            "comment": user.comment,
+            "expires": accounts.expires if accounts.shadow else None,
+            "password": ctx.keep(ctx.runner.users.password_field(user.name)) if secret and accounts.shadow else None,
+        }
+
+    def _unmake(self, ctx: StepContext, accounts: Accounts, user: User | None, undo: Mapping[str, Any]) -> None:
+        if user is None:
+            return
+        users = ctx.runner.users
+        users.remove(accounts, user.name)
+        if not undo["groupWasThere"]:
+            left = users.look()
+            group = left.groups.get(user.name)
+            if group is not None and not group.members and not left.first_group_of(group):
+                users.remove_group(left, user.name)
+        if not undo["homeWasThere"] and accounts.home_exists and not users.unmake_home(user.home):
+            ctx.log.warning("the home folder stays: it holds more than the skeleton", home=user.home)
+
+    def _put_back(self, ctx: StepContext, accounts: Accounts, user: User, undo: Mapping[str, Any]) -> None:
+        users = ctx.runner.users
+        change = UserChange(
+            uid=undo["uid"] if undo["uid"] != user.uid else None,
+            group=str(undo["gid"]) if undo["gid"] != user.gid else None,
+            groups=tuple(undo["groups"]) if tuple(undo["groups"]) != accounts.groups_of(user.name) else None,
+            home=undo["home"] if undo["home"] != user.home else None,
+            shell=undo["shell"] if undo["shell"] != user.shell else None,
+            comment=undo["comment"] if undo["comment"] != user.comment else None,
+            expires=undo["expires"] if undo["expires"] != accounts.expires else None,
+        )
+        users.change(accounts, user.name, change)
+        if undo["password"] is not None:
+            users.set_password(user.name, ctx.kept(undo["password"]))
+        if undo.get("madeHome") and not users.unmake_home(undo["madeHome"]):
+            ctx.log.warning("the home folder stays: it holds more than the skeleton", home=undo["madeHome"])
+
+    def _bring_back(self, ctx: StepContext, accounts: Accounts, user: User | None, undo: Mapping[str, Any]) -> None:
+        users, name = ctx.runner.users, self.params.name
+        if user is None:
+            own = undo["ownGroup"]
+            if own and accounts.find_group(str(undo["gid"])) is None:
+                users.add_group(accounts, own, undo["gid"])
+            known = [group for group in undo["groups"] if group in accounts.groups]
+            change = UserChange(
+                uid=undo["uid"],
+                group=str(undo["gid"]),
+                groups=tuple(known),
+                home=undo["home"],
+                shell=undo["shell"],
+                comment=undo["comment"],
+                expires=undo["expires"] or None,
+            )
+            users.add(accounts, name, change)
+            if undo["password"] is not None:
+                users.set_password(name, ctx.kept(undo["password"]))
+        if undo["packed"] and not accounts.home_exists:
+            users.unpack(ctx.kept(undo["packed"]))
+
+
+def _locks_a_password(accounts: Accounts) -> bool:
+    """Whether somebody locked a password that is there: it stays locked unless the step says otherwise."""
+    return accounts.locked and bool(accounts.password)
+
+
+def _refuse_foreign(user: User) -> None:
+    if not user.local:
+        raise StepFailed(
+            f"user {user.name}: it is not in /etc/passwd, but comes from a directory",
+            hint="change it there, or choose another name",
+        )
