@@ -1,4 +1,4 @@
-"""Full Debian hosts for tests: systemd as the first process, a real sshd, a network of their own, and faults to order."""
+"""Full Debian hosts for tests: systemd as the first process, a real sshd, their own network, and faults to order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -68,7 +67,7 @@ def missing() -> str:
 
 
 class Machine:
-    """One of them. What is below `root` is its disk, an overlay in memory; /run and other mounts made inside are not seen there."""
+    """One of them. `root` is its disk, an overlay in memory; /run and what else is mounted inside is not seen there."""
 
     def __init__(self, ground: Ground, number: int, key: Path) -> None:
         self._ground = ground
@@ -155,9 +154,7 @@ class Machine:
             timeout=timeout,
             env={"PATH": _PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"},
         )
-        assert done.returncode == 0 or not check, (
-            f"exit code {done.returncode} on {self.name}:\n{script}\n{done.stderr}"
-        )
+        assert done.returncode == 0 or not check, f"exit code {done.returncode}:\n{script}\n{done.stderr}"
         return done.stdout
 
     def host(self, name: str = "", *, user: str = "root", limit: int = 4, **options: Any) -> GraphHost:

@@ -1,4 +1,4 @@
-"""The ground that test machines stand on: a number that nobody else has, and the bridge, folder and control groups named after it."""
+"""The ground that test machines stand on: a number of its own, with a bridge, a folder and control groups named after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ip(commands: Iterable[str], *, force: bool = False) -> None:
 
 
 def control_groups() -> list[Path]:
-    """Where process groups of our own can be made: version 2, and systemd's own tree where both versions are mounted."""
+    """Where groups of our own can be made: version 2, and systemd's own tree where both versions are mounted."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         place, _, kind = line.partition(" - ")
