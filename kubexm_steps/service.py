@@ -145,13 +145,11 @@ class ServiceStep(Step[ServiceParams]):
         params = self.params
         verbs: list[Verb] = []
         runs = state.active == "active"
-        masked = state.masked
         if params.masked is False and state.masked:
             verbs.append("unmask")
-            masked = False
-        if params.enabled is not None and not state.fixed and (state.enabled is not params.enabled or masked):
-            if params.enabled or state.enabled:
-                verbs.append("enable" if params.enabled else "disable")
+        # What a mask hides is not known, so it is said once more.
+        if params.enabled is not None and not state.fixed and (state.enabled is not params.enabled or verbs):
+            verbs.append("enable" if params.enabled else "disable")
         match params.state:
             case "started" if not runs:
                 verbs.append("start")
