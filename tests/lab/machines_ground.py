@@ -1,4 +1,4 @@
-"""The ground that test machines stand on: a number of its own, with a bridge, a folder and control groups named after it."""
+"""The ground that test machines stand on: a number of its own, with a bridge, a folder and control groups to match."""
 
 from __future__ import annotations
 

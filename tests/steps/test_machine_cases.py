@@ -1,4 +1,4 @@
-"""Every case in machines/: a step on a full host, its forecast, what it does to the system, that it does it once, and its undo."""
+"""Every case in machines/: a step on a full host, its forecast, what it does, that it does it once, and its undo."""
 
 from __future__ import annotations
 
