@@ -133,6 +133,10 @@ class Machine:
         for group in self._groups:
             kill_all(group)
 
+    def is_on(self) -> bool:
+        """Whether anything runs on it."""
+        return self._first(or_none=True) != 0
+
     def answers(self) -> bool:
         """Whether its sshd greets."""
         try:
@@ -175,9 +179,9 @@ class Machine:
 
     def reboot(self) -> None:
         """Restart it as its administrator would, and wait until it is up again."""
-        before = self.boot_id()
+        before = self._first()
         self.sh("systemctl reboot", check=False)
-        self._await(lambda: self._first(or_none=True) != 0 and self.boot_id() != before, time.monotonic() + _UP_TIME)
+        self._await(lambda: self._first(or_none=True) not in (0, before), time.monotonic() + _UP_TIME)
         self.wait()
 
     def cut(self) -> None:

@@ -1,0 +1,107 @@
+"""Whole runs of the real program on full hosts, and waiting for what they do there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.program import environment, run, start, write_spec
+from tests.lab.machines import Machine
+
+SOON = 60.0
+"""Long enough for anything that is not stuck, however busy this computer is."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    code: int
+    text: str
+    result: dict[str, Any]
+
+    def actions(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """What happened, by step and host."""
+        return {(node["name"], one["host"]): one for node in self.result["nodes"] for one in node["actions"]}
+
+    def kinds(self) -> dict[tuple[str, str], str]:
+        """The status of each action, or for failed ones the kind of failure."""
+        return {key: one.get("failure", {}).get("kind") or one["status"] for key, one in self.actions().items()}
+
+
+class Project:
+    """A folder with a pipeline; what belongs to whoever runs the tests is kept out."""
+
+    def __init__(self, folder: Path, machines: Sequence[Machine], **defaults: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._env = {**environment(HOME=str(folder)), "SSH_AUTH_SOCK": ""}
+        self.hosts: list[dict[str, Any]] = [{"name": each.name, "address": each.address} for each in machines]
+        self.defaults = {
+            "user": "root",
+            "privateKeyPath": str(machines[0].key),
+            "knownHosts": str(folder / "known_hosts"),
+            **defaults,
+        }
+
+    def write(self, *steps: Mapping[str, Any], **task: Any) -> None:
+        """The pipeline: one task with these steps."""
+        inventory = {"defaults": self.defaults, "hosts": self.hosts}
+        modules = [{"name": "module", "tasks": [{"name": "task", **task, "steps": list(steps)}]}]
+        # JSON is YAML too.
+        write_spec(self.folder, f"inventory: {json.dumps(inventory)}\nmodules: {json.dumps(modules)}\n")
+
+    def run(self, **env: str) -> Outcome:
+        """From its start to its end."""
+        arguments = ("spec.yaml", "--result", "result.json")
+        done = run("kubexm-run", *arguments, cwd=self.folder, env={**self._env, **env}, timeout=2 * SOON)
+        return self._outcome(done.returncode, done.stdout + done.stderr)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Running]:
+        """While it runs; nothing of it is left afterwards."""
+        process = start("kubexm-run", "spec.yaml", "--result", "result.json", cwd=self.folder, env=self._env)
+        try:
+            yield Running(self, process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def _outcome(self, code: int, text: str) -> Outcome:
+        assert "Traceback" not in text, text
+        path = self.folder / "result.json"
+        assert path.exists(), text
+        return Outcome(code, text, json.loads(path.read_text()))
+
+
+class Running:
+    """A run that has not ended."""
+
+    def __init__(self, project: Project, process: subprocess.Popen[str]) -> None:
+        self._project = project
+        self._process = process
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until it has come that far."""
+        wait_until(condition, what, lambda: self._process.poll() is not None)
+
+    def end(self) -> Outcome:
+        """Wait for its end."""
+        out, err = self._process.communicate(timeout=2 * SOON)
+        return self._project._outcome(self._process.returncode, out + err)
+
+
+def wait_until(condition: Callable[[], bool], what: str, over: Callable[[], bool] = lambda: False) -> None:
+    """Look again and again until it is so."""
+    until = time.monotonic() + SOON
+    while not condition():
+        assert not over(), f"the run ended before {what}"
+        assert time.monotonic() < until, f"waited in vain until {what}"
+        time.sleep(0.05)
