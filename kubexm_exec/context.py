@@ -11,9 +11,11 @@ from typing import Any, Final, Literal
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut, Deadline
 from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
+from kubexm_exec.expr import UnknownValueError
 from kubexm_exec.output import OutputLines
+from kubexm_exec.resources.resolve import PREFIX, resolve
 from kubexm_exec.runtime import Runtime
-from kubexm_exec.step import StepContext, StepFailed
+from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext, StepFailed
 
 SENSITIVE: Final = "(sensitive)"
 _PROGRESS_INTERVAL: Final = 0.1
@@ -109,8 +111,34 @@ class ActionContext(StepContext):
         return self._runtime.redactor.mask(data) != data
 
     def local_path(self, path: str) -> Path:
-        """A path on the control node, relative to the file that the step was written in."""
+        """A path on the control node, relative to the file that the step was written in; or that of a resource."""
+        if path.startswith(PREFIX):
+            return self.fetch(self.resource(path.removeprefix(PREFIX))).path
         return Path(self._runtime.base(self._attempt.node), path)
+
+    def resource(self, name: str) -> Resource:
+        """A resource of the spec as this host sees it."""
+        try:
+            return resolve(self._runtime.evaluator, self._attempt.node, self.host.name, name)
+        except ResourceError as error:
+            raise StepFailed(error.message, hint=error.hint) from error
+
+    def fetch(self, resource: Resource) -> LocalResource:
+        """The file of a resource on the control node."""
+        store, attempt = self._runtime.resources, self._attempt
+        self._runtime.redactor.add(list(resource.headers.values()))
+        try:
+            found = store.known(resource)
+            if found is None and self._runtime.looks_only:
+                raise UnknownValueError(f"resource {resource.label}", self._runtime.looks_only)
+            return found or store.fetch(
+                resource,
+                deadline=attempt.deadline,
+                cancel=attempt.cancel,
+                progress=lambda done, total: self.progress(f"fetch {resource.filename}", done, total),
+            )
+        except ResourceError as error:
+            raise StepFailed(error.message, hint=error.hint) from error
 
     def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
         """A template rendered for this host."""

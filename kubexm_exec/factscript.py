@@ -81,7 +81,7 @@ _FAMILIES: Final = (
     ("alpine", {"alpine"}),
     ("arch", {"arch", "archlinux", "manjaro"}),
 )
-_ARCHITECTURES: Final = {
+ARCHITECTURES: Final = {
     "x86_64": "amd64",
     "amd64": "amd64",
     "aarch64": "arm64",
@@ -90,6 +90,7 @@ _ARCHITECTURES: Final = {
     "i686": "386",
     "i386": "386",
 }
+"""What the kernel calls a machine, and what most downloads call it."""
 _VIRTUAL: Final = (
     ("kvm", r"kvm|qemu|rhev|openstack|google|amazon|digitalocean|hetzner"),
     ("vmware", r"vmware"),
@@ -131,7 +132,7 @@ def parse(text: str) -> Mapping[str, Any]:
                 "codename": said.get("codename", ""),
             },
             "kernel": said.get("kernel", ""),
-            "architecture": _ARCHITECTURES.get(machine, machine),
+            "architecture": ARCHITECTURES.get(machine, machine),
             "machine": machine,
             "hostname": said.get("hostname", ""),
             "cpus": _number(said.get("cpus", "")),

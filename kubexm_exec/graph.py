@@ -221,6 +221,8 @@ class Scope:
     """True for a document of its own (pipeline, used module or task): its params replace the parent's."""
     vars: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """Files from elsewhere by name, as they are written; everything inside the scope may use them."""
     base: str = ""
     """Folder of the file it was written in: relative paths (templates, scripts, copies) start there."""
 

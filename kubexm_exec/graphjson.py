@@ -163,7 +163,7 @@ def host_from_json(raw: Mapping[str, Any]) -> GraphHost:
 
 def scope_to_json(scope: Scope) -> dict[str, Any]:
     """A scope as plain data."""
-    return {
+    data = {
         "id": scope.id,
         "parent": scope.parent,
         "params": dict(scope.params),
@@ -173,6 +173,9 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
         "outputs": dict(scope.outputs),
         "base": scope.base,
     }
+    if scope.resources:
+        data["resources"] = dict(scope.resources)
+    return data
 
 
 def scope_from_json(raw: Mapping[str, Any]) -> Scope:
@@ -185,5 +188,6 @@ def scope_from_json(raw: Mapping[str, Any]) -> Scope:
         own_params=raw["ownParams"],
         vars=raw["vars"],
         outputs=raw["outputs"],
+        resources=raw.get("resources", {}),
         base=raw["base"],
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
 from kubexm_exec.asking import Asker, InputLines
 from kubexm_exec.attempt import ActionRecords
@@ -27,6 +27,9 @@ from kubexm_exec.result import GraphExecutionResult
 from kubexm_exec.secrets import Secrets
 from kubexm_exec.step import HostView
 from kubexm_exec.templates import TemplateFinder, Templates
+
+if TYPE_CHECKING:
+    from kubexm_exec.resources.store import ResourceStore
 
 FragmentCompiler: TypeAlias = Callable[
     [ExecutionGraph, ExecutionNode, str, Sequence[Mapping[str, Any]]], Sequence[ExecutionNode]
@@ -56,6 +59,8 @@ class RunOptions:
     """Seconds to wait for a connection."""
     grace: float = 2.0
     """Seconds that a step has to come back after its time is over, before it is left behind."""
+    bundle: Path | None = None
+    """Folder with resources that is looked at before anything is fetched."""
     breakpoints: tuple[str, ...] = ()
     """Globs of nodes at which the debugger stops."""
 
@@ -112,6 +117,8 @@ class Runtime:
         """Set by a driver that can call back while actions run."""
         self.offline = ""
         """Not empty: no host may be contacted, because of this."""
+        self.looks_only = ""
+        """Not empty: nothing is fetched or changed, not even on the control node, because of this."""
         self.blobs = BlobStore()
         self._finder = templates
         self._pool = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
@@ -132,6 +139,13 @@ class Runtime:
         if self._finder is None:
             return TemplateFinder.for_spec(base, self.options.templates)
         return TemplateFinder([Path(base) / "templates", Path(base), *self._finder.folders])
+
+    @cached_property
+    def resources(self) -> ResourceStore:
+        """Fetches files from elsewhere, each one once."""
+        from kubexm_exec.resources.store import ResourceStore
+
+        return ResourceStore(bundle=self.options.bundle)
 
     @cached_property
     def lines(self) -> InputLines | None:

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.resources.source import LocalResource, ResourceError
+from kubexm_exec.resources.source import Source as Resource
 from kubexm_exec.result import FailureKind, ForecastState
 from kubexm_spec.duration import Duration
 
@@ -26,8 +28,13 @@ __all__ = [
     "Forecast",
     "HostView",
     "LocalFile",
+    "LocalResource",
     "Outputs",
     "Params",
+    "Resource",
+    "ResourceError",
+    "ResourceName",
+    "ResourceUrl",
     "Result",
     "Step",
     "StepContext",
@@ -66,7 +73,20 @@ class TemplateName:
 class LocalFile:
     """Marks a string parameter as a file or folder on the control node.
 
-    It is relative to the spec's file, and must exist when compiling.
+    It is relative to the spec's file, and must exist when compiling. ``resource:NAME`` is the file of a resource.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceName:
+    """Marks a string parameter as the name of a resource of the spec; the step calls ``ctx.resource``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUrl:
+    """Marks a string parameter as the address of a resource that is written in the step itself.
+
+    ``sha256``, ``headers`` and the other keys of a resource stand beside it, under the same names.
     """
 
 
@@ -119,6 +139,11 @@ class Forecast:
     outputs: Mapping[str, Any] = field(default_factory=dict)
     runs: bool = False
     """Nothing would change, and still ``run`` is called: for its outputs, or for what it says."""
+    decides: bool = True
+    """Whether the host was looked at, so that this tells if the work is done already. If the connection drops during
+    ``run``, only such a forecast may lead to a second run."""
+    hint: str = ""
+    """If it does not decide: what to write in the spec so that it does."""
 
     @classmethod
     def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast:
@@ -136,9 +161,17 @@ class Forecast:
         return cls(ForecastState.CHANGE, message, tuple(diffs))
 
     @classmethod
+    def always(cls, message: str = "", hint: str = "") -> Forecast:
+        """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
+
+        ``hint`` says what to write in the spec so that it can be told.
+        """
+        return cls(ForecastState.CHANGE, message, decides=False, hint=hint)
+
+    @classmethod
     def unknown(cls, because: str) -> Forecast:
         """It cannot be said before it is tried, because of that."""
-        return cls(ForecastState.UNKNOWN, because)
+        return cls(ForecastState.UNKNOWN, because, decides=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +260,21 @@ class StepContext(ABC):
 
     @abstractmethod
     def local_path(self, path: str) -> Path:
-        """A path on the control node, relative to the file that the step was written in."""
+        """A path on the control node, relative to the file that the step was written in.
+
+        ``resource:NAME`` is the file of a resource, fetched if it must be.
+        """
+
+    @abstractmethod
+    def resource(self, name: str) -> Resource:
+        """A resource of the spec as this host sees it; nothing is fetched."""
+
+    @abstractmethod
+    def fetch(self, resource: Resource) -> LocalResource:
+        """The file of a resource on the control node, verified; fetched once, however many hosts ask for it.
+
+        In a check nothing is fetched: then what is not here yet makes the forecast unknown.
+        """
 
     @abstractmethod
     def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
@@ -313,7 +360,7 @@ class Step(Generic[P]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Say what ``run`` would do. It must change nothing, not even a temporary file."""
-        return Forecast.change()
+        return Forecast.always()
 
     def run(self, ctx: StepContext) -> Result:
         """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""

@@ -121,13 +121,14 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     from kubexm_exec.compile.loops import make_nodes, select_tags
     from kubexm_exec.compile.references import check_references
     from kubexm_exec.compile.rendered import check_rendered
+    from kubexm_exec.compile.resources import check_resources
     from kubexm_exec.compile.scopes import bind_pipeline
     from kubexm_exec.compile.types import check_types
 
     no_order = frozenset({"cycle", "duplicate-name"})
     return (
         (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
-        (no_order, (link, select_tags, check_references, check_rendered, check_files)),
+        (no_order, (link, select_tags, check_references, check_rendered, check_files, check_resources)),
         (None, (add_hashes,)),
     )
 

@@ -13,7 +13,9 @@ from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import ExpressionError, is_dynamic
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_exec.resources.resolve import PREFIX
+from kubexm_spec.diagnostics import Note, did_you_mean
+from kubexm_spec.source import Place
 
 
 def check_files(state: State) -> None:
@@ -24,14 +26,16 @@ def check_files(state: State) -> None:
             continue
         marks = marks_of(draft.step_type.params_model)
         for key in sorted(marks.templates | marks.files):
-            for name in _names(state, evaluator, draft, key):
+            for name in names_of(state, evaluator, draft, key):
+                if name.startswith(PREFIX) and key in marks.files:
+                    continue  # looked at with the other resources
                 found = _template(state, draft, key, name) if key in marks.templates else _file(state, draft, key, name)
                 for path, label in found:
                     state.file_users.setdefault(draft.id, {})[path] = label
-                    _remember(state, path, draft, key)
+                    remember_file(state, path, draft.place.child("with", key), draft.notes)
 
 
-def _names(state: State, evaluator: Evaluator, draft: StepDraft, key: str) -> list[str]:
+def names_of(state: State, evaluator: Evaluator, draft: StepDraft, key: str) -> list[str]:
     """The values of a parameter on all hosts, as far as they are known."""
     value = draft.spec.with_.get(key)
     if not is_dynamic(value):
@@ -95,7 +99,8 @@ def _neighbour(path: pathlib.Path, written: str) -> str:
     return guess.replace('"', f'"{head}/', 1) if guess and head else guess
 
 
-def _remember(state: State, path: pathlib.Path, draft: StepDraft, key: str) -> None:
+def remember_file(state: State, path: pathlib.Path, place: Place, notes: tuple[Note, ...]) -> None:
+    """Put the digest of a file into the graph, once."""
     if path in state.files:
         return
     try:
@@ -105,9 +110,9 @@ def _remember(state: State, path: pathlib.Path, draft: StepDraft, key: str) -> N
         state.diagnostics.error(
             "unreadable-file",
             f"{state.shown(path)} cannot be read: {error.strerror}",
-            draft.place.child("with", key),
+            place,
             hint="check its owner and mode",
-            notes=draft.notes,
+            notes=notes,
         )
 
 

@@ -16,6 +16,7 @@ from kubexm_exec.compile.loops import draft_nodes
 from kubexm_exec.compile.needs import check_step_needs
 from kubexm_exec.compile.references import check_references
 from kubexm_exec.compile.rendered import check_rendered
+from kubexm_exec.compile.resources import check_resources
 from kubexm_exec.compile.selectors import hosts_of
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.types import check_types
@@ -93,6 +94,7 @@ def compile_fragment(
     diagnostics.raise_if_errors()
     check_rendered(state)
     check_files(state)
+    check_resources(state)
     diagnostics.raise_if_errors()
     return made
 

@@ -13,6 +13,7 @@ from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.evaluate import CONTROL_NODE, host_values
 from kubexm_exec.expr import Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionNode, digest
+from kubexm_exec.resources.resolve import identity
 from kubexm_exec.sandbox import MAPPING_METHODS
 
 
@@ -57,6 +58,10 @@ class _Collector:
             template: TemplateFile | None = self.state.templates_read.get(path)
             if template is not None:
                 look.references(template.references, node.scope)
+        for name, scope in self.state.resource_users.get(draft.id if draft is not None else node.id, {}).items():
+            data = identity(self.state.scopes[scope].resources[name])
+            look.found[f"resource {name}"] = data
+            look.texts(data, scope)
         return look.found
 
     def _marks_of(self, step_name: str) -> Marks:

@@ -15,6 +15,7 @@ from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.expr import Compiled, ExpressionError, Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionNode, Scope
+from kubexm_exec.resources.resolve import VARIANT
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.source import Place
 
@@ -50,6 +51,10 @@ def check_references(state: State) -> None:
         )
         for name, value in scope.outputs.items():
             checker.values(value, state.output_places[(scope_id, name)], Looker(node, at_end=True), ())
+        for name, value in scope.resources.items():
+            # Seen from before the first step: nothing has run, and any host may ask for it.
+            looker = Looker(replace(node, id=f"{scope_id}#resources", task="", hosts=()), extra=frozenset({VARIANT}))
+            checker.values(value, state.resource_places[(scope_id, name)], looker, ())
         checker.unseen(scope, node)
 
 

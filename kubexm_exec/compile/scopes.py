@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from kubexm_exec.compile.params import bind, bind_outside, check_declarations, secret_names
 from kubexm_exec.compile.state import Guard, State
 from kubexm_exec.expr import ExpressionError, is_dynamic, texts
 from kubexm_exec.graph import Scope
 from kubexm_spec.bundle import Loaded
-from kubexm_spec.models import ModuleDocument, ModuleSpec, TaskDocument, TaskSpec
+from kubexm_spec.models import ModuleBody, ModuleDocument, ModuleSpec, ResourceSpec, TaskDocument, TaskSpec
 from kubexm_spec.source import Place
 
 Used = Loaded[ModuleDocument] | Loaded[TaskDocument] | None
@@ -36,6 +36,7 @@ def bind_pipeline(state: State) -> None:
         secret_params=secret_names(document.params),
         own_params=True,
         vars=document.vars,
+        resources=_resources(state, "", document.resources, pipeline.place("resources")),
         base=str(pipeline.folder),
     )
     state.secrets[""] = frozenset(secret_names(document.params))
@@ -53,7 +54,10 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
         if spec.uses is not None:
             state.unusable.add(scope_id)
         base = state.scopes[parent].base
-        state.scopes[scope_id] = Scope(id=scope_id, parent=parent, vars=spec.vars, outputs=spec.outputs, base=base)
+        own = _resources(state, scope_id, spec.resources, place.child("resources")) if _is_module(spec) else {}
+        state.scopes[scope_id] = Scope(
+            id=scope_id, parent=parent, vars=spec.vars, outputs=spec.outputs, resources=own, base=base
+        )
         return
     document = used.document
     for name in document.vars:
@@ -85,8 +89,23 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
         own_params=True,
         vars={**document.vars, **spec.vars},
         outputs={**document.outputs, **spec.outputs},
+        resources=_resources(state, scope_id, document.resources, used.place("resources"))
+        if _is_module(document)
+        else {},
         base=str(used.folder),
     )
+
+
+def _is_module(spec: object) -> TypeGuard[ModuleBody]:
+    """A task has `resources` too, but those are limits."""
+    return isinstance(spec, ModuleBody)
+
+
+def _resources(state: State, scope_id: str, specs: Mapping[str, ResourceSpec], place: Place) -> dict[str, Any]:
+    """The resources that are written in a scope, as plain data."""
+    for name in specs:
+        state.resource_places[(scope_id, name)] = place.child(name)
+    return {name: spec.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, spec in specs.items()}
 
 
 def owner_of(state: State, scope_id: str) -> Scope:

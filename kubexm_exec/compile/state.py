@@ -163,6 +163,9 @@ class State:
     unusable: set[str] = field(default_factory=set)
     """Modules and tasks whose document cannot be used, so that nobody knows what is in them."""
     output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    resource_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    resource_users: dict[NodeID, dict[str, str]] = field(default_factory=dict)
+    """The resources that each draft uses, with the scopes that they are written in."""
     modules: list[ModuleDraft] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
     nodes: dict[NodeID, ExecutionNode] = field(default_factory=dict)

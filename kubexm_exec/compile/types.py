@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from kubexm_exec.compile.state import State
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.registry import RegistryError
-from kubexm_exec.step import Expression, LocalFile, Step, StepList, TemplateName
+from kubexm_exec.step import Expression, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
 from kubexm_exec.stepdoc import load_step
 from kubexm_spec.checking import check
 from kubexm_spec.models import BaseStepSpec
@@ -28,6 +28,10 @@ class Marks:
     expressions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Bare expressions, each with the names that the step itself gives to it."""
     steps: frozenset[str] = frozenset()
+    resources: frozenset[str] = frozenset()
+    """Names of resources."""
+    urls: frozenset[str] = frozenset()
+    """Addresses of resources that are written in the step itself."""
 
     @property
     def raw(self) -> frozenset[str]:
@@ -38,7 +42,8 @@ class Marks:
 @cache
 def marks_of(model: type[BaseModel]) -> Marks:
     """What the annotations of a parameter model say."""
-    found: dict[type, dict[str, Any]] = {TemplateName: {}, LocalFile: {}, Expression: {}, StepList: {}}
+    kinds = (TemplateName, LocalFile, Expression, StepList, ResourceName, ResourceUrl)
+    found: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, info in model.model_fields.items():
         for mark in _metadata(info):
             if type(mark) in found:
@@ -48,6 +53,8 @@ def marks_of(model: type[BaseModel]) -> Marks:
         files=frozenset(found[LocalFile]),
         expressions={key: tuple(mark.names) for key, mark in found[Expression].items()},
         steps=frozenset(found[StepList]),
+        resources=frozenset(found[ResourceName]),
+        urls=frozenset(found[ResourceUrl]),
     )
 
 

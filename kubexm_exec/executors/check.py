@@ -22,6 +22,7 @@ class CheckExecutor:
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Look at every action."""
+        runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"
         check = _Check(runtime)
         return Driver(runtime, check.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
 

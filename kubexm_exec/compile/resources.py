@@ -1,0 +1,153 @@
+"""Pass: resources that steps name exist, come from a sensible place and have a digest; local ones are in the graph."""
+
+from __future__ import annotations
+
+import pathlib
+
+from kubexm_exec.compile.files import names_of, remember_file
+from kubexm_exec.compile.params import is_reference
+from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.compile.types import marks_of
+from kubexm_exec.evaluate import Evaluator
+from kubexm_exec.expr import is_dynamic
+from kubexm_exec.resources.cache import Cache
+from kubexm_exec.resources.listing import Declared, declared, possible
+from kubexm_exec.resources.resolve import PREFIX, find
+from kubexm_exec.resources.source import ResourceError, Source
+from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.models.resource import ResourceSpec, has_credentials, values_of
+from kubexm_spec.source import Place
+
+_FETCH = "`kubexm resources fetch` prints it"
+
+
+def check_resources(state: State) -> None:
+    """Look at every resource, and at every step that names one."""
+    evaluator = static_evaluator(state, state.nodes)
+    for draft in state.all_drafts():
+        _find_used(state, evaluator, draft)
+    for one in declared(state):
+        if check_written(one.spec, one.place, state.diagnostics):
+            _check(state, evaluator, one)
+
+
+def _find_used(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
+    if draft.step_type is None:
+        return
+    marks = marks_of(draft.step_type.params_model)
+    for key in sorted(marks.resources | marks.files):
+        for written in names_of(state, evaluator, draft, key):
+            if key in marks.files and not written.startswith(PREFIX):
+                continue
+            name = written.removeprefix(PREFIX) if key in marks.files else written
+            try:
+                scope, spec = find(state.scopes, draft.scope, name)
+            except ResourceError as error:
+                place = draft.place.child("with", key)
+                state.diagnostics.error("unknown-resource", error.message, place, hint=error.hint, notes=draft.notes)
+                continue
+            state.resource_users.setdefault(draft.id, {})[name] = scope.id
+            if spec.path is not None and state.documents is not None:
+                _add_files(
+                    state, evaluator, draft, Declared(name, spec, state.resource_places[(scope.id, name)], scope.id)
+                )
+
+
+def _add_files(state: State, evaluator: Evaluator, draft: StepDraft, one: Declared) -> None:
+    """A file of this machine is part of what the graph is made from."""
+    for result in possible(state, evaluator, one):
+        path = pathlib.Path(result.source.location) if result.source is not None else None
+        if path is not None and path.is_file():
+            state.file_users.setdefault(draft.id, {})[path] = path.name
+            remember_file(state, path, one.place, draft.notes)
+
+
+def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) -> bool:
+    """Whether no secret is written out where everybody can read it; the finding does not repeat it."""
+    before = len(diagnostics)
+    for url in values_of(spec.url):
+        if has_credentials(url) and not is_dynamic(url):
+            diagnostics.error(
+                "plain-password",
+                "an address holds no user and no password",
+                place.child("url"),
+                hint="write `headers: {Authorization: \"Bearer {{ secret('env:NAME') }}\"}`",
+            )
+    keys = spec.s3.model_dump(by_alias=True, exclude_none=True) if spec.s3 is not None else {}
+    for name in ("accessKeyId", "secretAccessKey", "sessionToken"):
+        value = keys.get(name)
+        if value is not None and not is_dynamic(value) and not is_reference(value):
+            diagnostics.error(
+                "plain-password",
+                f"{name} is given as a secret reference, never as its value",
+                place.child("s3", name),
+                hint=f"write {name}: env:NAME or file:PATH",
+            )
+    return len(diagnostics) == before
+
+
+def _check(state: State, evaluator: Evaluator, one: Declared) -> None:
+    bare: dict[Source | None, None] = {}
+    for result in possible(state, evaluator, one):
+        source = result.source
+        if result.problem:
+            if state.hosts_known and not state.unusable:
+                state.diagnostics.error("bad-resource", result.problem, one.head, hint=result.hint)
+        elif source is None:
+            if one.spec.sha256 is None:
+                bare[None] = None
+        elif source.kind == "path" and not _is_there(state, one, source):
+            continue
+        elif not source.sha256:
+            bare[source] = None
+    for source in bare:
+        _warn(state, one, source)
+
+
+def _is_there(state: State, one: Declared, source: Source) -> bool:
+    """Whether the file is there, and what it must be."""
+    path = pathlib.Path(source.location)
+    place = one.head
+    if not path.is_file():
+        state.diagnostics.error(
+            "file-not-found",
+            f"resource {source.label}: there is no file {state.shown(path)} on this machine",
+            place,
+            hint="a relative path starts at the folder of the file that it is written in",
+        )
+        return False
+    remember_file(state, path, place, ())
+    digest = state.files[path]
+    if digest and source.sha256 and digest != source.sha256:
+        state.diagnostics.error(
+            "wrong-digest",
+            f"resource {source.label}: {state.shown(path)} has another sha256 than it must: {digest}",
+            place,
+            hint="it is another version or damaged: fetch it again, or correct `sha256`",
+        )
+        return False
+    return True
+
+
+def _warn(state: State, one: Declared, source: Source | None) -> None:
+    """The digest is missing; where it is known, it only has to be pasted."""
+    digest = ""
+    if source is not None and source.kind == "path":
+        digest = state.files.get(pathlib.Path(source.location), "")
+    elif source is not None:
+        record = Cache().record(source)
+        digest = record.sha256 if record is not None else ""
+    label = source.label if source is not None else one.name
+    if not digest:
+        hint = _FETCH
+    elif source is not None and source.variant:
+        hint = f"add sha256: {{{source.variant}: {digest}}}"
+    else:
+        hint = f"add sha256: {digest}"
+    state.diagnostics.warning(
+        "missing-digest",
+        f"resource {label} has no sha256: whatever its source gives is used",
+        one.head,
+        hint=hint,
+    )

@@ -1,0 +1,141 @@
+"""Bundles: a folder with everything that specs need from elsewhere, for places without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kubexm_exec.resources.cache import digest_of, read_json, write_json
+from kubexm_exec.resources.source import LocalResource, ResourceError, Source, shown_url
+
+INDEX: Final = "index.json"
+FORMAT: Final = 1
+_FILES: Final = "files"
+_MAKE: Final = "make it again: kubexm resources bundle SPEC -o DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a bundle, as its index names it."""
+
+    name: str
+    variant: str
+    source: str
+    sha256: str
+    size: int
+    file: str
+    """Path in the bundle."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {key: getattr(self, key) for key in ("name", "variant", "source", "sha256", "size", "file")}
+
+
+class Bundle:
+    """A folder of files: one that we made, with an index, or files that somebody put there by digest or by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not folder.is_dir():
+            raise ResourceError(
+                f"there is no bundle {folder}", "make one where there is a network: kubexm resources bundle SPEC -o DIR"
+            )
+        self.entries = list(_entries(folder))
+
+    def find(self, source: Source, *, by_name: bool = False) -> LocalResource | None:
+        """The file of a source, verified; by the name of the resource only if that is all that is known of it."""
+        found: LocalResource | None = None
+        for path in self._candidates(source, by_name):
+            if not path.is_file():
+                continue
+            digest, size = digest_of(path)
+            if source.sha256 and digest != source.sha256:
+                continue
+            found = LocalResource(path, digest, size, "bundle")
+            break
+        return found
+
+    def _candidates(self, source: Source, by_name: bool) -> Iterator[Path]:
+        for entry in self.entries:
+            same_source = entry.source == shown_url(source.location) and "?" not in source.location
+            named = by_name and (entry.name, entry.variant) == (source.name, source.variant)
+            if (entry.sha256 == source.sha256) if source.sha256 else (same_source or named):
+                yield self.folder / entry.file
+        if source.sha256:
+            yield self.folder / source.sha256
+        yield self.folder / source.filename
+        if by_name:
+            yield self.folder / source.name
+
+
+def _entries(folder: Path) -> Iterator[Entry]:
+    index = folder / INDEX
+    if not index.exists():
+        return
+    data = read_json(index)
+    if data.get("format") != FORMAT or not isinstance(data.get("resources"), list):
+        raise ResourceError(f"{index} is not the index of a bundle", _MAKE)
+    for raw in data["resources"]:
+        try:
+            entry = Entry(**{key: raw[key] for key in Entry.__slots__})
+        except (KeyError, TypeError) as error:
+            raise ResourceError(f"{index} is damaged: an entry lacks {error}", _MAKE) from error
+        # An index is data from elsewhere: it must not lead out of its folder.
+        inside = os.path.normpath(str(entry.file))
+        if inside.startswith(("/", "..")):
+            raise ResourceError(f"{index} names {entry.file}, which is not in the bundle", "do not use this bundle")
+        yield entry
+
+
+def write_bundle(folder: Path, files: Iterable[tuple[Source, LocalResource]]) -> list[Entry]:
+    """Put files into a bundle, and write its index; what was in it before stays in it."""
+    try:
+        (folder / _FILES).mkdir(parents=True, exist_ok=True)
+        known: dict[tuple[str, str, str], Entry] = {
+            (entry.name, entry.variant, entry.source): entry for entry in Bundle(folder).entries
+        }
+        added: list[Entry] = []
+        for source, local in files:
+            target = folder / _FILES / local.sha256 / source.filename
+            if not target.exists() or digest_of(target)[0] != local.sha256:
+                target.parent.mkdir(exist_ok=True)
+                _copy(local.path, target)
+            entry = Entry(
+                source.name,
+                source.variant,
+                source.shown,
+                local.sha256,
+                local.size,
+                str(target.relative_to(folder)),
+            )
+            known[entry.name, entry.variant, entry.source] = entry
+            added.append(entry)
+        write_json(folder / INDEX, {"format": FORMAT, "resources": [entry.to_json() for entry in known.values()]})
+    except OSError as error:
+        raise ResourceError(
+            f"the bundle {folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            "choose another folder with -o",
+        ) from error
+    (folder / INDEX).chmod(0o644)
+    return added
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        shutil.copyfile(source, temporary)
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def describe(entries: Iterable[Entry]) -> str:
+    """Entries as JSON, for machines."""
+    data: list[Mapping[str, Any]] = [entry.to_json() for entry in entries]
+    return json.dumps(data, ensure_ascii=False)

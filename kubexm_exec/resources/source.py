@@ -1,0 +1,134 @@
+"""A resource as one host sees it: where it comes from, the digest it must have, and how it is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from kubexm_spec.models.resource import digest_problem, has_credentials, url_problem
+
+Kind = Literal["path", "http", "s3", "bundle"]
+_UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
+_LONGEST_NAME: Final = 120
+
+
+class ResourceError(Exception):
+    """A resource cannot be had: which, from where, why, and what to do. Never holds a secret."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """How an object store is reached."""
+
+    endpoint: str = ""
+    region: str = ""
+    access_key_id: str = field(default="", repr=False)
+    secret_access_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is to be fetched, with everything rendered. Equal sources give equal files."""
+
+    name: str
+    """What people call it."""
+    kind: Kind
+    location: str
+    """An absolute path, a URL, or the folder of a bundle."""
+    sha256: str = ""
+    """The digest it must have; empty if nobody has said."""
+    variant: str = ""
+    filename: str = "resource"
+    fetch_on: Literal["control", "host"] = "control"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    ca_file: str = ""
+    timeout: float = 30.0
+    retries: int = 5
+    s3: S3Access = field(default_factory=S3Access, repr=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What the same download has in common, also between processes."""
+        return hashlib.sha256(f"{self.kind}\0{self.identity}\0{self.sha256}".encode()).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """Where it comes from: the same key in two stores is not the same file."""
+        return f"{self.s3.endpoint} {self.location}" if self.kind == "s3" else self.location
+
+    @property
+    def shown(self) -> str:
+        """The source for people: what follows a question mark may be a signature or a token."""
+        return shown_url(self.location) if self.kind in ("http", "s3") else self.location
+
+    @property
+    def label(self) -> str:
+        """The name with its variant."""
+        return f"{self.name} ({self.variant})" if self.variant else self.name
+
+
+def shown_url(url: str) -> str:
+    """A URL without anything that may be secret."""
+    head, mark, _ = url.partition("?")
+    scheme, sep, rest = head.partition("://")
+    rest = rest.rpartition("@")[2] if "@" in rest.partition("/")[0] else rest
+    return f"{scheme}{sep}{rest}" + ("?..." if mark else "")
+
+
+def kind_of(url: str) -> Kind:
+    """How a URL is fetched."""
+    return "s3" if url.startswith("s3:") else "http"
+
+
+def check_url(name: str, url: str) -> str:
+    """The URL, if it can be fetched; raises ResourceError."""
+    if has_credentials(url):
+        raise ResourceError(
+            f"resource {name}: its address holds a user or a password", "use `headers` with {{ secret('env:NAME') }}"
+        )
+    if problem := url_problem(url):
+        raise ResourceError(f"resource {name}: {problem}; got {shown_url(url)!r}", "look at its `url`")
+    return url
+
+
+def check_digest(name: str, digest: str) -> str:
+    """The digest in lower case; raises ResourceError."""
+    if problem := digest_problem(digest):
+        raise ResourceError(f"resource {name}: {problem}; got {digest[:80]!r}", "look at its `sha256`")
+    return digest.lower()
+
+
+def filename_of(location: str, kind: Kind) -> str:
+    """A harmless name for the file: the last part of where it comes from."""
+    last = unquote(posixpath.basename(urlsplit(location).path)) if kind in ("http", "s3") else Path(location).name
+    return safe_name(last)
+
+
+def safe_name(name: str) -> str:
+    """The name without anything that would lead elsewhere."""
+    cleaned = _UNSAFE.sub("_", name).strip()[-_LONGEST_NAME:]
+    return cleaned if cleaned.strip(".") else "resource"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResource:
+    """A verified file on the control node."""
+
+    path: Path
+    sha256: str
+    size: int
+    where: Literal["path", "bundle", "cache", "fetched"] = "cache"
+    """Where it was found."""

@@ -1,0 +1,105 @@
+"""Brings a file here piece by piece: goes on where it broke off, tries again, and gives up with a reason."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled
+from kubexm_exec.resources.cache import Part
+from kubexm_exec.resources.source import ResourceError, Source
+
+CHUNK: Final = 1 << 18
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 15.0
+
+OnProgress = Callable[[int, int | None], None]
+"""Called with how many bytes are here, and of how many if that is known."""
+
+
+class BrokenError(Exception):
+    """The transfer broke in a way that may be over in a moment."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+class NotModifiedError(Exception):
+    """The server has nothing newer than what is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The beginning of an answer: from which byte on it goes, and how long the whole is."""
+
+    read: Callable[[int], bytes]
+    """The next bytes, at most so many; none at the end. Raises BrokenError."""
+    start: int
+    total: int | None
+    validator: str
+    """What the server calls this version; empty if it does not say."""
+
+
+class Fetcher(Protocol):
+    """One way of getting at files: over the web, from an object store."""
+
+    def open(
+        self, source: Source, *, start: int = 0, validator: str = "", unless: str = ""
+    ) -> AbstractContextManager[Answer]:
+        """Ask for a file from a byte on, if it still is that version; or only if it is another than ``unless``.
+
+        Raises ResourceError for a no, BrokenError for what may pass, NotModifiedError.
+        """
+
+
+def bring(
+    fetcher: Fetcher, source: Source, part: Part, *, cancel: Cancel, progress: OnProgress, unless: str = ""
+) -> None:
+    """Complete a part; raises ResourceError, NotModifiedError or CommandCancelled. What has arrived stays."""
+    failures = 0
+    # Without a name for the version only the digest can tell whether the pieces fit together.
+    start = part.size if part.validator or source.sha256 else 0
+    while True:
+        before = start
+        try:
+            with fetcher.open(source, start=start, validator=part.validator if start else "", unless=unless) as answer:
+                _receive(answer, source, part, cancel, progress)
+            part.close(sync=True)
+            return
+        except BrokenError as error:
+            part.close()
+            progressed = part.size > before
+            failures = 1 if progressed else failures + 1
+            if failures > source.retries:
+                tried = f" ({failures} attempts)" if failures > 1 else ""
+                raise ResourceError(
+                    f"resource {source.label}: {source.shown}: {error.reason}{tried}", error.hint
+                ) from error
+            start = part.size if part.validator or source.sha256 else 0
+            if cancel.wait(_pause(failures)):
+                raise CommandCancelled(f"while waiting to try {source.shown} again") from error
+        finally:
+            part.close()
+
+
+def _receive(answer: Answer, source: Source, part: Part, cancel: Cancel, progress: OnProgress) -> None:
+    part.begin(answer.start, answer.validator)
+    progress(part.size, answer.total)
+    while data := answer.read(CHUNK):
+        part.append(data)
+        progress(part.size, answer.total)
+        if cancel.is_set():
+            raise CommandCancelled(f"while fetching {source.shown}")
+    if answer.total is not None and part.size != answer.total:
+        raise BrokenError(f"the connection ended after {part.size} of {answer.total} bytes")
+
+
+def _pause(failures: int) -> float:
+    """Longer each time, and never the same for everybody who was cut off together."""
+    longest = min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE)
+    return longest * random.uniform(0.5, 1.0)
