@@ -1,0 +1,165 @@
+"""dnf, and yum where it is another name for dnf: Fedora, RHEL and what comes from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from kubexm_exec.runner.packages import rpm
+from kubexm_exec.runner.packages.base import DIFFERENCE, Manager
+from kubexm_exec.runner.packages.data import Ask, Change, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.versions import compare_rpm
+from kubexm_exec.runner.quote import script
+
+_FIND: Final = r"""
+dnf=$(command -v dnf || command -v yum) || exit 127
+"""
+_SURVEY: Final = (
+    _FIND
+    + r"""
+locks=$1; shift
+"""
+    + rpm.LOOK
+    + r"""
+for f in /var/cache/dnf/*/repodata/repomd.xml /var/cache/libdnf5/*/repodata/repomd.xml; do
+  [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"
+done
+off=
+if [ "$locks" = yes ]; then
+  off=--disableplugin=versionlock
+  "$dnf" -C -q versionlock list | sed 's/^/lock|/'
+fi
+[ $# -gt 0 ] || exit 0
+# dnf 5 ends no line by itself, dnf 4 does: empty lines mean nothing.
+query() { "$dnf" -C -q $off repoquery --qf "$@"; }
+query 'index|%{name}|%{arch}|%{epoch}:%{version}-%{release}\n' --showduplicates "$@" || exit
+for n do query "virtual|$n|%{name}\n" --latest-limit 1 --whatprovides "$n"; done
+"""
+)
+_REFRESH: Final = (
+    _FIND
+    + r"""
+"$dnf" -q -y --setopt=exit_on_lock=True --refresh makecache >&2
+"""
+)
+# The metadata is as fresh as was asked for already: no second look at it here.
+_TRANSACTION: Final = r"""
+transaction() {
+  "$dnf" -y --setopt=exit_on_lock=True --setopt='*.metadata_expire=-1' --setopt="install_weak_deps=$weak" "$@"
+}
+"""
+_CHANGE: Final = (
+    _FIND
+    + DIFFERENCE
+    + rpm.SNAPSHOT
+    + _TRANSACTION
+    + r"""
+weak=$1 unhold=$2 hold=$3 remove=$4; shift 4
+before=$(all) code=0
+if [ -n "$unhold$hold" ]; then "$dnf" -C -q versionlock list >/dev/null || exit; fi
+if [ -n "$unhold" ]; then "$dnf" -C -q versionlock delete $unhold >&2 || exit; fi
+if [ $# -gt 0 ]; then transaction --allowerasing install "$@" >&2 || code=$?; fi
+if [ -n "$remove" ] && [ $code -eq 0 ]; then transaction --noautoremove remove $remove >&2 || code=$?; fi
+[ $code -eq 0 ] || hold=$unhold
+if [ -n "$hold" ]; then "$dnf" -C -q versionlock add $hold >&2 || { [ $code -ne 0 ] || code=1; }; fi
+difference "$before" "$(all)"
+exit $code
+"""
+)
+_SIMULATE: Final = (
+    _FIND
+    + _TRANSACTION
+    + r"""
+weak=$1 remove=$2 off=$3; shift 3
+if [ $# -gt 0 ]; then transaction -C --assumeno $off install "$@"; echo "code|$?"; fi
+if [ -n "$remove" ]; then transaction -C --assumeno $off --noautoremove remove $remove; echo "code|$?"; fi
+exit 0
+"""
+)
+_SECTIONS: Final = {"Installing": "+", "Upgrading": "+", "Downgrading": "+", "Reinstalling": "+", "Removing": "-"}
+# A name that is too long for its column pushes the rest to the next line.
+_ROW: Final = re.compile(r"^ (\S+)\s+(noarch|[a-z][a-z0-9_]+)\s+(\S+)\s+(\S+)\s+[\d.]+", re.MULTILINE)
+_LOCK: Final = re.compile(r"^!?(.+?)-(?:\d+:)?[^-]+-[^-]+$")
+
+
+class Dnf(Manager):
+    """The commands of dnf and rpm."""
+
+    name = "dnf"
+    suffix = ".rpm"
+    locked = re.compile(
+        r"Waiting for process with pid|another copy is running|holding the (?:yum|dnf) lock"
+        r"|can't create transaction lock"
+    )
+
+    def compare(self, one: str, two: str) -> int:
+        """As rpm sees it."""
+        return compare_rpm(one, two)
+
+    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
+        """What rpm and dnf's metadata know of the packages."""
+        files = [ask.file for ask in asks if ask.file]
+        names = [ask.name for ask in asks if not ask.file]
+        yes_no = ("no", "yes")
+        command = script(_SURVEY, yes_no[holds], yes_no[index], str(len(files)), *files, *names)
+        said = rpm.read(self.ask(command).out)
+        available: dict[str, list[str]] = {}
+        for line in said.get("index", ()):
+            name, arch, version = line.split("|", 2)
+            available.setdefault(name, []).append(version)
+            available.setdefault(f"{name}.{arch}", []).append(version)
+        virtual = [line.partition("|")[0] for line in said.get("virtual", ())]
+        held = [found[1] for line in said.get("lock", ()) if (found := _LOCK.match(line))]
+        return rpm.survey(asks, said, available=available, virtual=virtual, held=held)
+
+    def refresh(self) -> None:
+        """``dnf makecache``."""
+        result = self.patiently(script(_REFRESH))
+        if result.exit_code != 0:
+            raise self.failure("refresh the index", result)
+
+    def simulate(self, change: Change) -> tuple[Move, ...]:
+        """What dnf says when it is answered with no."""
+        off = "--disableplugin=versionlock" if change.unhold else ""
+        command = script(
+            _SIMULATE, str(change.recommends), " ".join(change.remove), off, *map(_spec, change.install)
+        )  # fmt: skip
+        result = self.ask(command)
+        if "Operation aborted" not in result.out and "Nothing to do" not in result.out and change.install:
+            raise self.failure(describe(change), result)
+        return _table(result.out)
+
+    def apply(self, change: Change) -> Outcome:
+        """One ``dnf install`` or ``dnf remove`` for all."""
+        groups = (" ".join(names) for names in (change.unhold, change.hold, change.remove))
+        command = script(_CHANGE, str(change.recommends), *groups, *map(_spec, change.install))
+        return self.outcome(describe(change), self.patiently(command), rpm.installed)
+
+    def alike(self, name: str) -> list[str]:
+        """Names of the index with the same first two letters."""
+        body = _FIND + '"$dnf" -C -q repoquery --qf "%{name}\\n" "$1*"'
+        return self.ask(script(body, name[:2]), expect=range(256)).out.split()
+
+
+def _spec(target: Target) -> str:
+    if target.file or not target.version:
+        return target.file or target.name
+    return f"{target.name}-{target.version}"
+
+
+def _table(text: str) -> tuple[Move, ...]:
+    """The packages in the table that dnf shows before it asks."""
+    moves: list[Move] = []
+    mark = ""
+    part: list[str] = []
+    for line in [*text.splitlines(), "Transaction Summary"]:
+        if not line.startswith(" ") or not line.strip():
+            for name, _, version, _ in _ROW.findall("\n".join(part)):
+                old, new = ("", rpm.plain(version)) if mark == "+" else (rpm.plain(version), "")
+                moves.append(Move(name, old, new))
+            part = []
+            mark = _SECTIONS.get(line.split(" ")[0].rstrip(":"), "") if line.endswith(":") else ""
+        elif mark:
+            part.append(line)
+    return tuple(moves)

@@ -1,0 +1,151 @@
+"""Turns what package managers say when they fail into failures that say what to do next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.runner.commands import HIDDEN, last_line, shorten
+from kubexm_exec.runner.errors import exit_text
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+_HOLDER: Final = re.compile(
+    r"held by process (?P<pid>\d+) \((?P<program>[^)]*)\)"
+    r"|with pid (?P<pid2>\d+)(?: \((?P<program2>[^)]*)\))?"
+)
+_ERROR_LINE: Final = re.compile(
+    r"^(?:E|Error|ERROR|W|error|fatal): *(.+)$|^(?:dpkg|rpm|apk): error[: ]+(.+)$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """Words that tell what is wrong."""
+
+    words: re.Pattern[str]
+    reason: str
+    """``{0}``, ``{1}`` are the groups of the words; empty: the tool's own line."""
+    hint: str
+
+
+def _sign(words: str, reason: str, hint: str) -> _Sign:
+    return _Sign(re.compile(words, re.IGNORECASE), reason, hint)
+
+
+_SIGNS: Final = (
+    _sign(
+        r"are you root\?|superuser privileges|root privileges are required|Permission denied.*(?:lock|database)"
+        r"|need to be (?:root|run with)|Unable to (?:open|lock) database: Permission denied",
+        "only root may do this",
+        "work as root on this host: `become: true` in the inventory",
+    ),
+    _sign(
+        r"dpkg was interrupted|dpkg --configure -a",
+        "an earlier run of dpkg was interrupted",
+        "finish it on the host with `dpkg --configure -a`, then run this again",
+    ),
+    _sign(
+        r"Unmet dependencies\. Try 'apt(?:-get)? --fix-broken install'",
+        "packages on the host are half installed",
+        "repair them on the host with `apt-get --fix-broken install`, then run this again",
+    ),
+    _sign(
+        r"NO_PUBKEY ([0-9A-F]{8,40})",
+        "the index is signed with the key {0}, which the host does not know",
+        "give the repository its key with a repository step (`key`, `keyFile` or `keyUrl`)",
+    ),
+    _sign(
+        r"(?:EXPKEYSIG|KEYEXPIRED) ?(\S*)",
+        "the key {0} that the index is signed with has expired",
+        "get the repository's new key, and give it with a repository step",
+    ),
+    _sign(
+        r"is not signed|GPG check FAILED|BADSIG|signature verification failed|Signature verification .*failed"
+        r"|UNTRUSTED signature|repomd\.xml GPG signature|is not available from .* keyring|invalid.*signature"
+        r"|bad signature|Public key for (\S+) is not installed|signatures couldn't be verified",
+        "a signature is missing or wrong",
+        "give the repository its key with a repository step (`key`, `keyFile` or `keyUrl`); "
+        "only if nobody can change what is served, `trusted: true` there does without",
+    ),
+    _sign(
+        r"Hash Sum mismatch|checksum (?:doesn't|does not) match|wrong digest|BAD archive",
+        "what was downloaded is not what the index promised",
+        "the mirror may be in the middle of a change: refresh the index (`update: always`) and try again",
+    ),
+    _sign(
+        r"Temporary failure resolving|Could not resolve|Couldn't resolve host|Could not connect|Connection refused"
+        r"|Connection timed out|Failed to download metadata|Cannot download|Failed to fetch|Network is unreachable"
+        r"|Curl error|DNS lookup error|download failed|does not have a Release file|temporary error"
+        r"|Cannot retrieve repository metadata|Repository '.*' is invalid|Valid metadata not found",
+        "",
+        "can the host reach the repository (network, proxy, address)? `kubexm exec HOST -- curl -I URL` tells",
+    ),
+    _sign(
+        r"No space left on device|not enough (?:free )?(?:disk )?space|You don't have enough free space",
+        "there is no space left",
+        "free some space on the host: `df -h`",
+    ),
+    _sign(
+        r"Unable to correct problems|unmet dependencies|nothing provides|conflicting requests|Problem: "
+        r"|unsatisfiable constraints|unable to select packages|conflicts with",
+        "",
+        "the packages do not fit together: the output above says which one needs what",
+    ),
+    _sign(
+        r"No such command: versionlock",
+        "this dnf cannot hold packages: its versionlock plugin is missing",
+        "install it first: `python3-dnf-plugin-versionlock` (dnf-plugins-core)",
+    ),
+    _sign(
+        r"post-installation script subprocess returned error|pre-installation script subprocess|scriptlet failed"
+        r"|script exited with error|%(?:pre|post)\w*\(.*\) failed",
+        "",
+        "a script of the package failed: its own words are in the output",
+    ),
+)
+
+
+def explain(
+    session: Session, manager: str, what: str, result: CommandResult, *, locked: re.Pattern[str], waited: float
+) -> StepFailed:
+    """The failure of a package manager: what was tried, its reason, and what to do next."""
+    text = result.err + "\n" + result.out
+    if result.exit_code == 127:
+        return _failed(session, result, f"{what}: there is no {manager} on the host",
+                       "choose another `manager`; `kubexm facts HOST` shows which one the host has")  # fmt: skip
+    if locked.search(text) and "ermission denied" not in text:
+        holder = _HOLDER.search(text)
+        who = "another package manager is at work"
+        if holder:
+            pid, program = holder["pid"] or holder["pid2"], holder["program"] or holder["program2"]
+            who = f"process {pid} ({program}) is at work" if program else f"process {pid} is at work"
+        return _failed(session, result, f"{what}: {who}, and still was after {waited:g}s",
+                       "wait for it to end, or give it more time with `lockTimeout`")  # fmt: skip
+    for sign in _SIGNS:
+        if found := sign.words.search(text):
+            reason = sign.reason.format(*(group or "" for group in found.groups())) or _line_at(text, found.start())
+            return _failed(session, result, f"{what}: {reason}", sign.hint)
+    reason = own_words(text) or exit_text(result.exit_code)
+    return _failed(session, result, f"{what}: {reason}", "the output tells more")
+
+
+def own_words(text: str) -> str:
+    """The first line that a tool called an error, else the last one that says something."""
+    if found := _ERROR_LINE.search(text):
+        return shorten(found[1] or found[2])
+    return last_line(text)
+
+
+def _line_at(text: str, at: int) -> str:
+    start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+    return shorten(re.sub(r"^(?:E|W|Error|ERROR): *", "", text[start : end if end >= 0 else None].strip()))
+
+
+def _failed(session: Session, result: CommandResult, message: str, hint: str) -> StepFailed:
+    if session.sensitive:
+        return StepFailed(message, command=HIDDEN, exit_code=result.exit_code, hint=hint)
+    # The script that asked is ours and says nothing to anybody; what the tool said does.
+    return StepFailed(message, exit_code=result.exit_code, stdout=result.out, stderr=result.err, hint=hint)
