@@ -126,7 +126,9 @@ class _Supervisor:
         self.stderr = Tail(command.max_output)
         self._command = command
         self._on_output = on_output
-        self._input = memoryview(command.stdin or b"")
+        stdin = command.stdin
+        self._source = None if stdin is None or isinstance(stdin, bytes) else stdin
+        self._input = memoryview(stdin if isinstance(stdin, bytes) else b"")
         self._pipes: dict[str, IO[bytes]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_fd: int | None = None
@@ -225,15 +227,19 @@ class _Supervisor:
         return True
 
     def _write(self) -> None:
+        if not self._input and self._source is not None:
+            self._input = memoryview(self._source.read(CHUNK))
         try:
             written = os.write(self._pipes["stdin"].fileno(), self._input[:CHUNK]) if self._input else 0
         except BlockingIOError:
             return
         except BrokenPipeError:
             # It does not read all of its input: that is its own business, as in a shell's pipeline.
+            self._source = None
             written = len(self._input)
+        more = bool(self._input) and self._source is not None
         self._input = self._input[written:]
-        if not self._input:
+        if not self._input and not more:
             self._finish("stdin")
 
     def _finish(self, name: str) -> None:
@@ -245,6 +251,9 @@ class _Supervisor:
         """TERM, a short grace while output is read on, then KILL; the process itself is reaped."""
         group = process.pid
         self._on_output = None
+        if "stdin" in self._pipes:
+            # Whatever it reads from now on is not all of it, and an end of file would say that it is.
+            self._selector.unregister(self._pipes["stdin"])
         grace = Deadline.after(KILL_GRACE)
         _signal_group(group, signal.SIGTERM)
         while not grace.passed():

@@ -1,4 +1,4 @@
-"""The narrow contract that every connector keeps: open, run, put, get, close."""
+"""The narrow contract that every connector keeps: open, run, put, get, stream, close."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class ConnectorError(Exception):
 
 class OutcomeUnknown(ConnectorError):
     """The transport broke during a command: it ran to its end, in part or not at all. Look before it is run again."""
+
+    command = ""
+    """What was running, for messages; filled in by those who know how much of it may be shown."""
+
 
 
 class CommandTimedOut(Exception):
@@ -95,6 +99,13 @@ class Deadline:
         return Deadline(other if self.at is None else min(self.at, other))
 
 
+class Readable(Protocol):
+    """Anything that gives bytes piece by piece."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most that many bytes; none at the end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """What is to be run: an argument vector (never a shell), or a line of POSIX shell."""
@@ -103,7 +114,8 @@ class Command:
     shell: str = ""
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes | None = None
+    stdin: bytes | Readable | None = None
+    """Its input; what is read piece by piece never has to be in memory as a whole."""
     max_output: int = 1 << 20
     """Bytes kept of each stream (the last ones); what is beyond is counted, streamed and dropped."""
 
@@ -139,6 +151,9 @@ class CommandResult:
 
 OnOutput: TypeAlias = Callable[[str, bytes], None]
 """Called with ("stdout" | "stderr", some bytes) while a command runs."""
+
+Sink: TypeAlias = Callable[[bytes], object]
+"""Takes the next piece of something that is read."""
 
 
 @runtime_checkable
@@ -177,6 +192,12 @@ class Connector(Protocol):
         """The bytes of a file, at most ``limit``.
 
         Raises FileNotFoundError, PermissionError, IsADirectoryError or another OSError.
+        """
+
+    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
+        """Hand the bytes of a file on piece by piece, however large it is; an error of the sink ends it and is raised.
+
+        Raises what ``get`` raises.
         """
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
+import io
 import os
 import posixpath
 import pwd
@@ -24,6 +25,7 @@ from kubexm_exec.connectors.base import (
     ConnectorError,
     Deadline,
     OnOutput,
+    Sink,
 )
 from kubexm_exec.graph import GraphHost
 
@@ -99,16 +101,22 @@ class LocalConnector:
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
+        with _named(path), _regular(path) as file:
+            return b"".join(_chunks(file, limit, deadline, cancel))
+
+    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
+        """Hand the bytes of a regular file on piece by piece."""
         with _named(path):
-            # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-            with os.fdopen(fd, "rb", buffering=0) as file:
-                kind = os.fstat(fd).st_mode
-                if stat.S_ISDIR(kind):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                if not stat.S_ISREG(kind):
-                    raise OSError(errno.EINVAL, "not a regular file")
-                return b"".join(_chunks(file, limit, deadline, cancel))
+            file = _regular(path)
+        with file:
+            pieces = _chunks(file, None, deadline, cancel)
+            while True:
+                with _named(path):
+                    piece = next(pieces, None)
+                if piece is None:
+                    return
+                # Outside: its errors are not those of the file.
+                sink(piece)
 
     def close(self) -> None:
         """Nothing is held between two calls."""
@@ -121,6 +129,18 @@ def base_environment() -> dict[str, str]:
     known = path.split(os.pathsep)
     env["PATH"] = os.pathsep.join([path, *(folder for folder in _SYSTEM_FOLDERS if folder not in known)])
     return env
+
+
+def _regular(path: str) -> io.FileIO:
+    # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISREG(kind):
+        return io.FileIO(fd)
+    os.close(fd)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "not a regular file")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from kubexm_exec.connectors.base import (
     Cancel,
@@ -18,15 +18,15 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OnOutput,
     OutcomeUnknown,
+    Sink,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
-from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, send
+from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.sshfiles import (
     CANNOT_DECODE,
     SMALL,
     Writing,
     check_path,
-    chunks,
     file_error,
     is_lines,
     reading,
@@ -45,9 +45,6 @@ from kubexm_exec.connectors.sshshell import (
     raise_if_over,
 )
 from kubexm_exec.graph import GraphHost
-
-if TYPE_CHECKING:
-    import paramiko
 
 _CLEAN_UP_TIME: Final = 10.0
 """Seconds for stopping a command on the host once nobody waits for it any more."""
@@ -92,7 +89,10 @@ class SshConnector:
         fault = job.fault()
         if fault:
             return CommandResult(command=command.display(), exit_code=126, stderr=f"{fault}\n".encode())
-        feed = None if command.stdin is None else feed_bytes(command.stdin)
+        feed = None
+        if command.stdin is not None:
+            stdin = command.stdin
+            feed = feed_bytes(stdin) if isinstance(stdin, bytes) else feed_stream(stdin, deadline, cancel)
         try:
             exchange, ending = self._do(
                 job, deadline, cancel, feed=feed, max_output=command.max_output, on_output=on_output
@@ -131,15 +131,13 @@ class SshConnector:
         ):
             return
 
-        def feed(channel: paramiko.Channel) -> None:
-            for chunk in chunks(source, deadline, cancel):
-                if not send(channel, chunk, deadline, cancel):
-                    return
-            channel.shutdown_write()
-
+        feed = feed_stream(source, deadline, cancel)
         try:
-            self._do_file(writing.fill(), path, deadline, cancel, feed=feed)
-            self._do_file(writing.finish(), path, deadline, cancel)
+            if isinstance(source, bytes):
+                self._do_file(writing.sized(len(source)), path, deadline, cancel, feed=feed)
+            else:
+                self._do_file(writing.fill(), path, deadline, cancel, feed=feed)
+                self._do_file(writing.finish(), path, deadline, cancel)
         except BaseException:
             # Also if we were told to stop: what is half written is of use to nobody.
             with contextlib.suppress(ConnectorError, CommandTimedOut):
@@ -151,6 +149,20 @@ class SshConnector:
         check_path(path)
         raise_if_over(deadline, cancel)
         return self._do_file(reading(path, limit), path, deadline, cancel).stdout.kept()
+
+    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
+        """Hand the bytes of a regular file on piece by piece."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+
+        def take(name: str, data: bytes) -> None:
+            if name == "stdout":
+                sink(data)
+
+        job = reading(path, None)
+        exchange, ending = self._do(job, deadline, cancel, max_output=_MOST_ERRORS, on_output=take)
+        if ending.exit_code != 0:
+            raise file_error(exchange.stderr.kept().decode("utf-8", "replace"), path)
 
     def close(self) -> None:
         """Close the connection; a command that still runs on it loses its channel."""
@@ -320,7 +332,7 @@ class SshConnector:
     ) -> Ending:
         try:
             if feed is not None:
-                feed(exchange.channel)
+                feed(exchange)
             exchange.wait(deadline, cancel)
             return exchange.ending()
         except Lost:

@@ -8,9 +8,9 @@ import posixpath
 import re
 import secrets
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Final
 
-from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.connectors.base import Cancel, Deadline, Readable
 from kubexm_exec.connectors.sshshell import Job, raise_if_over
 
 CHUNK: Final = 1 << 18
@@ -34,6 +34,9 @@ _WRITE: Final = (
 said=$(dd of="$tmp" bs=131072 conv=fsync 2>&1) || { printf '%s\\n' "$said" >&2; exit 1; }
 """
 )
+_COUNT: Final = """
+[ "$(stat -c %s -- "$tmp")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
+"""
 # The size tells whether there was a base64 at all.
 _DECODE: Final = (
     _BEGIN
@@ -87,6 +90,10 @@ class Writing:
         """Write lines of text and put them in place."""
         return self._job(_WRITE + _FINISH)
 
+    def sized(self, size: int) -> Job:
+        """Write so many bytes, and put them in place if they are all there: a connection may end before."""
+        return self._job(_WRITE + _COUNT + _FINISH, str(size))
+
     def decoded(self, size: int) -> Job:
         """Write what comes as base64, and put it in place."""
         return self._job(_DECODE + _FINISH, str(size))
@@ -117,7 +124,7 @@ def is_lines(data: bytes) -> bool:
     return b"\0" not in data and (not data or data.endswith(b"\n"))
 
 
-def chunks(source: bytes | BinaryIO, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
+def chunks(source: bytes | Readable, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
     """What is in the source; looks at the deadline and the cancel flag between two pieces."""
     if isinstance(source, bytes):
         for at in range(0, len(source), CHUNK):

@@ -245,12 +245,12 @@ class Exchange:
         with Watch(self.channel, cancel) as watch:
             while not done():
                 watch.clear()
-                if self._read():
+                if self.read():
                     if deadline.passed() or cancel.is_set():
                         raise_if_over(deadline, cancel)
                     continue
                 if self.channel.closed or self.channel.eof_received:
-                    if self._read():
+                    if self.read():
                         continue
                     raise Lost
                 raise_if_over(deadline, cancel)
@@ -275,7 +275,8 @@ class Exchange:
         """Let the listener be."""
         self._on_output = None
 
-    def _read(self) -> bool:
+    def read(self) -> bool:
+        """Take what has come; False if that is nothing."""
         some = False
         while self.channel.recv_stderr_ready():
             self.err.feed(self.channel.recv_stderr(CHUNK))

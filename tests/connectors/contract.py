@@ -21,6 +21,8 @@ from kubexm_exec.connectors.base import (
     Connector,
     Deadline,
     OnOutput,
+    Readable,
+    Sink,
 )
 
 SOON = 60.0
@@ -49,6 +51,23 @@ ODD_TEXTS = [
 ]
 
 
+class Pieces:
+    """So many bytes, which exist only piece by piece; it may break instead of ending."""
+
+    def __init__(self, size: int, *, breaks: bool = False) -> None:
+        self.digest = hashlib.sha256()
+        self._left = size
+        self._breaks = breaks
+
+    def read(self, size: int, /) -> bytes:
+        if not self._left and self._breaks:
+            raise OSError(5, "disk on fire")
+        piece = (self._left.to_bytes(8, "big") * (size // 8 + 1))[: min(size, self._left)]
+        self._left -= len(piece)
+        self.digest.update(piece)
+        return piece
+
+
 class ConnectorContract:
     """What steps and the runner rely on, whatever the transport."""
 
@@ -72,7 +91,7 @@ class ConnectorContract:
         shell: str = "",
         cwd: str | None = None,
         env: dict[str, str] | None = None,
-        stdin: bytes | None = None,
+        stdin: bytes | Readable | None = None,
         max_output: int = 1 << 20,
         on_output: OnOutput | None = None,
         timeout: float = SOON,
@@ -180,6 +199,34 @@ class ConnectorContract:
         data = b"0123456789abcdef" * 200_000
         result = self.run(connector, "sha256sum", stdin=data)
         assert result.out.split()[0] == hashlib.sha256(data).hexdigest()
+
+    def test_input_that_is_read_piece_by_piece_arrives_whole_and_never_is_in_memory(self, connector: Connector) -> None:
+        source = Pieces(40 << 20)
+        tracemalloc.start()
+        try:
+            result = self.run(connector, "sha256sum", stdin=source)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert result.out.split()[0] == source.digest.hexdigest()
+        assert peak < 8 << 20
+
+    def test_a_command_may_answer_while_its_input_is_still_sent(self, connector: Connector) -> None:
+        source = Pieces(12 << 20)
+        heard = hashlib.sha256()
+        result = self.run(connector, "cat", stdin=source, max_output=10, on_output=lambda _, data: heard.update(data))
+        assert (result.exit_code, heard.digest()) == (0, source.digest.digest())
+
+    def test_a_command_may_end_before_it_has_read_a_stream(self, connector: Connector) -> None:
+        result = self.run(connector, "head", "-c", "3", stdin=Pieces(30 << 20))
+        assert (result.exit_code, len(result.stdout)) == (0, 3)
+
+    def test_input_that_breaks_ends_the_command_and_is_raised(self, connector: Connector, folder: str) -> None:
+        script = f"echo $$ > {folder}/pid; cat > /dev/null; touch {folder}/reached"
+        with pytest.raises(OSError, match="disk on fire"):
+            self.run(connector, shell=script, stdin=Pieces(1 << 20, breaks=True))
+        assert self.eventually_gone(connector, self.run(connector, "cat", f"{folder}/pid").out)
+        assert self.names(connector, folder) == ["pid"]
 
     def test_a_command_may_leave_its_input_unread(self, connector: Connector) -> None:
         result = self.run(connector, "head", "-c", "3", stdin=b"abc" * 1_000_000)
@@ -405,6 +452,71 @@ class ConnectorContract:
             self.put(connector, b"x", f"{folder}/sub")
         assert isinstance(caught.value, IsADirectoryError)
         assert self.names(connector, folder) == ["sub"]
+
+    def test_bytes_larger_than_any_buffer_are_written_as_a_whole(self, connector: Connector, folder: str) -> None:
+        data = bytes(range(256)) * 20_000
+        self.put(connector, data, f"{folder}/big", mode=0o640)
+        assert self.run(connector, "sha256sum", f"{folder}/big").out.split()[0] == hashlib.sha256(data).hexdigest()
+        assert self.mode(connector, f"{folder}/big") == "640"
+        assert self.names(connector, folder) == ["big"]
+
+    def stream(self, connector: Connector, path: str, sink: Sink, cancel: Cancel | None = None) -> None:
+        connector.stream(path, sink, deadline=Deadline.after(SOON), cancel=cancel or Cancel())
+
+    @pytest.mark.parametrize("size", [0, 1, 70_000, 3 << 20])
+    def test_a_file_is_handed_on_piece_by_piece(self, connector: Connector, folder: str, size: int) -> None:
+        data = (b"\x00\xff\n'" * (size // 4 + 1))[:size]
+        self.put(connector, data, f"{folder}/file")
+        got: list[bytes] = []
+        self.stream(connector, f"{folder}/file", got.append)
+        assert b"".join(got) == data
+
+    def test_a_large_file_is_handed_on_in_bounded_memory(self, connector: Connector, folder: str) -> None:
+        size, seen = 40 << 20, 0
+
+        def count(data: bytes) -> None:
+            nonlocal seen
+            seen += len(data)
+
+        self.run(connector, shell=f"head -c {size} /dev/zero > {folder}/big")
+        tracemalloc.start()
+        try:
+            self.stream(connector, f"{folder}/big", count)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert seen == size
+        assert peak < 8 << 20
+
+    def test_an_error_of_whoever_takes_the_pieces_ends_it_and_is_raised(
+        self, connector: Connector, folder: str
+    ) -> None:
+        def full(data: bytes) -> None:
+            raise OSError(28, "here it is full")
+
+        self.run(connector, shell=f"head -c {20 << 20} /dev/zero > {folder}/big")
+        with pytest.raises(OSError, match="here it is full") as caught:
+            self.stream(connector, f"{folder}/big", full)
+        assert caught.value.filename is None
+        assert self.run(connector, "echo", "well").out == "well\n"
+
+    def test_cancel_ends_the_handing_on(self, connector: Connector, folder: str) -> None:
+        cancel = Cancel()
+        self.run(connector, shell=f"head -c {40 << 20} /dev/zero > {folder}/big")
+        with pytest.raises(CommandCancelled):
+            self.stream(connector, f"{folder}/big", lambda data: cancel.set(), cancel)
+
+    @pytest.mark.parametrize(
+        ("name", "error"), [("missing", FileNotFoundError), ("sub", IsADirectoryError), ("pipe", OSError)]
+    )
+    def test_what_is_no_file_is_not_handed_on(
+        self, connector: Connector, folder: str, name: str, error: type[OSError]
+    ) -> None:
+        self.run(connector, shell=f"mkdir {folder}/sub; mkfifo {folder}/pipe")
+        got: list[bytes] = []
+        with pytest.raises(error) as caught:
+            self.stream(connector, f"{folder}/{name}", got.append)
+        assert (caught.value.filename, got) == (f"{folder}/{name}", [])
 
     def test_reading_stops_at_the_limit(self, connector: Connector, folder: str) -> None:
         self.put(connector, b"0123456789", f"{folder}/file")
