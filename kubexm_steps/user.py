@@ -24,7 +24,7 @@ class UserStep(Step[UserParams]):
       `openssl passwd -6` makes one. `locked: true` locks the password, not the keys of the user: `expires` with a day
       that is over closes the account.
     - A home folder is made for new users that are no `system` users, or as `createHome` says. Another `home` does not
-      move the files of the old one.
+      move the files of the old one. With another `uid` the files in its home get it too, files elsewhere do not.
     - A user from a directory such as LDAP is taken as it is; if it would have to change, that is a failure.
     - Undo puts back what was changed. A new user is removed again; its home only if it holds nothing but the skeleton.
       A removed user comes back with its numbers, groups and password, and with `removeHome` its home, if that was not
@@ -207,14 +207,14 @@ class UserStep(Step[UserParams]):
 
     def _create(self, ctx: StepContext, accounts: Accounts) -> None:
         params = self.params
+        own = accounts.groups.get(params.name)
         ctx.save_undo(
-            {"did": "create", "homeWasThere": accounts.home_exists, "groupWasThere": params.name in accounts.groups}
+            {"did": "create", "homeWasThere": accounts.home_exists, "ownGid": None if own is None else own.gid}
         )
-        # A group of that name is there already: it is the user's own one, as it would be if it were made now.
-        own = params.name if params.name in accounts.groups else None
         change = UserChange(
             uid=params.uid,
-            group=params.group or own,
+            # A group of that name is there already: it is the user's own one, as it would be if it were made now.
+            group=params.group or (None if own is None else own.name),
             groups=self._groups(accounts) if params.groups else None,
             home=params.home,
             shell=params.shell,
@@ -309,11 +309,13 @@ class UserStep(Step[UserParams]):
             return
         users = ctx.runner.users
         users.remove(accounts, user.name)
-        if not undo["groupWasThere"]:
-            left = users.look()
-            group = left.groups.get(user.name)
-            if group is not None and not group.members and not left.first_group_of(group):
-                users.remove_group(left, user.name)
+        # The group of that name mostly goes with the user, also where it was there before.
+        left = users.look()
+        group = left.groups.get(user.name)
+        if group is None and undo["ownGid"] is not None:
+            users.add_group(left, user.name, undo["ownGid"])
+        elif group is not None and undo["ownGid"] is None and not group.members and not left.first_group_of(group):
+            users.remove_group(left, user.name)
         if not undo["homeWasThere"] and accounts.home_exists and not users.unmake_home(user.home):
             ctx.log.warning("the home folder stays: it holds more than the skeleton", home=user.home)
 

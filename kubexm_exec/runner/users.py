@@ -71,7 +71,7 @@ _FIELD: Final = r"""n=$1 awk -F: '$1 == ENVIRON["n"] { printf "%s", $2; exit }' 
 _HOME: Final = r"""
 [ -d "$1" ] && exit 0
 umask 022; mkdir -p -- "${1%/*}/" && umask 077 && mkdir -- "$1" || exit
-if [ -d /etc/skel ]; then cp -R /etc/skel/. "$1"/ || exit; fi
+if [ -d /etc/skel ]; then cp -pR /etc/skel/. "$1"/ || exit; fi
 chown -R -- "$2:$3" "$1"
 """
 # A home is only taken away as long as nobody has put anything of his own into it.
