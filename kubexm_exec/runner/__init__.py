@@ -19,7 +19,11 @@ from kubexm_exec.runner.state import FileState
 if TYPE_CHECKING:
     from kubexm_exec.runner.cron import Crontabs
     from kubexm_exec.runner.kernel import Kernel
+    from kubexm_exec.runner.mounts import MountTable
+    from kubexm_exec.runner.packages import Packages
     from kubexm_exec.runner.services import Services
+    from kubexm_exec.runner.swap import SwapSpace
+    from kubexm_exec.runner.system import System
     from kubexm_exec.runner.units import Units
     from kubexm_exec.runner.users import Users
 
@@ -197,6 +201,34 @@ class Runner:
         from kubexm_exec.runner.kernel import Kernel
 
         return Kernel(self._session)
+
+    @cached_property
+    def mounts(self) -> MountTable:
+        """Mounted file systems."""
+        from kubexm_exec.runner.mounts import MountTable
+
+        return MountTable(self._session)
+
+    @cached_property
+    def swap(self) -> SwapSpace:
+        """Swap space."""
+        from kubexm_exec.runner.swap import SwapSpace
+
+        return SwapSpace(self._session)
+
+    @cached_property
+    def system(self) -> System:
+        """The host's own name, and the names that it knows."""
+        from kubexm_exec.runner.system import System
+
+        return System(self._session)
+
+    @cached_property
+    def packages(self) -> Packages:
+        """Packages, by the host's package manager."""
+        from kubexm_exec.runner.packages import Packages
+
+        return Packages(self._session)
 
     @cached_property
     def users(self) -> Users:

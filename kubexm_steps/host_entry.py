@@ -1,0 +1,130 @@
+"""The step type ``host-entry``: names of hosts in the hosts file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import restore
+from kubexm_steps._hosts import HostsLine, check_address, check_name, with_entries, without_entries
+from kubexm_steps._lines import with_block
+
+
+def _words(value: Any) -> Any:
+    return value.split() if isinstance(value, str) else value
+
+
+def _block(name: str) -> str:
+    if re.fullmatch(r"\S+( \S+)*", name) is None:
+        raise ValueError("the name of a block is some words on one line")
+    return name
+
+
+class HostEntryParams(Params):
+    """Parameters of ``host-entry``."""
+
+    entries: dict[
+        Annotated[str, AfterValidator(check_address)],
+        Annotated[list[Annotated[str, AfterValidator(check_name)]], Field(min_length=1), BeforeValidator(_words)],
+    ] = Field(
+        default_factory=dict,
+        description="Names by address: a list, or one text with blanks. The first name is the host's main one.",
+    )
+    block: Annotated[str, AfterValidator(_block)] | None = Field(
+        None,
+        description="Name of a block that holds just these entries: what is no longer listed goes. Without it, each "
+        "address has a line of its own, wherever it is.",
+    )
+    state: Literal["present", "absent"] = Field(
+        "present", description="`absent` takes these names from these addresses, or removes the whole block."
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> HostEntryParams:
+        if self.block is None and not self.entries:
+            raise ValueError("say which names belong to which addresses: `entries`")
+        if self.block is not None and self.state == "absent" and self.entries:
+            raise ValueError("a block that is to be absent has no entries")
+        return self
+
+
+class HostEntryOutputs(Outputs):
+    """What later steps can know of the hosts file."""
+
+    path: str = Field(description="The hosts file.")
+
+
+class HostEntryStep(Step[HostEntryParams]):
+    """Names of hosts in `/etc/hosts`, for as many hosts as there are, in one go.
+
+    Without `block`, each address has a line with just its names, wherever that line is, and a name that was listed for
+    another address of the same kind (IPv4 or IPv6) is taken from there. With `block`, all entries stand between two
+    markers, and entries that are no longer listed go: the way to keep all hosts of a cluster.
+
+    - Lines of the host itself (127.x, ::1, localhost) only gain names: none of theirs is ever taken away.
+    - Comments and all other lines stay as they are.
+    - Undo puts the file back as it was.
+    """
+
+    outputs_model = HostEntryOutputs
+    reversible = True
+    example = """\
+- name: cluster
+  type: host-entry
+  with:
+    block: cluster
+    entries:
+      10.0.0.11: node1.example node1
+      10.0.0.12: [node2.example, node2]
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Work out the new text, and compare."""
+        edit = self._edit(ctx)
+        if not edit.any:
+            return Forecast.satisfied(f"{edit.held.path} is as it should be", {"path": edit.held.path})
+        return Forecast.change(f"would change {edit.held.path} ({self._count()})", diffs(ctx, [edit]))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the new text."""
+        edit = self._edit(ctx)
+        outputs = {"path": edit.held.path}
+        if not edit.any:
+            return Result(changed=False, message=f"{edit.held.path} is as it should be", outputs=outputs)
+        save(ctx, [edit])
+        apply(ctx, [edit])
+        return Result(message=f"changed {edit.held.path} ({self._count()})", outputs=outputs)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _edit(self, ctx: StepContext) -> Edit:
+        params = self.params
+        held = ctx.runner.system.hosts()
+        text = held.text
+        if params.block is not None:
+            lines = [HostsLine(address, tuple(names)).text() for address, names in params.entries.items()]
+            new = with_block(
+                text,
+                f"# BEGIN kubexm {params.block}",
+                f"# END kubexm {params.block}",
+                None if params.state == "absent" else lines,
+                where=held.path,
+            )
+        elif params.state == "absent":
+            new = without_entries(text, params.entries)
+        else:
+            new = with_entries(text, params.entries)
+        return Edit(held, new if new or held.exists else None)
+
+    def _count(self) -> str:
+        if self.params.block is not None and self.params.state == "absent":
+            return f"block {self.params.block} removed"
+        count = len(self.params.entries)
+        return f"{count} {'address' if count == 1 else 'addresses'}"

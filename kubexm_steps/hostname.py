@@ -1,0 +1,124 @@
+"""The step type ``hostname``: the name of the host itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from kubexm_exec.runner.system import Names
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import restore
+from kubexm_steps._hosts import HostsLine, check_name, parse_line
+from kubexm_steps._lines import joined, split
+
+
+def _host(name: str) -> str:
+    if len(name) > 64:
+        raise ValueError("the kernel takes names of up to 64 characters")
+    if name.endswith(".") or name == "localhost":
+        raise ValueError(f"{name!r} is no name to give to a host")
+    return check_name(name)
+
+
+class HostnameParams(Params):
+    """Parameters of ``hostname``."""
+
+    name: Annotated[str, AfterValidator(_host)] = Field(
+        description="The name: short (`node1`) or with a domain (`node1.example`)."
+    )
+    hosts_file: bool = Field(
+        False,
+        description="Let the host find its own name: if `/etc/hosts` has it nowhere, the line of 127.0.1.1 gets it.",
+    )
+
+
+class HostnameOutputs(Outputs):
+    """What later steps can know of the name."""
+
+    name: str = Field(description="The name of the host.")
+
+
+class HostnameStep(Step[HostnameParams]):
+    """The name of the host, now and after every boot.
+
+    The running system is told by `hostnamectl` where systemd rules, else by `hostname`; `/etc/hostname` keeps the name
+    for the next boot.
+
+    - Programs that asked for the name before keep the old one until they are restarted.
+    - With `hostsFile: true` the host can also look up its own name, which sudo and others want to.
+    - Undo brings back the former name and files.
+    """
+
+    outputs_model = HostnameOutputs
+    reversible = True
+    example = """\
+- name: name
+  type: hostname
+  with: {name: "{{ host.name }}", hostsFile: true}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the name that the system has, and its files, with what should be."""
+        now = ctx.runner.system.names()
+        edits = self._edits(now)
+        if self._is_right(now, edits):
+            return Forecast.satisfied(f"the host is called {now.live}", self._outputs())
+        shown = diffs(ctx, edits)
+        if now.live != self.params.name:
+            shown.insert(0, Diff("hostname", note=f"{now.live} -> {self.params.name}"))
+        return Forecast.change(f"would name the host {self.params.name}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the files, and tell the running system."""
+        name = self.params.name
+        now = ctx.runner.system.names()
+        edits = self._edits(now)
+        if self._is_right(now, edits):
+            return Result(changed=False, message=f"the host is called {now.live}", outputs=self._outputs())
+        save(ctx, edits, live=now.live)
+        apply(ctx, edits)
+        if now.live == name:
+            return Result(message=f"the host is called {name} after a boot too", outputs=self._outputs())
+        ctx.runner.system.rename(name)
+        return Result(message=f"named the host {name} (it was {now.live})", outputs=self._outputs())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the files and the name."""
+        restore(ctx, undo)
+        if ctx.runner.system.names().live != undo["live"]:
+            ctx.runner.system.rename(undo["live"])
+
+    def _is_right(self, now: Names, edits: list[Edit]) -> bool:
+        return now.live == self.params.name and not any(edit.any for edit in edits)
+
+    def _edits(self, now: Names) -> list[Edit]:
+        name = self.params.name
+        # Some systems have comments in there.
+        said = [line.strip() for line in now.hostname.text.splitlines() if line.strip() and not line.startswith("#")]
+        edits = [Edit(now.hostname, now.hostname.text if said == [name] else f"{name}\n")]
+        if self.params.hosts_file:
+            edits.append(Edit(now.hosts, with_own_name(now.hosts.text, name)))
+        return edits
+
+    def _outputs(self) -> dict[str, Any]:
+        return {"name": self.params.name}
+
+
+def with_own_name(text: str, name: str) -> str:
+    """The text of a hosts file in which the host finds its own name."""
+    lines, end = split(text)
+    said = [parse_line(line) for line in lines]
+    if any(line is not None and name in line.names for line in said):
+        return text
+    short = name.partition(".")[0]
+    own = HostsLine("127.0.1.1", (name,) if short == name else (name, short))
+    for number, line in enumerate(said):
+        if line is not None and line.address == own.address:
+            lines[number] = HostsLine(own.address, own.names, line.comment).text()
+            return joined(lines, end, text)
+    first = next((number for number, line in enumerate(said) if line is not None and line.address == "127.0.0.1"), -1)
+    lines.insert(first + 1, own.text())
+    return end.join(lines) + end

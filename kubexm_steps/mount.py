@@ -1,0 +1,269 @@
+"""The step type ``mount``: a file system that is mounted, is in fstab, or is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.runner.fstab import FstabLine, appended, edited, is_at, mounts_at
+from kubexm_exec.runner.mounts import Mounted, Mounts
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import restore
+from kubexm_steps._mountoptions import differ, is_bind, kernel_options, remount_options, undo_options
+from kubexm_steps._types import HostPath
+
+
+def _joined(value: Any) -> Any:
+    return ",".join(value) if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value) else value
+
+
+def _one_word(text: str) -> str:
+    if not text or text.startswith("-") or any(char in text for char in "\r\n\0"):
+        raise ValueError(f"{text!r} is not something that can be mounted")
+    return text
+
+
+def _no_blanks(text: str) -> str:
+    if not text or any(char.isspace() or char in "\0#" for char in text) or text.startswith("-"):
+        raise ValueError(f"{text!r}: no blanks here, and it is not empty")
+    return text
+
+
+class MountParams(Params):
+    """Parameters of ``mount``."""
+
+    path: HostPath = Field(description="The mount point. It is made if it is missing.")
+    src: Annotated[str, AfterValidator(_one_word)] | None = Field(
+        None,
+        description="What is mounted: a device, `UUID=...`, `LABEL=...`, a folder (with the option `bind`), "
+        "`host:/path`, or any word for `tmpfs` and the like. Needed for `mounted` and `present`.",
+    )
+    fstype: Annotated[str, AfterValidator(_no_blanks)] = Field(
+        "auto", description="Type of the file system, such as `ext4`, `xfs`, `nfs` or `tmpfs`; `none` for `bind`."
+    )
+    options: Annotated[str, AfterValidator(_no_blanks), BeforeValidator(_joined)] = Field(
+        "defaults", description="Options as a list, or as one text with commas."
+    )
+    dump: int = Field(0, ge=0, description="The fifth field in fstab.")
+    pass_: int = Field(0, ge=0, alias="pass", description="The sixth field in fstab: when it is checked at boot.")
+    state: Literal["mounted", "unmounted", "present", "absent"] = Field(
+        "mounted",
+        description="`mounted`: in fstab and mounted; `present`: in fstab only; `unmounted`: not mounted now, fstab is "
+        "left alone; `absent`: neither mounted nor in fstab.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> MountParams:
+        if self.state in ("mounted", "present") and self.src is None:
+            raise ValueError("say what is mounted: `src`")
+        if self.state in ("unmounted", "absent") and self.path == "/":
+            raise ValueError("the root of the file system stays mounted")
+        return self
+
+
+class MountOutputs(Outputs):
+    """What later steps can know of the mount."""
+
+    path: str = Field(description="The mount point, with links followed.")
+    mounted: bool = Field(description="Whether something is mounted there.")
+
+
+class MountStep(Step[MountParams]):
+    """A file system that is mounted now and at every boot, only in fstab, or neither.
+
+    Only the line of this mount point is changed in `/etc/fstab`; comments and other lines stay as they are. It is
+    mounted first and written to fstab after that: what cannot be mounted never gets in the way of a boot.
+
+    - If another source is mounted there, it is unmounted first. If only options differ, it is remounted.
+    - Options that can be seen are compared with the running system (`ro`, `noexec`, `nosuid`, `nodev`, `noatime` and
+      the like, sizes of tmpfs); others count as right if fstab says so.
+    - The folder of the mount point is made, and never removed but by undo.
+    - Undo brings back fstab and what was mounted before. What was in a tmpfs is gone.
+    """
+
+    outputs_model = MountOutputs
+    reversible = True
+    example = """\
+- name: data
+  type: mount
+  with:
+    path: /var/lib/etcd
+    src: LABEL=etcd
+    fstype: xfs
+    options: [noatime]
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is mounted, and fstab, with what should be."""
+        now = self._look(ctx)
+        edit, move = self._edit(now), self._move(now)
+        if not edit.any and not move:
+            return Forecast.satisfied(self._message(), self._outputs(now))
+        src = self.params.src or ""
+        if move == "mount" and src.startswith("/") and not now.source_there:
+            return Forecast.unknown(f"{src} is not there yet")
+        shown = diffs(ctx, [edit])
+        if move:
+            shown.insert(0, Diff(self.params.path, note=self._note(now, move)))
+        verb = {
+            "": "change fstab for",
+            "mount": "mount",
+            "replace": "mount",
+            "remount": "remount",
+            "unmount": "unmount",
+        }
+        return Forecast.change(f"would {verb[move]} {self.params.path}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Mount or unmount, then write fstab."""
+        now = self._look(ctx)
+        edit, move = self._edit(now), self._move(now)
+        if not edit.any and not move:
+            return Result(changed=False, message=self._message(), outputs=self._outputs(now))
+        made = ctx.runner.missing_folders(self.params.path) if move == "mount" and not now.kind else []
+        before = [_record(now, mount) for mount in now.here()]
+        save(ctx, [edit], move=move, before=before, made=made, path=now.path)
+        if made:
+            if now.source_is_file:
+                raise StepFailed(
+                    f"mount {self.params.src} at {self.params.path}: a file is mounted over a file, and there is none",
+                    hint="make an empty one first with a file step",
+                )
+            ctx.runner.mkdir(self.params.path)
+        self._do(ctx, now, move)
+        if edit.any:
+            apply(ctx, [edit])
+            ctx.runner.mounts.reload()
+        word = {"": "changed fstab for", "mount": "mounted", "replace": "mounted", "remount": "remounted"}
+        message = f"{word.get(move, 'unmounted')} {self.params.path}"
+        mounted = self.params.state == "mounted" or (self.params.state == "present" and bool(now.here()))
+        return Result(message=message, outputs={"path": now.path, "mounted": mounted})
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back fstab, and mount or unmount as it was."""
+        restore(ctx, undo)
+        if undo.get("files"):
+            ctx.runner.mounts.reload()
+        path = undo["path"]
+        before = undo["before"]
+        now = ctx.runner.mounts.look(path)
+        here = now.here()
+        if undo["move"] == "remount":
+            if here and _record(now, here[-1]) != before[-1]:
+                ctx.runner.mounts.remount(before[-1]["source"], path, before[-1]["remount"])
+        elif undo["move"] and [_record(now, mount) for mount in here] != before:
+            if undo["move"] in ("mount", "replace"):
+                ctx.runner.mounts.unmount(path, len(here))
+            for layer in before:
+                ctx.runner.mounts.mount(
+                    layer["source"], path, layer["fstype"], layer["options"], layer["again"]
+                )  # fmt: skip
+        ctx.runner.remove_empty(undo["made"])
+
+    def _look(self, ctx: StepContext) -> Mounts:
+        now = ctx.runner.mounts.look(self.params.path, self.params.src or "")
+        if len(mounts_at(now.fstab.text, self.params.path)) > 1:
+            raise StepFailed(
+                f"{now.fstab.path} has several lines for {self.params.path}", hint="leave only one of them there"
+            )
+        return now
+
+    def _edit(self, now: Mounts) -> Edit:
+        """What becomes of fstab."""
+        params = self.params
+        text = now.fstab.text
+        if params.state == "unmounted":
+            return Edit(now.fstab, text if now.fstab.exists else None)
+        wanted = None
+        if params.state != "absent":
+            wanted = FstabLine(
+                params.src or "", params.path, params.fstype, params.options, params.dump, params.pass_
+            )  # fmt: skip
+        there = bool(mounts_at(text, params.path))
+        if wanted is not None and not there:
+            return Edit(now.fstab, appended(text, wanted))
+        if not there:
+            return Edit(now.fstab, text if now.fstab.exists else None)
+        return Edit(now.fstab, edited(text, lambda line: wanted if is_at(line, params.path) else line))
+
+    def _move(self, now: Mounts) -> Literal["", "mount", "replace", "remount", "unmount"]:
+        """What is to be done to the running system."""
+        here = now.here()
+        if self.params.state == "present":
+            return ""
+        if self.params.state != "mounted":
+            return "unmount" if here else ""
+        if not here:
+            return "mount"
+        if not self._is_it(now, here[-1]):
+            return "replace"
+        lines = mounts_at(now.fstab.text, self.params.path)
+        changed = bool(lines) and lines[0].options != self.params.options
+        return "remount" if changed or differ(self.params.options, here[-1]) else ""
+
+    def _is_it(self, now: Mounts, mount: Mounted) -> bool:
+        """Whether what is mounted is what should be."""
+        params = self.params
+        if is_bind(params.options):
+            return now.same
+        wanted = params.fstype
+        if wanted not in ("auto", "none") and not (
+            mount.fstype.startswith(wanted) or mount.fstype.endswith(f".{wanted}")
+        ):
+            return False
+        source = now.source or (params.src or "")
+        # The word before a tmpfs means nothing, and an image file is mounted as a loop device.
+        return mount.source == source or not (source.startswith("/dev/") or ":" in source)
+
+    def _do(self, ctx: StepContext, now: Mounts, move: str) -> None:
+        params = self.params
+        here = now.here()
+        if move in ("replace", "unmount"):
+            ctx.runner.mounts.unmount(now.path, len(here))
+        if move in ("mount", "replace"):
+            first, again = kernel_options(params.options)
+            ctx.runner.mounts.mount(params.src or "", params.path, params.fstype, first, again)
+        elif move == "remount":
+            ctx.runner.mounts.remount(now.origin(here[-1]), now.path, remount_options(params.options))
+            after = ctx.runner.mounts.look(params.path).here()
+            left = differ(params.options, after[-1]) if after else "it"
+            if left:
+                raise StepFailed(
+                    f"remount {params.path}: {left} is not as it should be even so",
+                    hint="this option counts only for a new mount: unmount it first, or leave it to a reboot",
+                )
+
+    def _note(self, now: Mounts, move: str) -> str:
+        here = now.here()
+        match move:
+            case "mount":
+                return f"{self.params.src} mounted"
+            case "replace":
+                return f"{now.origin(here[-1])} -> {self.params.src} mounted"
+            case "remount":
+                return f"remounted with {self.params.options}"
+            case _:
+                return f"{now.origin(here[-1])} unmounted"
+
+    def _message(self) -> str:
+        words = {"mounted": "mounted", "present": "in fstab", "unmounted": "not mounted", "absent": "not mounted"}
+        return f"{self.params.path} is {words[self.params.state]}"
+
+    def _outputs(self, now: Mounts) -> dict[str, Any]:
+        return {"path": now.path, "mounted": bool(now.here())}
+
+
+def _record(now: Mounts, mount: Mounted) -> dict[str, Any]:
+    """What is needed to have a mount again."""
+    options, again, remount = undo_options(mount)
+    bound = mount.root not in ("/", "")
+    return {
+        "source": now.origin(mount),
+        "fstype": "none" if bound else mount.fstype,
+        "options": options,
+        "again": again,
+        "remount": remount,
+    }

@@ -1,0 +1,253 @@
+"""The step type ``swap``: swap space that is on, off, or gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from kubexm_exec.runner.fstab import FstabLine, appended, edited, fstab_lines
+from kubexm_exec.runner.swap import Swaps
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import restore
+from kubexm_steps._types import HostPath
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_MEBIBYTE: Final = 1 << 20
+_OFF: Final = "# turned off by kubexm: "
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
+        if found is None:
+            raise ValueError(f"{value!r} is not a size such as 512M or 2G")
+        value = int(found[1]) * _UNITS[found[2].upper()]
+    if isinstance(value, int) and not isinstance(value, bool) and (value < _MEBIBYTE or value % _MEBIBYTE):
+        raise ValueError("the size of swap space is a number of whole mebibytes, such as 512M or 2G")
+    return value
+
+
+def _switch(value: Any) -> Any:
+    """YAML 1.1 takes on and off for yes and no."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+class SwapParams(Params):
+    """Parameters of ``swap``."""
+
+    state: Annotated[Literal["on", "off", "absent"], BeforeValidator(_switch)] = Field(
+        "on",
+        description="`on`: used now and at every boot; `off`: not used, and its lines in fstab are commented out; "
+        "`absent`: not used, its line and its file are removed.",
+    )
+    path: HostPath | None = Field(
+        None,
+        description="The file, or a device that is a swap space already. `off` without it means all swap space.",
+    )
+    size: (
+        Annotated[
+            int,
+            BeforeValidator(_size),
+            WithJsonSchema({"type": ["string", "integer"], "examples": ["2G"], "description": "Size, such as 2G."}),
+        ]
+        | None
+    ) = Field(None, description="With `on`: size of the file, such as `2G`. Not for a device.")
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> SwapParams:
+        if self.state != "off" and self.path is None:
+            raise ValueError("say which file or device: `path`")
+        if self.state != "on" and self.size is not None:
+            raise ValueError("size goes with `state: on`")
+        return self
+
+
+class SwapOutputs(Outputs):
+    """What later steps can know of the swap space."""
+
+    active: list[str] = Field(description="All swap spaces that are in use.")
+
+
+class SwapStep(Step[SwapParams]):
+    """Swap space: a file or device that is in use, or no swap space at all.
+
+    `state: off` without a path is what Kubernetes wants: nothing is swapped to, and all swap lines of `/etc/fstab` are
+    commented out. Only these lines are touched.
+
+    - With `on` and a `size`, the file is made (0600) if it is missing or of another size. A device is used only if it
+      is a swap space already: nothing is ever overwritten.
+    - Swap space that is in use and not in fstab (zram, a systemd unit) is turned off too; the message says that
+      something else may turn it on again at the next boot.
+    - Undo brings back fstab, and turns on and off what was so before.
+    """
+
+    outputs_model = SwapOutputs
+    reversible = True
+    example = """\
+- name: no-swap
+  type: swap
+  with: {state: "off"}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is in use, and fstab, with what should be."""
+        now = self._look(ctx)
+        edit, shown = self._edit(now), self._changes(now)
+        if not edit.any and not shown:
+            return Forecast.satisfied(self._message(), {"active": list(now.active)})
+        if self.params.state == "on" and not now.kind and self.params.size is None:
+            return Forecast.unknown(f"{self.params.path} is not there yet")
+        verb = {"on": "turn on", "off": "turn off", "absent": "remove"}[self.params.state]
+        message = f"would {verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
+        return Forecast.change(message, [*shown, *diffs(ctx, [edit])])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Turn it on or off, then write fstab."""
+        now = self._look(ctx)
+        edit, shown = self._edit(now), self._changes(now)
+        if not edit.any and not shown:
+            return Result(changed=False, message=self._message(), outputs={"active": list(now.active)})
+        if self.params.state == "on":
+            self._turn_on(ctx, now, edit)
+        else:
+            gone = self._ours(now)
+            removed = now.size if self.params.state == "absent" and now.kind == "file" else 0
+            save(ctx, [edit], off=gone, on="", made=0, removed=removed)
+            ctx.runner.swap.off(*gone)
+            if removed:
+                ctx.runner.remove(now.path)
+        if edit.any:
+            apply(ctx, [edit])
+            ctx.runner.mounts.reload()
+        active = [path for path in now.active if path not in self._ours(now)]
+        if self.params.state == "on":
+            active.append(now.path)
+        verb = {"on": "turned on", "off": "turned off", "absent": "removed"}[self.params.state]
+        message = f"{verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
+        return Result(message=message, outputs={"active": active})
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back fstab, and turn on and off what was so before."""
+        restore(ctx, undo)
+        if undo["files"]:
+            ctx.runner.mounts.reload()
+        now = ctx.runner.swap.look(self.params.path or "")
+        made = undo["on"]
+        if made and made in now.active and made not in undo["off"]:
+            ctx.runner.swap.off(made)
+        if undo["made"] and not undo["removed"]:
+            ctx.runner.remove(made)
+        if undo["removed"] and (not now.kind or now.size != undo["removed"]):
+            ctx.runner.swap.off(*(path for path in (now.path,) if path in now.active))
+            ctx.runner.swap.make(now.path, undo["removed"])
+            if now.path not in undo["off"]:
+                ctx.runner.swap.off(now.path)
+            now = ctx.runner.swap.look()
+        ctx.runner.swap.on(*(path for path in undo["off"] if path not in now.active))
+
+    def _turn_on(self, ctx: StepContext, now: Swaps, edit: Edit) -> None:
+        """Make the file if that is needed, and use it."""
+        params = self.params
+        if not self._is_to_be_made(now):
+            if not now.kind:
+                raise StepFailed(
+                    f"turn on {params.path}: there is no such file", hint="give its `size`, and it is made"
+                )
+            if now.path not in now.active and not now.signed:
+                raise StepFailed(
+                    f"turn on {params.path}: it is no swap space, and may hold something else",
+                    hint="run `mkswap` on it yourself if it is the right one; a file is made anew if you give its size",
+                )
+            idle = [path for path in (now.path,) if path not in now.active]
+            save(ctx, [edit], off=[], on="".join(idle), made=0, removed=0)
+            ctx.runner.swap.on(*idle)
+            return
+        size = params.size or 0
+        if now.free is not None and size > now.free + now.size:
+            raise StepFailed(
+                f"make swap space {params.path}: {size >> 20} MiB are wanted and {now.free >> 20} MiB are free",
+                hint="choose a smaller size, or a place with more room",
+            )
+        used = [now.path] if now.path in now.active else []
+        save(ctx, [edit], off=used, on=now.path, made=size, removed=now.size)
+        ctx.runner.swap.off(*used)
+        ctx.runner.swap.make(now.path, size)
+
+    def _look(self, ctx: StepContext) -> Swaps:
+        params = self.params
+        now = ctx.runner.swap.look(params.path or "")
+        if now.kind == "other":
+            raise StepFailed(f"{params.path} is neither a file nor a block device", hint="choose another path")
+        if now.kind == "device" and params.size is not None:
+            raise StepFailed(f"{params.path} is a device: its size is what it is", hint="leave `size` out")
+        if self._is_to_be_made(now) and now.kind == "file" and not now.signed and now.size:
+            raise StepFailed(
+                f"{params.path} is there and is no swap space", hint="choose another path, or remove the file first"
+            )
+        return now
+
+    def _is_to_be_made(self, now: Swaps) -> bool:
+        params = self.params
+        if params.state != "on" or params.size is None or now.kind == "device":
+            return False
+        return not now.kind or now.size != params.size or (now.path not in now.active and not now.signed)
+
+    def _ours(self, now: Swaps) -> list[str]:
+        """What is in use of that which this step is about."""
+        if self.params.path is None:
+            return list(now.active)
+        return [path for path in now.active if path == now.path]
+
+    def _changes(self, now: Swaps) -> list[Diff]:
+        """What changes beside fstab."""
+        if self.params.state == "on":
+            if self._is_to_be_made(now):
+                size = (self.params.size or 0) >> 20
+                was = f"{now.size >> 20} -> " if now.kind else ""
+                return [Diff(now.path, note=f"swap file of {was}{size} MiB made and turned on")]
+            return [] if now.path in now.active else [Diff(self.params.path or "", note="turned on")]
+        found = [Diff(path, note="turned off") for path in self._ours(now)]
+        if self.params.state == "absent" and now.kind == "file":
+            found.append(Diff(now.path, note="removed"))
+        return found
+
+    def _edit(self, now: Swaps) -> Edit:
+        """What becomes of fstab."""
+        text = now.fstab.text
+        mine = {self.params.path, now.path}
+
+        def is_ours(line: FstabLine) -> bool:
+            return line.is_swap and (self.params.path is None or line.src in mine)
+
+        match self.params.state:
+            case "on":
+                wanted = FstabLine(self.params.path or "", "none", "swap", "sw")
+                if not any(is_ours(line) for line in fstab_lines(text)):
+                    text = appended(text, wanted)
+            case "off":
+                text = edited(text, lambda line: f"{_OFF}{line.text()}" if is_ours(line) else line)
+            case "absent":
+                text = edited(text, lambda line: None if is_ours(line) else line)
+        return Edit(now.fstab, text if text or now.fstab.exists else None)
+
+    def _strangers(self, now: Swaps) -> str:
+        """A note on swap space that something else than fstab turned on."""
+        if self.params.state == "on":
+            return ""
+        known = {line.src for line in fstab_lines(now.fstab.text) if line.is_swap}
+        # Labels and ids cannot be told apart from here.
+        if any("=" in source for source in known):
+            return ""
+        odd = [path for path in self._ours(now) if path not in known]
+        if not odd:
+            return ""
+        return f"; {', '.join(odd)} is not in fstab: something else may turn it on again at the next boot"
+
+    def _message(self) -> str:
+        if self.params.path is None:
+            return "no swap space is in use"
+        return f"{self.params.path} is {'on' if self.params.state == 'on' else 'not in use'}"
