@@ -17,6 +17,8 @@ SHORTEST: Final = 4
 _CUT: Final = 8
 """So much of a secret that the end of a stream cut off is masked too."""
 _HEAD: Final = 4
+_CUT_HERE: Final = re.compile("\\.{3,}|…".encode())
+"""What stands where somebody shortened a text."""
 
 T = TypeVar("T")
 
@@ -164,10 +166,24 @@ def _compile(known: Mapping[str, list[Form]]) -> _Compiled:
     )
 
 
+def _mask_bytes(data: bytes | bytearray, compiled: _Compiled) -> bytes:
+    """Without secrets, and without the beginning of one that was cut off where the text was shortened."""
+    masked = compiled.pattern.sub(MASK.encode(), data)
+    pieces: list[bytes] = []
+    at = 0
+    for cut in _CUT_HERE.finditer(masked):
+        before = masked[max(at, cut.start() - compiled.longest) : cut.start()]
+        held = _beginning(compiled, before, 0, len(before))
+        if held is not None and len(before) - held >= _CUT:
+            pieces += (masked[at : cut.start() - len(before) + held], MASK.encode())
+            at = cut.start()
+    return b"".join([*pieces, masked[at:]]) if pieces else masked
+
+
 def _mask(data: Any, compiled: _Compiled) -> Any:
     if isinstance(data, str):
         raw = data.encode("utf-8", "surrogatepass")
-        masked = compiled.pattern.sub(MASK.encode(), raw)
+        masked = _mask_bytes(raw, compiled)
         if masked == raw:
             return data
         try:
@@ -175,7 +191,7 @@ def _mask(data: Any, compiled: _Compiled) -> Any:
         except UnicodeDecodeError:  # a secret that is not UTF-8 ended inside a character
             return masked.decode("utf-8", "replace")
     if isinstance(data, (bytes, bytearray)):
-        masked = compiled.pattern.sub(MASK.encode(), data)
+        masked = _mask_bytes(data, compiled)
         return data if masked == data else masked
     if isinstance(data, Mapping):
         pairs = {_mask(key, compiled): _mask(value, compiled) for key, value in data.items()}

@@ -18,8 +18,6 @@ from kubexm_exec.secrets import Redactor, SecretError
 from kubexm_exec.step import StepFailed
 from kubexm_spec.duration import format_duration
 
-_KEPT: Final = 64 << 10
-_LONGEST_TRACEBACK: Final = 32 << 10
 _MOST_PROBLEMS: Final = 3
 
 T = TypeVar("T")
@@ -55,7 +53,7 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
     else:
         result.kind = FailureKind.ERRORED
         result.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        result.traceback = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+        result.traceback = "".join(traceback.format_exception(error))
         result.hint = f"step type {attempt.node.step_name} broke; its traceback is in the log and in the result"
     return result
 
@@ -111,8 +109,8 @@ def _from_step(result: HostResult, error: StepFailed) -> None:
     result.message = error.message
     result.command = error.command
     result.exit_code = error.exit_code
-    result.stdout = error.stdout[-_KEPT:]
-    result.stderr = error.stderr[-_KEPT:]
+    result.stdout = error.stdout
+    result.stderr = error.stderr
     result.hint = error.hint
 
 

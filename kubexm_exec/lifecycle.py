@@ -21,6 +21,8 @@ from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step
 
 KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
+_TRACEBACK: Final = 32 << 10
+"""Characters kept of a traceback."""
 SENSITIVE: Final = "(sensitive)"
 _HIDDEN: Final = 8
 """Outputs of a sensitive step that are at least so long are masked wherever they appear."""
@@ -138,9 +140,9 @@ class Lifecycle:
         if result.message:
             host_result.message = result.message
         if result.stdout:
-            host_result.stdout = result.stdout[-KEPT:]
+            host_result.stdout = result.stdout
         if result.stderr:
-            host_result.stderr = result.stderr[-KEPT:]
+            host_result.stderr = result.stderr
         if result.command:
             host_result.command = result.command
         host_result.exit_code = result.exit_code
@@ -176,6 +178,10 @@ class Lifecycle:
             _conceal(attempt, result)
         if len(self._runtime.redactor):
             _mask(result, self._runtime)
+        # Only now: half a secret would not be known as one.
+        result.stdout, result.stderr = result.stdout[-KEPT:], result.stderr[-KEPT:]
+        if result.traceback:
+            result.traceback = result.traceback[-_TRACEBACK:]
         result.end_time = time.time()
         return outcome
 

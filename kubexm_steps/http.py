@@ -112,7 +112,7 @@ class HttpStep(Step[HttpParams]):
             if ctx.sensitive:
                 raise StepFailed(f"{what}: the answer is not as expected (hidden: the step is sensitive)")
             text = reply.text()
-            raise StepFailed(f"{what}: {wrong}", stdout=text[:_SHOWN] + ("..." if len(text) > _SHOWN else ""))
+            raise StepFailed(f"{what}: {wrong}", stdout=_short(text))
         return Result(
             changed=self.params.method not in _SAFE, message=f"{what}: {reply.status}", outputs=_outputs(reply)
         )
@@ -190,7 +190,11 @@ def first_difference(expected: Any, actual: Any, place: str) -> str:
     # In JSON true is not 1, in Python it is.
     if expected == actual and isinstance(expected, bool) == isinstance(actual, bool):
         return ""
-    return f"{place} is {json.dumps(actual)[:_SHOWN]}, expected {json.dumps(expected)[:_SHOWN]}"
+    return f"{place} is {_short(json.dumps(actual))}, expected {_short(json.dumps(expected))}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def _outputs(reply: Reply) -> dict[str, Any]:

@@ -147,6 +147,33 @@ def test_stream_masks_a_secret_that_its_end_cuts_off() -> None:
     assert mask.feed(b"pw corr") + mask.flush() == b"pw corr"
 
 
+@given(name=st.sampled_from(sorted(FORMS)), secret=SECRETS, before=SURROUNDINGS, data=st.data())
+def test_text_that_was_shortened_in_the_middle_of_a_secret_does_not_show_its_beginning(
+    name: str, secret: str, before: str, data: st.DataObject
+) -> None:
+    form = FORMS[name](secret)
+    known = redactor(secret)
+    assume("..." not in form)
+    end = data.draw(st.integers(0, len(form)))
+    shown = known.mask(f"{before}{form[:end]}... and {form[:end]}…")
+    # Eight bytes of a secret are a part of it; what a form puts before it (a quote, a name) may stay.
+    core = FORMS["raw"](secret).encode()
+    assert (
+        name != "raw"
+        or end == 0
+        or len(form[:end].encode()) < 8
+        or core[: len(form[:end].encode())] not in shown.encode()
+    )
+
+
+def test_shortened_secret_is_masked_and_other_shortened_text_stays() -> None:
+    known = redactor("correct horse battery staple")
+    assert known.mask("run: echo correct horse b... and so on...") == "run: echo ***... and so on..."
+    assert known.mask("correct horse b…") == "***…"
+    assert known.mask("a correct answer...") == "a correct answer..."
+    assert known.mask("correct horse b") == "correct horse b"
+
+
 def test_stream_without_secrets_passes_everything_at_once() -> None:
     mask = StreamMask(Redactor())
     assert mask.feed(b"abc") == b"abc"
