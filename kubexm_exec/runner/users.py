@@ -72,7 +72,8 @@ _HOME: Final = r"""
 [ -d "$1" ] && exit 0
 umask 022; mkdir -p -- "${1%/*}/" && umask 077 && mkdir -- "$1" || exit
 if [ -d /etc/skel ]; then cp -pR /etc/skel/. "$1"/ || exit; fi
-chown -R -- "$2:$3" "$1"
+m=$(awk '$1 == "HOME_MODE" { print $2; exit }' /etc/login.defs 2>/dev/null)
+chmod -- "${m:-0700}" "$1" && chown -R -- "$2:$3" "$1"
 """
 # A home is only taken away as long as nobody has put anything of his own into it.
 _UNMAKE_HOME: Final = r"""
@@ -270,7 +271,7 @@ class Users:
         self._done(f"set the password of user {name}", result)
 
     def make_home(self, home: str, uid: int, gid: int) -> None:
-        """Make a home folder from the skeleton, if there is none; only its owner may enter it."""
+        """Make a home folder from the skeleton, if there is none; without a HOME_MODE of the host, only its owner may enter it."""
         self._done(f"make {home}", execute(self._session, script(_HOME, home, str(uid), str(gid)), check=False))
 
     def unmake_home(self, home: str) -> bool:
