@@ -175,3 +175,21 @@ def test_hosts_of_a_third_partys_source_are_used_by_name_and_argument(acme: Path
     assert 'inventory source "acme" of package acme-kubexm failed: ValueError' in wrong.stderr
     unknown = run(acme, "kubexm", "inventory", "-i", "acmy:2", cwd=tmp_path)
     assert 'did you mean "acme"?' in unknown.stderr
+
+
+def test_secret_of_a_third_partys_store_is_used_and_masked_with_all_that_the_store_hides(
+    acme: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "secret.yaml"
+    path.write_text(
+        "apiVersion: kubexm.io/v1\nkind: Pipeline\nmetadata: {name: secret}\n"
+        "modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: command, with: {argv: "
+        "[echo, \"{{ secret('acme:staple') | upper }}\", \"{{ secret('acme:horse') }}\", the-master-key-of-acme]"
+        "}}]}]}]\n"
+    )
+    done = run(acme, "kubexm-run", path, "-v", cwd=tmp_path)
+    assert "| ELPATS *** ***" in done.stdout, done.stdout + done.stderr
+    path.write_text(path.read_text().replace("acme:horse", "acme:2"))
+    wrong = run(acme, "kubexm-run", path, cwd=tmp_path)
+    assert 'secret "acme:2": is no word' in wrong.stdout
+    assert wrong.returncode == 1
