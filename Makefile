@@ -7,16 +7,18 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What mypy reads; ruff reads everything.
 TYPED  := $(wildcard kubexm_spec kubexm_exec kubexm_steps tests benchmarks tools/*.py)
+# What `make bench-ssh` compares with; each has an environment and a lock file of its own.
+PEERS  := ansible fabric pyinfra
 # How many processes run the tests, and anything else for pytest: make tests ARGS="-k layers"
 JOBS   ?= 2
 ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help venv demo test lint types tests machines format bench lock wheel docs clean
+.PHONY: FORCE help venv demo test lint types tests machines format bench bench-ssh lock wheel docs clean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(VENV)/.stamp-dev ## Build .venv with everything for tests, lint and builds
 
@@ -45,6 +47,9 @@ format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
 bench: $(VENV)/.stamp-bench ## Run the benchmarks and print a table
 	$(BIN)/python -m benchmarks
 
+bench-ssh: $(VENV)/.stamp-run $(VENV)/.stamp-sshd $(PEERS:%=.venv-peers/%/.stamp) ## Compare with ansible, pyinfra, fabric and scp; ARGS="--quick b50"
+	$(BIN)/python -m benchmarks.ssh $(if $(ARGS),$(ARGS),--page docs/benchmarks.md)
+
 wheel: $(VENV)/.stamp-dev ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
@@ -55,7 +60,7 @@ lock: ## Resolve the dependencies anew into requirements*.lock
 	PYTHON="$(PYTHON)" tools/lock.sh
 
 clean: ## Remove everything that was built, .venv too
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: a second call does nothing, a changed lock or pyproject.toml brings the environment up to date.
@@ -80,6 +85,11 @@ $(VENV)/.stamp-dev: requirements-dev.lock $(VENV)/.stamp-run
 
 $(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
 	$(PIP) install --require-hashes -r requirements-bench.lock
+	@touch $@
+
+.venv-peers/%/.stamp: requirements-bench-ssh-%.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@
 
 # One attempt per environment: offline machines should not wait for it at every call.

@@ -24,3 +24,8 @@ compile requirements.lock pyproject.toml
 compile requirements-build.lock --group build --constraints requirements.lock
 compile requirements-dev.lock pyproject.toml --group dev --constraints requirements.lock --constraints requirements-build.lock
 compile requirements-bench.lock pyproject.toml --group bench --constraints requirements-dev.lock
+
+# What we are compared with has nothing to do with us; but fabric shall have the same libraries below it as we have.
+compile requirements-bench-ssh-ansible.lock --group bench-ssh-ansible
+compile requirements-bench-ssh-pyinfra.lock --group bench-ssh-pyinfra
+compile requirements-bench-ssh-fabric.lock --group bench-ssh-fabric --constraints requirements.lock
