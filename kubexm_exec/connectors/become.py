@@ -14,7 +14,7 @@ _REFUSALS: Final = (
      "the host wants a terminal for this: take `requiretty` out of its sudoers file, or allow it without a password"),
     (r"not in the sudoers|not allowed to (run|execute)|may not run|Operation not permitted|doas\.conf",
      "allow the user in the host's sudoers file (or doas.conf)"),
-    (r"a password is required|no password was provided|Authentication failed|Authorization required|incorrect password",
+    (r"a password is required|no password was provided|Auth[a-z]+ (failed|required)|incorrect password",
      "give the password with `become: {password: env:NAME}`, or allow the user without one (NOPASSWD)"),
     (r"unknown user|does not exist|no passwd entry", "name a user that the host knows in `become`"),
     (r"not found|No such file", "install it on the host, or choose another `become.method`"),
@@ -45,6 +45,8 @@ def refusal(become: Become, user: str, said: str, prompt: str, *, asked: int) ->
     """Why becoming the other user did not work, and what to do."""
     text = " ".join(said.replace(prompt, " ").split())
     text = re.sub(r"^(Password: ?)+", "", text)
+    # The whole script that it does not run helps nobody.
+    text = re.sub(r"(not allowed to execute) '.*' as", r"\1 /bin/sh as", text)
     head = f"{user} cannot become {become.user} by {become.method}"
     if asked > 1 or re.search(r"try again|incorrect password|Authentication failure", text):
         return f"{head}: the password is wrong; look at `become.password`"

@@ -9,7 +9,7 @@ from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError,
 from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
-from kubexm_exec.connectors.sshshell import CHUNK, Watch, encode, nonce, raise_if_over, setup
+from kubexm_exec.connectors.sshshell import CHUNK, Watch, encode, nonce, raise_if_over, setup, spelt
 
 if TYPE_CHECKING:
     import paramiko
@@ -52,7 +52,7 @@ def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Ca
         if become is None:
             start(channel, "exec /bin/sh")
             return Shell(channel, sync, encode(setup(sync) + "\n"))
-        greet = f"unset LC_ALL; echo {sync}; echo {sync} >&2; exec /bin/sh"
+        greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
         sync = nonce()
         return Shell(channel, sync, encode(setup(sync) + "\n"))
