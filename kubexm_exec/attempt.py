@@ -35,6 +35,11 @@ class Attempt:
     """The driver has given up on it; whatever it still says is ignored."""
     connected: bool = False
     """It has a connection, so a kill of its command may take a moment."""
+    working: bool = False
+    """It has got beyond precheck: something may have been changed."""
+    unsure: str = ""
+    """Not empty: the connection dropped while an earlier try, or this one, was at work, and this is what was said of it.
+    Until precheck has looked nobody knows what was done."""
 
     def begin(self) -> None:
         """Let its time run from now."""
@@ -52,6 +57,8 @@ class ActionOutcome:
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
     """Not empty: nothing was done and what it would give is not known, because of this."""
+    final: bool = False
+    """It must not be tried again, whatever the policy says."""
 
 
 class ActionRecords:

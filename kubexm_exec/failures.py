@@ -21,6 +21,8 @@ from kubexm_spec.duration import format_duration
 _MOST_PROBLEMS: Final = 3
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
+
 
 
 def failed(attempt: Attempt, error: BaseException) -> HostResult:
@@ -87,7 +89,12 @@ def seconds(value: float) -> str:
 
 def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
     """Whether an exception is of that kind, or was raised because of one."""
-    return any(isinstance(each, kind) for each in _chain(error))
+    return find_cause(error, kind) is not None
+
+
+def find_cause(error: BaseException, kind: type[E]) -> E | None:
+    """The exception of that kind, or the first one of that kind that it was raised because of."""
+    return next((each for each in _chain(error) if isinstance(each, kind)), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

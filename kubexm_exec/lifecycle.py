@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 from pydantic import BaseModel
 
+from kubexm_exec import unsure
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.context import ActionContext
@@ -43,6 +44,8 @@ class Lifecycle:
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Do it, and say what it came to; never raises, whatever the step does."""
         ctx: ActionContext | None = None
+        step: Step[Any] | None = None
+        forecast: Forecast | None = None
         try:
             if not self.holds(attempt):
                 outcome = self.unmet(attempt)
@@ -52,14 +55,21 @@ class Lifecycle:
                 forecast = self.forecast(step, ctx)
                 if forecast.state is ForecastState.SATISFIED and not forecast.runs:
                     outcome = self.satisfied(attempt, step, forecast)
+                    if attempt.unsure:
+                        outcome = unsure.was_done(attempt, outcome)
                 else:
+                    if attempt.unsure:
+                        unsure.settle(attempt, step, forecast)
                     if attempt.deadline.at is not None:
                         _in_time(attempt)
+                    attempt.working = True
                     outcome = self._ran(attempt, step, step.run(ctx), forecast)
+
                 if attempt.deadline.at is not None:
                     _in_time(attempt)
         except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
             outcome = self.broke(attempt, error, ctx)
+            unsure.mark(attempt, outcome, error, step, forecast)
         if ctx is not None:
             ctx.close()
         return self.done(attempt, outcome)

@@ -87,6 +87,8 @@ class HostResult:
     forecast: ForecastState | None = None
     diffs: Sequence[Mapping[str, Any]] = ()
     outputs: dict[str, Any] = field(default_factory=dict)
+    unknown: bool = False
+    """The connection broke in the middle of it, and nobody has been able to look since: it may be done or not."""
     undo: str = ""
     """After a rollback: ``undone``, ``undoFailed: ...`` or ``notReversible``."""
     traceback: str = ""
@@ -125,6 +127,8 @@ class HostResult:
             data["diffs"] = self.diffs
         if self.outputs:
             data["outputs"] = self.outputs
+        if self.unknown:
+            data["outcomeUnknown"] = True
         if self.undo:
             data["undo"] = self.undo
         if self.traceback:

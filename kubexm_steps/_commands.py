@@ -58,6 +58,10 @@ class RunOutputs(Outputs):
     exit_code: int | None = Field(description="Exit code; nothing (null) if a guard said that it need not run.")
 
 
+_GUARDS = (
+    "with `creates`, `removes`, `unless` or `onlyIf` (or `changedWhen: false` if it only asks) it is looked at, and "
+    "tried again, by itself"
+)
 NOT_RUN: Mapping[str, Any] = {"stdout": "", "stderr": "", "exitCode": None}
 """The outputs of a command that a guard kept from running."""
 
@@ -86,7 +90,9 @@ def would_run(params: RunParams, shown: str) -> Forecast:
     """The forecast of a command that must run: a change, unless the spec says that it never is one."""
     if only_asks(params.changed_when):
         return Forecast.harmless(f"would run, and change nothing: {shown}")
-    return Forecast.change(f"would run: {shown}")
+    if any(guard is not None for guard in (params.creates, params.removes, params.unless, params.only_if)):
+        return Forecast.change(f"would run: {shown}")
+    return Forecast.always(f"would run: {shown}", hint=_GUARDS)
 
 
 def _succeeds(ctx: StepContext, params: RunParams, line: CommandLine) -> bool:

@@ -250,9 +250,10 @@ class SshConnector:
             name = f"host {self._host.name}"
             if str(error).startswith(name):
                 raise
-            raise ConnectorError(f"{name}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
 
     def _in_shell(
+
         self,
         link: Link,
         job: Job,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from kubexm_exec import unsure
 from kubexm_exec.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.connectors.base import Deadline
 from kubexm_exec.events import (
@@ -32,6 +33,8 @@ from kubexm_exec.undo import CONNECTED_GRACE, Saved, undo_all
 from kubexm_spec.diagnostics import SpecError
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
+_FIRST: Final = 1, 0.0, ""
+"""What is known of an action that has not been tried."""
 _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
 _STOPPING: Final = {
@@ -81,8 +84,8 @@ class Driver:
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
         self._workers = Workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
-        self._again: dict[tuple[str, str], tuple[int, float]] = {}
-        """Next attempt and first start of the actions that are tried again."""
+        self._again: dict[tuple[str, str], tuple[int, float, str]] = {}
+        """Next attempt and first start of the actions that are tried again, and what is not known of the last one."""
         self._pauses: set[Action] = set()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -206,12 +209,12 @@ class Driver:
         self._scheduler.start(action)
         if not action.host:
             return self._pause(action, node)
-        number = self._again[action][0] if action in self._again else 1
+        number, _, doubt = self._again.get(action, _FIRST)
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work
         timeout = node.policy.timeout
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
-        attempt = Attempt(node, action.host, number, cancel, deadline, time.time())
+        attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt)
         self._running[action] = attempt
         self._emit(ACTION_STARTED, node.id, action.host, attempt=number, step=node.step_name)
         if self._workers is None:
@@ -253,7 +256,7 @@ class Driver:
             result.end_time = time.time()
         if self._undoes:
             self._save(action, attempt, result)
-        if result.status is Status.FAILED and self._retries(attempt, result):
+        if result.status is Status.FAILED and not outcome.final and self._retries(attempt, result):
             self._retry(action, attempt, result)
             return
         if outcome.fragment and result.status is Status.SUCCESS:
@@ -278,7 +281,7 @@ class Driver:
     def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         retry = attempt.node.policy.retry
         delay = retry.wait(attempt.number)
-        self._again[action] = attempt.number + 1, result.start_time or attempt.started
+        self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure
         self._scheduler.defer(action)
         self._emit(
             ACTION_RETRY,
@@ -354,7 +357,9 @@ class Driver:
             return
         attempt.abandoned = True
         self._workers.abandon()
-        self._finish(attempt, ActionOutcome(left_behind(attempt, by_cancel=by_cancel)))
+        outcome = ActionOutcome(left_behind(attempt, by_cancel=by_cancel))
+        unsure.left(attempt, outcome)
+        self._finish(attempt, outcome)
 
     def _end_now(self) -> None:
         """Wait for what is being killed and go."""

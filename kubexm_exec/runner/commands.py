@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from kubexm_exec.connectors.base import Command, CommandCancelled, CommandResult, CommandTimedOut
+from kubexm_exec.connectors.base import Command, CommandCancelled, CommandResult, CommandTimedOut, OutcomeUnknown
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
@@ -44,6 +44,9 @@ def execute(
         raise CommandTimedOut(f"while running {display(session, command)}") from error
     except CommandCancelled as error:
         raise CommandCancelled(f"while running {display(session, command)}") from error
+    except OutcomeUnknown as error:
+        error.command = error.command or display(session, command)
+        raise
     if check and result.exit_code not in expect:
         raise failure(session, command, result, expect=expect)
     return result
