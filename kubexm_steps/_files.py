@@ -276,13 +276,18 @@ def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[st
     return {"path": wanted.path, "sha256": "" if is_secret(ctx, wanted) else digest, "size": size}
 
 
-def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]) -> None:
-    """Save what ``restore`` needs, before anything is changed. Too much content is not kept: then there is no undo."""
+def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Save what ``restore`` needs, before anything is changed, and give it back; ``more`` is the step's own.
+
+    Too much content is not kept: then there is no undo.
+    """
     total = sum(change.before.size for change in changes if change.content and change.before.kind == "file")
     if total > KEEP_LIMIT:
         ctx.log.warning("cannot be undone: too much content is replaced", bytes=total, limit=KEEP_LIMIT)
-        return
-    ctx.save_undo({"files": [_record(ctx, change) for change in changes], "folders": list(folders)})
+        return {}
+    undo = {"files": [_record(ctx, change) for change in changes], "folders": list(folders), **more}
+    ctx.save_undo(undo)
+    return undo
 
 
 def _record(ctx: StepContext, change: Change) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from kubexm_exec.runner.packages import repositories
 from kubexm_exec.runner.packages.apk import Apk
 from kubexm_exec.runner.packages.apt import Apt
 from kubexm_exec.runner.packages.base import Manager
@@ -140,6 +141,26 @@ class Packages:
             f"no repository of the host has the package{'s' if len(missing) > 1 else ''} {names}",
             hint=f'did you mean "{close}"? If not, {hint}' if close else hint,
         )
+
+    def refresh_repository(self, wanted: ManagerName, name: str, path: str, *, wait: float = 0.0) -> None:
+        """Fetch the index of one repository, which is written down in a file."""
+        repositories.refresh(self.manager(wanted, wait=wait), name, path)
+
+    def trusted_keys(self) -> set[str]:
+        """The ids (eight digits) of the keys that rpm trusts."""
+        return repositories.trusted_keys(self._session)
+
+    def trust_key(self, key: bytes) -> None:
+        """Let rpm trust a key (armoured)."""
+        repositories.trust_key(self._session, key)
+
+    def forget_keys(self, ids: Collection[str]) -> None:
+        """Let rpm no longer trust these keys."""
+        repositories.forget_keys(self._session, ids)
+
+    def same_keys(self, path: str) -> list[str]:
+        """Other key files of rpm with the same content."""
+        return repositories.same_keys(self._session, path)
 
     def _refuse_more(self, manager: Manager, change: Change, ours: set[str]) -> None:
         """An undo that would remove what is not its own is refused."""

@@ -1,0 +1,357 @@
+"""The step type ``package``: packages that are installed, up to date or absent, and perhaps held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Survey
+from kubexm_exec.runner.packages.base import Manager
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_spec.duration import format_duration
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?")
+_VERSION: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*.+~^_:-]*")
+_FILE: Final = re.compile(r"/[^\0\n\r]*\.(?:deb|rpm|apk)")
+
+
+def _name(text: str) -> str:
+    if text.startswith("/"):
+        if not _FILE.fullmatch(text):
+            raise ValueError(f"{text!r} is not a package file on the host: its name ends in .deb, .rpm or .apk")
+    elif not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is not the name of a package; a version is written as name=version")
+    return text
+
+
+def _version(value: Any) -> Any:
+    if isinstance(value, float) and not isinstance(value, bool):
+        raise ValueError(f'put the version in quotes: as a number {value} could be "{value}" or "{value}0"')
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _version_text(text: str) -> str:
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a version; `*` stands for anything, such as 1.24.*")
+    return text
+
+
+class Named(Params):
+    """A package with a version of its own."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(
+        description="Name of the package, or absolute path of a package file on the host."
+    )
+    version: Annotated[str, BeforeValidator(_version), AfterValidator(_version_text)] | None = Field(
+        None,
+        description="Version it should have: a whole one (`1.24.0-2`), one without a release (`1.24.0`: any release "
+        "of it), or a pattern (`1.24.*`). Without it: any.",
+    )
+
+    @model_validator(mode="after")
+    def _file_has_its_version(self) -> Named:
+        if self.version is not None and self.name.startswith("/"):
+            raise ValueError(f"{self.name} is a file: its version is in it, and cannot be asked for")
+        return self
+
+    def ask(self) -> Ask:
+        """What the runner takes."""
+        return Ask(file=self.name) if self.name.startswith("/") else Ask(self.name, self.version or "")
+
+
+def _entries(value: Any) -> Any:
+    """One or many, each as text or as a mapping."""
+    return [_entry(each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _entry(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    name, equals, version = (value, "", "") if value.startswith("/") else value.partition("=")
+    return {"name": name, "version": version} if equals else {"name": name}
+
+
+class PackageParams(Params):
+    """Parameters of ``package``."""
+
+    names: Annotated[list[Named], BeforeValidator(_entries, json_schema_input_type=str | Named | list[str | Named])] = (
+        Field(
+            min_length=1,
+            description="The packages: one, or a list. Each is a name, `name=version`, `{name, version}`, or the "
+            "absolute path of a package file on the host.",
+        )
+    )
+    state: Literal["present", "latest", "absent"] = Field(
+        "present",
+        description="`present`: installed, in the version if one is given. `latest`: the newest that the index has "
+        "(of that version). `absent`: not installed.",
+    )
+    hold: bool | None = Field(
+        None,
+        description="`true` holds them at their version: nobody upgrades them by chance. `false` releases them. "
+        "Without it, holds are left alone, and a package that is held is not changed.",
+    )
+    update: Literal["never", "always"] | Duration = Field(
+        86400.0,
+        description="When to refresh the index of packages before something is looked up in it: `never`, `always`, or "
+        "a time: if it is older than that, or does not have what is wanted.",
+    )
+    purge: bool = Field(False, description="With `absent`: remove configuration files too. Only apt leaves them.")
+    allow_downgrade: bool = Field(
+        False, description="Whether an older version may replace a newer one; without it that is a failure."
+    )
+    recommends: bool = Field(
+        False, description="Install what the packages only recommend, too (weak dependencies); apk has none."
+    )
+    manager: ManagerName = Field(
+        "auto", description="Package manager: by default the host's own. `yum` is taken as dnf."
+    )
+    lock_timeout: Duration = Field(
+        120.0, description="How long to wait while another package manager is at work on the host."
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> PackageParams:
+        for number, each in enumerate(self.names):
+            if any(each.name == other.name for other in self.names[:number]):
+                raise ValueError(f"{each.name} is named twice")
+        if self.state == "absent":
+            if any(each.version or each.name.startswith("/") for each in self.names):
+                raise ValueError("`state: absent` takes names alone: any version of them is removed")
+            if self.hold:
+                raise ValueError("what is absent cannot be held")
+        elif self.purge:
+            raise ValueError("purge goes with `state: absent` only")
+        return self
+
+
+class PackageOutputs(Outputs):
+    """What later steps can know of the packages."""
+
+    versions: dict[str, str] = Field(
+        default_factory=dict, description="The version that is installed of each; empty if it is absent."
+    )
+
+
+class PackageStep(Step[PackageParams]):
+    """Packages that are installed, up to date or absent, and perhaps held at their version.
+
+    It works with apt, dnf, zypper and apk, and asks for all packages in one transaction. What is installed as it
+    should be is left alone, and then the index is not even looked at.
+
+    - Nobody is asked anything: configuration files that were changed on the host are kept, and services are restarted
+      only by the packages' own scripts.
+    - The index is refreshed when it is old (`update`), or when it does not have what is wanted. If that fails and the
+      old one will do, it is used, with a warning; with `update: always` it is a failure.
+    - A check shows versions, also of packages that come or go along. It fetches no index.
+    - While another package manager is at work, the step waits (`lockTimeout`), and then names who is.
+    - Holds: apt's marks, dnf's versionlock plugin, zypper's locks, and the version in apk's world file.
+    - apk removes what nothing needs any more together with a package; the others leave it.
+    - Package files are not checked for a signature.
+    - Undo removes what was installed, also for dependencies, puts back former versions that a repository still has, and
+      restores holds. It removes nothing that was installed by others since: then it fails instead.
+    """
+
+    outputs_model = PackageOutputs
+    reversible = True
+    example = """\
+- name: web server
+  type: package
+  with:
+    names: [nginx=1.24.*, ca-certificates]
+    hold: true
+    update: 12h
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Ask what is installed and what would be."""
+        manager = self._manager(ctx)
+        plan, survey = ctx.runner.packages.plan(manager, self._asks(), self._goal())
+        if plan.done and not self._in_doubt(plan, survey):
+            return Forecast.satisfied(self._as_it_should_be(), self._outputs(plan))
+        if plan.done:
+            return Forecast.unknown(f"{self._index(survey)}, and is refreshed first")
+        if plan.missing:
+            names = ", ".join(str(each.ask) for each in plan.missing)
+            what = "on the host" if plan.missing[0].ask.file else "in the index"
+            return Forecast.unknown(f"{names} is not {what} yet")
+        moves = manager.simulate(plan.change)
+        return Forecast.change(self._would(plan), self._diffs(plan, moves))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Install, upgrade or remove, in one transaction."""
+        manager, packages, goal = self._manager(ctx), ctx.runner.packages, self._goal()
+        plan, survey = packages.plan(manager, self._asks(), goal)
+        if self._refreshes(plan, survey):
+            problem = self._refresh(ctx, manager)
+            plan, survey = packages.plan(manager, self._asks(), goal)
+            if problem is not None and plan.missing:
+                raise problem
+        if plan.missing:
+            raise packages.unknown(manager, plan.missing)
+        if plan.done:
+            return Result(changed=False, message=self._as_it_should_be(), outputs=self._outputs(plan))
+        self._remember(ctx, plan, plan.moves)
+        outcome = manager.apply(plan.change)
+        self._remember(ctx, plan, outcome.moves)
+        if outcome.failure is not None:
+            raise outcome.failure
+        return Result(
+            message=self._did(plan, outcome.moves),
+            outputs=self._outputs(self._after(ctx, manager, plan, outcome.moves)),
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put packages and holds back."""
+        moves = [Move(**each) for each in undo.get("moves", ())]
+        manager = ctx.runner.packages.manager(undo["manager"], wait=self.params.lock_timeout)
+        ctx.runner.packages.revert(manager, moves, held=undo.get("held", ()), unheld=undo.get("unheld", ()))
+
+    def _after(self, ctx: StepContext, manager: Manager, plan: Plan, moves: Sequence[Move]) -> Plan:
+        """The versions that are installed now; asked for only if what was named is not what was installed."""
+        news = {move.name: move.after for move in moves}
+        versions = {name: news.get(name, old) for name, old in plan.versions.items()}
+        if self.params.state == "absent" or all(versions.values()):
+            return replace(plan, versions=versions)
+        return ctx.runner.packages.plan(manager, self._asks(), Goal(hold=self.params.hold))[0]
+
+    def _manager(self, ctx: StepContext) -> Manager:
+        manager = ctx.runner.packages.manager(self.params.manager, wait=self.params.lock_timeout)
+        for each in self.params.names:
+            if each.name.startswith("/") and not each.name.endswith(manager.suffix):
+                raise StepFailed(
+                    f"install {each.name}: {manager.name} takes {manager.suffix} files",
+                    hint="use `when` with a fact such as facts.packageManager, or another `manager`",
+                )
+        return manager
+
+    def _asks(self) -> list[Ask]:
+        return [each.ask() for each in self.params.names]
+
+    def _goal(self) -> Goal:
+        params = self.params
+        return Goal(params.state, params.hold, params.purge, params.allow_downgrade, params.recommends)
+
+    # the index
+
+    def _old(self, survey: Survey) -> bool:
+        """Whether the index is older than it may be."""
+        match self.params.update:
+            case "never":
+                return False
+            case "always":
+                return True
+            case seconds:
+                return survey.age is None or survey.age > seconds
+
+    def _in_doubt(self, plan: Plan, survey: Survey) -> bool:
+        """Whether a fresh index could tell something else."""
+        return plan.indexed and self._old(survey)
+
+    def _refreshes(self, plan: Plan, survey: Survey) -> bool:
+        if any(not each.ask.file for each in plan.missing):
+            return self.params.update != "never"
+        return self._in_doubt(plan, survey)
+
+    def _refresh(self, ctx: StepContext, manager: Manager) -> StepFailed | None:
+        """Refresh the index; if the old one may do instead, a failure is given back."""
+        ctx.progress("refreshing the index of packages")
+        try:
+            manager.refresh()
+        except StepFailed as error:
+            if self.params.update == "always":
+                raise
+            ctx.log.warning("the index of packages could not be refreshed", reason=error.message)
+            return error
+        return None
+
+    def _index(self, survey: Survey) -> str:
+        if survey.age is None:
+            return "the host has no index of packages yet"
+        return f"the index of packages is {format_duration(survey.age)} old"
+
+    # for people, and for later steps
+
+    def _as_it_should_be(self) -> str:
+        names = [each.name for each in self.params.names]
+        if self.params.state == "absent":
+            return f"{_some(names)} {_is(names)} not installed"
+        return f"{_some(names)} {_is(names)} as {'they' if len(names) > 1 else 'it'} should be"
+
+    def _would(self, plan: Plan) -> str:
+        if plan.moves:
+            return "would " + _verbs(plan.moves, ("install", "change", "remove"))
+        return "would " + self._hold_words(plan, "hold", "release")
+
+    def _did(self, plan: Plan, moves: Sequence[Move]) -> str:
+        if not plan.moves:
+            return self._hold_words(plan, "held", "released")
+        named = {move.name for move in plan.moves}
+        text = _verbs([move for move in moves if move.name in named] or plan.moves, ("installed", "changed", "removed"))
+        others = [move for move in moves if move.name not in named]
+        return (
+            f"{text}, and with {'it' if len(named) == 1 else 'them'} {_some([str(move) for move in others])}"
+            if (others)
+            else text
+        )
+
+    def _hold_words(self, plan: Plan, hold: str, release: str) -> str:
+        change = plan.change
+        return f"{hold} {_some(change.hold)}" if change.hold else f"{release} {_some(change.unhold)}"
+
+    def _diffs(self, plan: Plan, moves: Sequence[Move]) -> list[Diff]:
+        change = plan.change
+        named = {move.name: move for move in plan.moves}
+        diffs = []
+        for name, move in named.items():
+            notes = [move.note()]
+            if name in change.hold:
+                notes.append("held")
+            elif name in change.unhold:
+                notes.append("released")
+            diffs.append(Diff(name, note=", ".join(notes)))
+        diffs.extend(Diff(name, note="held") for name in change.hold if name not in named)
+        diffs.extend(Diff(name, note="released") for name in change.unhold if name not in (*change.hold, *named))
+        diffs.extend(Diff(move.name, note=f"{move.note()} along with it") for move in moves if move.name not in named)
+        return diffs
+
+    def _outputs(self, plan: Plan) -> dict[str, Any]:
+        return {"versions": dict(plan.versions)}
+
+    def _remember(self, ctx: StepContext, plan: Plan, moves: Sequence[Move]) -> None:
+        change = plan.change
+        ctx.save_undo(
+            {
+                "manager": ctx.runner.packages.manager_name(self.params.manager),
+                "moves": [
+                    {"name": move.name, "before": move.before, "after": move.after, "auto": move.auto}
+                    for move in moves
+                    if move.before != "configuration"
+                ],
+                "held": list(change.unhold),
+                "unheld": [name for name in change.hold if name not in change.unhold],
+            }
+        )
+
+
+def _verbs(moves: Sequence[Move], verbs: tuple[str, str, str]) -> str:
+    """What happens to packages, by kind."""
+    kinds: dict[str, list[str]] = {}
+    for move in moves:
+        verb = verbs[0] if not move.before else verbs[1] if move.after else verbs[2]
+        name = f"{move.name} {move.after}" if not move.before else str(move) if move.after else move.name
+        kinds.setdefault(verb, []).append(name.strip())
+    return ", ".join(f"{verb} {_some(names)}" for verb, names in kinds.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _is(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"

@@ -1,0 +1,419 @@
+"""The step type ``repository``: a repository of packages with its key, or none."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.runner.packages import ManagerName
+from kubexm_exec.step import (
+    Diff,
+    Duration,
+    Forecast,
+    LocalFile,
+    Outputs,
+    Params,
+    Result,
+    Step,
+    StepContext,
+    StepFailed,
+)
+from kubexm_steps._files import (
+    Change,
+    Content,
+    Wanted,
+    apply_change,
+    compare,
+    file_diff,
+    local_failure,
+    remember,
+    restore,
+)
+from kubexm_steps._http import HttpError, check_url, failed, patiently, request
+from kubexm_steps._openpgp import NotAKey, rpm_id
+from kubexm_steps._repositories import Repository, Written, paths, write
+
+_KEY_TIME = 30.0
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _word(text: str) -> str:
+    if not text or re.search(r"\s", text):
+        raise ValueError(f"{text!r} is not one word")
+    return text
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+|/\S+", text):
+        raise ValueError(f"{text!r} is not an address such as https://example.com/packages or file:///srv/packages")
+    return text
+
+
+def _line(text: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise ValueError("it is one line")
+    return text
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _plain_fingerprint(text: str) -> str:
+    plain = re.sub(r"[\s:]", "", text).upper().removeprefix("0X")
+    if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", plain):
+        raise ValueError(f"{text!r} is not a fingerprint: it has 40 (or 64) hexadecimal digits; key ids are too short")
+    return plain
+
+
+Words = Annotated[
+    list[Annotated[str, AfterValidator(_word)]], BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])
+]
+
+
+class RepositoryParams(Params):
+    """Parameters of ``repository``."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Its name on the host: the files are called after it."
+    )
+    url: Annotated[
+        list[Annotated[str, AfterValidator(_url)]],
+        BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
+    ] = Field(default_factory=list, description="Where it is: one address, or several with the same content.")
+    suites: Words = Field(
+        default_factory=list,
+        description="apt: its suites, such as `bookworm`, or a folder with a slash at its end (`./`) for a flat one. "
+        "Without it: the name of the host's own release.",
+    )
+    components: Words = Field(default_factory=lambda: ["main"], description="apt: its components.")
+    architectures: Words = Field(default_factory=list, description="apt: only these architectures.")
+    description: Annotated[str, AfterValidator(_line)] = Field("", description="What it is, for people.")
+    enabled: bool = Field(True, description="`false` writes it down, but it is not used.")
+    key: str | None = Field(None, description="The public key that it is signed with, as text.")
+    key_file: Annotated[str | None, LocalFile()] = Field(
+        None, description="The key in a file on the control node, as text or binary."
+    )
+    key_url: Annotated[str, AfterValidator(check_url)] | None = Field(
+        None,
+        description="Where the control node fetches the key; `fingerprint` or `keySha256` must say which one is right.",
+    )
+    key_sha256: str | None = Field(
+        None, pattern="^[0-9a-fA-F]{64}$", description="Digest that the key must have, as it is given or fetched."
+    )
+    key_name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._+-]*\.pub$",
+        description="apk: file name of the key, which its signatures name; by default that of `keyFile` or `keyUrl`.",
+    )
+    fingerprint: Annotated[
+        list[Annotated[str, AfterValidator(_plain_fingerprint)]],
+        BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
+    ] = Field(
+        default_factory=list, description="Fingerprint that the key must have; several if there are several keys."
+    )
+    trusted: bool = Field(
+        False, description="Use it without any signature. Whoever can change what it serves then owns the host."
+    )
+    options: dict[str, Annotated[str, BeforeValidator(_option), AfterValidator(_line)]] = Field(
+        default_factory=dict,
+        description="Further lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that the "
+        "host has) or `tag` (apk).",
+    )
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes it, and its key.")
+    refresh: bool = Field(
+        True, description="Fetch its index when something was changed; if that fails, all is put back as it was."
+    )
+    manager: ManagerName = Field(
+        "auto", description="Package manager: by default the host's own. `yum` is taken as dnf."
+    )
+    lock_timeout: Duration = Field(
+        120.0, description="How long to wait while another package manager is at work on the host."
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> RepositoryParams:
+        keys = [name for name in ("key", "key_file", "key_url") if getattr(self, name) is not None]
+        if self.state == "present" and not self.url:
+            raise ValueError("say where it is: `url`")
+        if len(keys) > 1:
+            raise ValueError("key, keyFile and keyUrl exclude each other")
+        if keys and self.trusted:
+            raise ValueError("`trusted: true` does without a key; leave one of the two out")
+        if self.key_url is not None and not self.key_sha256 and not self.fingerprint:
+            raise ValueError(
+                "a key that is fetched needs `fingerprint` or `keySha256`: anybody could have put it there"
+            )
+        if not keys and (self.fingerprint or self.key_sha256):
+            raise ValueError("there is no key that the fingerprint or digest could be of: `key`, `keyFile` or `keyUrl`")
+        if len({suite.endswith("/") for suite in self.suites}) > 1:
+            raise ValueError("suites are either all folders (with a slash at the end) or all names")
+        return self
+
+
+class RepositoryOutputs(Outputs):
+    """What later steps can know of the repository."""
+
+    path: str = Field(description="The file that names it on the host.")
+    key_path: str = Field("", description="The file with its key; empty without one.")
+    fingerprints: list[str] = Field(default_factory=list, description="Fingerprints of its keys.")
+
+
+class RepositoryStep(Step[RepositoryParams]):
+    """A repository of packages with the key that it is signed with, or none.
+
+    - apt: a `.sources` file whose `Signed-By` names a key file of its own in `/etc/apt/keyrings`, so that the key is
+      trusted for this repository only.
+    - dnf and zypper: a `.repo` file with `gpgcheck=1`, and the key in `/etc/pki/rpm-gpg`. zypper trusts only what is in
+      rpm's database, so the key is put there too.
+    - apk: a file in `/etc/apk/repositories.d`, and the key in `/etc/apk/keys`.
+    - Keys may be armoured or binary; the host needs no gpg. With `fingerprint` every key in the file has to be one of
+      those named.
+    - The index of just this repository is fetched when something was changed. If that fails (address, signature), the
+      files are put back as they were: a repository that does not work never stays.
+    - Without a key it is used with the keys that the host trusts already.
+    - Undo restores the files, and rpm's trust in the key.
+    """
+
+    outputs_model = RepositoryOutputs
+    reversible = True
+    example = """\
+- name: our packages
+  type: repository
+  with:
+    name: ours
+    url: https://packages.example.com/debian
+    components: stable
+    keyUrl: https://packages.example.com/key.asc
+    fingerprint: 0123 4567 89AB CDEF 0123  4567 89AB CDEF 0123 4567
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the files."""
+        manager = ctx.runner.packages.manager_name(self.params.manager)
+        written = self._written(ctx, manager)
+        changes = self._changes(ctx, written, self._look(ctx, written))
+        if not changes and not self._untrusted(ctx, manager, written):
+            return Forecast.satisfied(self._as_it_should_be(), self._outputs(written))
+        verb = "remove" if self.params.state == "absent" else "write"
+        diffs = [self._diff(ctx, change) for change in changes]
+        if not changes:
+            diffs = [Diff(written.key_path, note="rpm would trust this key")]
+        return Forecast.change(f"would {verb} the repository {self.params.name}", diffs)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the files, and fetch the index."""
+        params = self.params
+        manager = ctx.runner.packages.manager_name(params.manager)
+        written = self._written(ctx, manager)
+        changes = self._changes(ctx, written, self._look(ctx, written))
+        untrusted = self._untrusted(ctx, manager, written)
+        if not changes and not untrusted:
+            return Result(changed=False, message=self._as_it_should_be(), outputs=self._outputs(written))
+        if params.state == "absent":
+            self._remove(ctx, manager, written, changes)
+            return Result(message=f"removed the repository {params.name}", outputs=self._outputs(written))
+        folders = [
+            folder
+            for path in dict.fromkeys(posixpath.dirname(change.wanted.path) for change in changes)
+            for folder in ctx.runner.missing_folders(path)
+        ]
+        undo = remember(ctx, changes, folders, manager=manager, trusted=untrusted)
+        for folder in folders:
+            ctx.runner.mkdir(folder)
+        for change in changes:
+            apply_change(ctx, change)
+        try:
+            if untrusted:
+                ctx.runner.packages.trust_key(written.key or b"")
+            if params.refresh and params.enabled:
+                ctx.progress(f"fetching the index of {params.name}")
+                wait = params.lock_timeout
+                ctx.runner.packages.refresh_repository(params.manager, params.name, written.path, wait=wait)
+        except StepFailed:
+            self.rollback(ctx, undo)
+            raise
+        return Result(message=f"wrote the repository {params.name}", outputs=self._outputs(written))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put the files back, and rpm's trust."""
+        restore(ctx, undo)
+        ctx.runner.packages.forget_keys(undo.get("trusted", ()))
+        for token in undo.get("forgotten", ()):
+            ctx.runner.packages.trust_key(ctx.kept(token))
+
+    def _remove(self, ctx: StepContext, manager: str, written: Written, changes: list[Change]) -> None:
+        """Remove the files; with dnf and zypper also rpm's trust in the key, unless another repository has it too."""
+        forgotten: list[str] = []
+        ids: set[str] = set()
+        if manager in ("dnf", "zypper") and any(change.wanted.path == written.key_path for change in changes):
+            key = ctx.runner.read_bytes(written.key_path)
+            try:
+                marks = write(manager, Repository(self.params.name, key=key)).fingerprints
+            except NotAKey:
+                marks = ()
+            ids = {rpm_id(mark) for mark in marks} & ctx.runner.packages.trusted_keys()
+            if ids and ctx.runner.packages.same_keys(written.key_path):
+                ids = set()
+            forgotten = [ctx.keep(key)] if ids else []
+        remember(ctx, changes, [], manager=manager, forgotten=forgotten)
+        for change in changes:
+            ctx.runner.remove(change.wanted.path)
+        ctx.runner.packages.forget_keys(ids)
+
+    # the files
+
+    def _written(self, ctx: StepContext, manager: str) -> Written:
+        params = self.params
+        key_name = params.key_name or ""
+        if params.state == "absent":
+            return Written(*self._spread(paths(manager, params.name, key_name)))
+        if manager == "apk":
+            key_name = key_name or _key_name(params)
+            if params.trusted:
+                raise StepFailed(
+                    "apk cannot trust one repository without a signature",
+                    hint="sign it (`abuild-sign`), or install its packages as files",
+                )
+            if params.fingerprint:
+                raise StepFailed("keys of apk have no fingerprint", hint="use `keySha256` instead")
+        key = self._key(ctx)
+        repository = Repository(
+            params.name,
+            params.url,
+            params.suites or self._release(ctx, manager),
+            params.components,
+            params.architectures,
+            params.description,
+            params.enabled,
+            params.trusted,
+            params.options,
+            key,
+            key_name,
+        )
+        try:
+            written = write(manager, repository)
+        except NotAKey as error:
+            raise StepFailed(f"the key of {params.name} cannot be used: {error}", hint=_KEY_HINT) from error
+        self._check_fingerprints(written)
+        return written
+
+    def _spread(self, both: tuple[str, str]) -> tuple[str, str, str, None]:
+        return both[0], "", both[1], None
+
+    def _release(self, ctx: StepContext, manager: str) -> list[str]:
+        if manager != "apt":
+            return []
+        codename = str(ctx.facts.get("os", {}).get("codename", ""))
+        if not codename:
+            raise StepFailed(
+                f"repository {self.params.name}: the host does not say the name of its release",
+                hint="name the suites of the repository with `suites`",
+            )
+        return [codename]
+
+    def _key(self, ctx: StepContext) -> bytes | None:
+        params = self.params
+        if params.key is not None:
+            key = params.key.encode("utf-8")
+        elif params.key_file is not None:
+            path = ctx.local_path(params.key_file)
+            try:
+                key = path.read_bytes()
+            except OSError as error:
+                raise local_failure("read", path, error) from error
+        elif params.key_url is not None:
+            key = self._fetched(ctx, params.key_url)
+        else:
+            return None
+        digest = hashlib.sha256(key).hexdigest()
+        if params.key_sha256 and digest != params.key_sha256.lower():
+            raise StepFailed(
+                f"the key of {params.name} has the sha256 {digest}, not {params.key_sha256.lower()}",
+                hint="nothing was written; find out whether the key was changed on purpose",
+            )
+        return key
+
+    def _fetched(self, ctx: StepContext, url: str) -> bytes:
+        """The key from the web: once a run, whatever the number of hosts."""
+        cache = ctx.cache("run")
+        mark = f"repository-key {url}"
+        if mark not in cache:
+            what = f"fetch the key of {self.params.name} from {url}"
+            try:
+                reply = patiently(ctx, lambda: request("GET", url, headers={}, body=None, timeout=_KEY_TIME))
+            except HttpError as error:
+                raise failed(what, error) from error
+            if reply.status != 200:
+                raise StepFailed(f"{what}: the server answered {reply.status}", hint="look at `keyUrl`")
+            cache[mark] = reply.body
+        key: bytes = cache[mark]
+        return key
+
+    def _check_fingerprints(self, written: Written) -> None:
+        wanted = self.params.fingerprint
+        others = [mark for mark in written.fingerprints if mark not in wanted]
+        if wanted and others:
+            raise StepFailed(
+                f"the key of {self.params.name} has the fingerprint {others[0]}, which is not the one that was named",
+                hint="nothing was written; find out whether the key was changed on purpose",
+            )
+
+    def _look(self, ctx: StepContext, written: Written) -> list[FileState]:
+        return ctx.runner.inspect_all([written.key_path, written.path])
+
+    def _changes(self, ctx: StepContext, written: Written, states: list[FileState]) -> list[Change]:
+        """What has to change; the key first, so that there is no moment in which the repository has none."""
+        key, main = states
+        if self.params.state == "absent":
+            there = [state for state in (main, key) if state.exists]
+            return [Change(Wanted(state.path, None), state, state.mode, True, False, False) for state in there]
+        # The key is public, and apt reads it as a user of its own.
+        wanted = [(Wanted(written.key_path, Content.of(written.key), 0o644), key)] if written.key is not None else []
+        wanted.append((Wanted(written.path, Content.of(written.text)), main))
+        changes = [compare(ctx, each, state) for each, state in wanted]
+        return [change for change in changes if change.any]
+
+    def _diff(self, ctx: StepContext, change: Change) -> Diff:
+        if self.params.state == "present":
+            return file_diff(ctx, change)
+        return Diff(change.wanted.path, note="removed")
+
+    def _untrusted(self, ctx: StepContext, manager: str, written: Written) -> list[str]:
+        """The ids of the keys that rpm has still to be told."""
+        if manager != "zypper" or written.key is None:
+            return []
+        return sorted({rpm_id(mark) for mark in written.fingerprints} - ctx.runner.packages.trusted_keys())
+
+    def _as_it_should_be(self) -> str:
+        absent = self.params.state == "absent"
+        return f"the repository {self.params.name} is " + ("not there" if absent else "as it should be")
+
+    def _outputs(self, written: Written) -> dict[str, Any]:
+        return {
+            "path": written.path,
+            "keyPath": written.key_path if written.key is not None else "",
+            "fingerprints": list(written.fingerprints),
+        }
+
+
+_KEY_HINT = "give the public key as its owner publishes it: a text block, or the binary file"
+
+
+def _key_name(params: RepositoryParams) -> str:
+    """What the key is called where it comes from; apk's signatures name it so."""
+    if params.key_file is not None:
+        return posixpath.basename(params.key_file)
+    return posixpath.basename(urlsplit(params.key_url).path) if params.key_url is not None else ""
