@@ -24,7 +24,6 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 
-
 def failed(attempt: Attempt, error: BaseException) -> HostResult:
     """The result of an attempt that raised something."""
     result = HostResult(host_name=attempt.host, status=Status.FAILED)

@@ -253,7 +253,6 @@ class SshConnector:
             raise type(error)(f"{name}: {error}") from error
 
     def _in_shell(
-
         self,
         link: Link,
         job: Job,
