@@ -102,10 +102,8 @@ def parse(name: str, text: str) -> ServiceState:
     load, file_state = said.get("LoadState", ""), said.get("UnitFileState", "")
     state = said.get("Sysv") or file_state
     fixed = "" if said.get("Sysv") else _FIXED.get(file_state, "")
-    error = said.get("LoadError", "").strip()
-    if error.startswith("("):
-        # A pair as busctl writes it: the name of the error, and the text.
-        error = error.partition('"')[2].rstrip('")') or error
+    # The name of the error and its text: org.freedesktop.systemd1.BadUnitSetting "Unit x has a bad unit file setting."
+    error = said.get("LoadError", "").partition('"')[2].rstrip('"')
     return ServiceState(
         name=said.get("Id") or name,
         exists=load not in ("not-found", ""),

@@ -271,7 +271,7 @@ class Users:
         self._done(f"set the password of user {name}", result)
 
     def make_home(self, home: str, uid: int, gid: int) -> None:
-        """Make a home folder from the skeleton, if there is none; without a HOME_MODE of the host, only its owner may enter it."""
+        """Make a home folder from the skeleton, if there is none; 0700 unless the host has a HOME_MODE."""
         self._done(f"make {home}", execute(self._session, script(_HOME, home, str(uid), str(gid)), check=False))
 
     def unmake_home(self, home: str) -> bool:

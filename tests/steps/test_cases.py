@@ -59,6 +59,7 @@ def check_forecast(forecast: Forecast, expected: Mapping[str, Any]) -> None:
 def check_failure(failure: StepFailed, expected: Mapping[str, Any]) -> None:
     assert re.fullmatch(expected["message"], failure.message, re.DOTALL), failure.message
     assert expected.get("hint", "") in failure.hint
+    assert expected.get("stderr", "") in failure.stderr
     if "exitCode" in expected:
         assert failure.exit_code == expected["exitCode"]
 
