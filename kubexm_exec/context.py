@@ -13,7 +13,8 @@ from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut, Deadl
 from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.expr import UnknownValueError
 from kubexm_exec.output import OutputLines
-from kubexm_exec.resources.resolve import PREFIX, resolve
+from kubexm_exec.resources.resolve import resolve
+from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext, StepFailed
 
@@ -69,6 +70,8 @@ class ActionContext(StepContext):
             sensitive=self.sensitive,
             become="root" if become is True else str(become or ""),
             facts=lambda: self.facts,
+            transfers=self._runtime.transfers,
+            on_progress=self.progress,
         )
 
     def _emit_output(self, stream: str, text: str) -> None:
@@ -116,17 +119,21 @@ class ActionContext(StepContext):
             return self.fetch(self.resource(path.removeprefix(PREFIX))).path
         return Path(self._runtime.base(self._attempt.node), path)
 
-    def resource(self, name: str) -> Resource:
-        """A resource of the spec as this host sees it."""
+    def resource(self, resource: str | Resource) -> Resource:
+        """A resource as this host sees it."""
+        runtime = self._runtime
         try:
-            return resolve(self._runtime.evaluator, self._attempt.node, self.host.name, name)
+            if isinstance(resource, str):
+                resource = resolve(runtime.evaluator, self._attempt.node, self.host.name, resource)
+            if resource.fetch_on == "host" and runtime.options.bundle and runtime.resources.bundled(resource):
+                return resource.fetched_on("control")
+            return resource
         except ResourceError as error:
             raise StepFailed(error.message, hint=error.hint) from error
 
     def fetch(self, resource: Resource) -> LocalResource:
         """The file of a resource on the control node."""
         store, attempt = self._runtime.resources, self._attempt
-        self._runtime.redactor.add(list(resource.headers.values()))
         try:
             found = store.known(resource)
             if found is None and self._runtime.looks_only:

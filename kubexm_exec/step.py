@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.resources.source import PREFIX as RESOURCE
 from kubexm_exec.resources.source import LocalResource, ResourceError
 from kubexm_exec.resources.source import Source as Resource
 from kubexm_exec.result import FailureKind, ForecastState
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kubexm_exec.runner import Runner
 
 __all__ = [
+    "RESOURCE",
     "CommandResult",
     "Diff",
     "Duration",
@@ -266,8 +268,11 @@ class StepContext(ABC):
         """
 
     @abstractmethod
-    def resource(self, name: str) -> Resource:
-        """A resource of the spec as this host sees it; nothing is fetched."""
+    def resource(self, resource: str | Resource) -> Resource:
+        """A resource of the spec by its name, or one of the step's own, as this host sees it; nothing is fetched.
+
+        One that is in the run's bundle is never left to the host to fetch: it may have no network.
+        """
 
     @abstractmethod
     def fetch(self, resource: Resource) -> LocalResource:

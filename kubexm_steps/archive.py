@@ -13,7 +13,18 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Entry, FileState
 from kubexm_exec.runner.archives import Format, checked, format_of
-from kubexm_exec.step import Diff, Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import (
+    RESOURCE,
+    Diff,
+    Forecast,
+    LocalFile,
+    Outputs,
+    Params,
+    Result,
+    Step,
+    StepContext,
+    StepFailed,
+)
 from kubexm_steps._archives import local_entries
 from kubexm_steps._files import Change, Content, Wanted, remember, restore
 from kubexm_steps._types import Account, HostPath
@@ -28,7 +39,7 @@ class ArchiveParams(Params):
     )
     local_src: Annotated[str | None, LocalFile()] = Field(
         None,
-        description="Archive on the control node, instead of `src`; it is sent only if something is to be unpacked.",
+        description="Archive on the control node (or `resource:NAME`), instead of `src`; sent only if it is needed.",
     )
     action: Literal["unpack", "pack"] = Field("unpack", description="What to do.")
     format: Format | None = Field(
@@ -127,9 +138,13 @@ class ArchiveStep(Step[ArchiveParams]):
     creates: /opt/etcd/etcd
 """
 
+    _file = ""
+    """The name of the file of a resource: it tells the kind of archive."""
+
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare the archive with what is there."""
         params = self.params
+        self._learn(ctx)
         if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
             return Forecast.satisfied(f"{params.creates} exists", self._outputs(0))
         if params.src is not None and not ctx.runner.inspect(params.src, digest=False).exists:
@@ -149,11 +164,17 @@ class ArchiveStep(Step[ArchiveParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Unpack or pack."""
+        self._learn(ctx)
         return self._pack(ctx) if self.params.action == "pack" else self._unpack(ctx)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
         restore(ctx, undo)
+
+    def _learn(self, ctx: StepContext) -> None:
+        source = self.params.local_src or ""
+        if source.startswith(RESOURCE):
+            self._file = ctx.resource(source.removeprefix(RESOURCE)).filename
 
     def _unpack(self, ctx: StepContext) -> Result:
         params = self.params
@@ -271,7 +292,7 @@ class ArchiveStep(Step[ArchiveParams]):
 
     @cached_property
     def _format(self) -> Format:
-        name = self.params.path if self.params.action == "pack" else self._name
+        name = self.params.path if self.params.action == "pack" else self._file or self._name
         return format_of(name, self.params.format)
 
     @property

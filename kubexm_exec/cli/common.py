@@ -35,6 +35,28 @@ def output_option(function: F) -> F:
     )(function)
 
 
+def bundle_option(function: F) -> F:
+    """``--bundle DIR``, or KUBEXM_BUNDLE."""
+    return click.option(
+        "--bundle",
+        metavar="DIR",
+        envvar="KUBEXM_BUNDLE",
+        help="Folder with resources that is looked at before anything is fetched (or KUBEXM_BUNDLE).",
+    )(function)
+
+
+def bundle_folder(bundle: str | None, output: str) -> Path | None:
+    """The folder of a bundle that was typed; ends the program if there is none."""
+    import pathlib
+
+    if not bundle:
+        return None
+    folder = pathlib.Path(bundle)
+    if not folder.is_dir():
+        fail(f"there is no bundle {bundle}", "make one: kubexm resources bundle SPEC -o DIR", output=output)
+    return folder.absolute()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Where values and hosts come from, as it was typed: the options of ``value_options``."""

@@ -14,6 +14,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
     "inventory": ("kubexm_exec.cli.inventory", "Show the hosts of an inventory."),
     "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to be run exactly as it is."),
+    "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle what a spec needs from elsewhere."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
     "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
     "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, compile_or_exit, fail, value_options, wants_color, write_text
+from kubexm_exec.cli.common import (
+    Choice,
+    bundle_folder,
+    bundle_option,
+    compile_or_exit,
+    fail,
+    value_options,
+    wants_color,
+    write_text,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubexm_exec.events import Event
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.result import GraphExecutionResult
@@ -42,6 +53,7 @@ class _Command(click.Command):
     "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many actions run at once."
 )
 @value_options
+@bundle_option
 @click.option(
     "--output",
     type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
@@ -73,6 +85,7 @@ def command(
     plan_file: str | None,
     forks: int,
     choice: Choice,
+    bundle: str | None,
     output: str,
     result_file: str | None,
     report_file: str | None,
@@ -93,6 +106,7 @@ def command(
         fail("a SPEC and --plan FILE do not go together: a plan holds its spec", output=form)
     if spec is None and plan_file is None:
         fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
+    folder = bundle_folder(bundle, form)
     for name in (result_file, report_file):
         check_writable(name, form)
     if plan_file is not None:
@@ -106,7 +120,7 @@ def command(
     else:
         options = choice.options(form)
         _, graph = compile_or_exit(spec or "", options, form)
-    run = Run(graph, executor, forks, output, verbose, choice.templates, click.get_current_context().obj)
+    run = Run(graph, executor, forks, output, verbose, choice.templates, click.get_current_context().obj, folder)
     run.configure_logs(log_level, log_format)
     result = run.execute()
     if result_file is not None:
@@ -180,6 +194,7 @@ class Run:
         verbose: int,
         templates: tuple[str, ...],
         typed: list[str],
+        bundle: Path | None = None,
     ) -> None:
         from kubexm_exec.console import make_console
         from kubexm_exec.console.checkview import ForecastLog
@@ -208,9 +223,9 @@ class Run:
             self.bus.subscribe(self.forecasts)
         self.told = ReportEvents()
         self.bus.subscribe(self.told)
-        self.runtime = self._runtime(forks, verbose, templates)
+        self.runtime = self._runtime(forks, verbose, templates, bundle)
 
-    def _runtime(self, forks: int, verbose: int, templates: tuple[str, ...]) -> Runtime:
+    def _runtime(self, forks: int, verbose: int, templates: tuple[str, ...], bundle: Path | None) -> Runtime:
         from pathlib import Path
 
         from kubexm_exec.compile.fragment import compile_fragment
@@ -233,6 +248,7 @@ class Run:
                 terminal=self.console.suspended,
                 verbose=verbose,
                 templates=tuple(Path(folder) for folder in templates),
+                bundle=bundle,
             ),
             bus=self.bus,
             secrets=self.secrets,

@@ -13,7 +13,7 @@ from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import ExpressionError, is_dynamic
-from kubexm_exec.resources.resolve import PREFIX
+from kubexm_exec.resources.source import PREFIX
 from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.source import Place
 

@@ -13,12 +13,15 @@ from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.resources.cache import Cache
 from kubexm_exec.resources.listing import Declared, declared, possible
-from kubexm_exec.resources.resolve import PREFIX, find
-from kubexm_exec.resources.source import ResourceError, Source
+from kubexm_exec.resources.resolve import find
+from kubexm_exec.resources.source import PREFIX, ResourceError, Source
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models.resource import ResourceSpec, has_credentials, values_of
 from kubexm_spec.source import Place
 
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "private-token", "job-token", "x-auth-token"}
+)
 _FETCH = "`kubexm resources fetch` prints it"
 
 
@@ -74,10 +77,18 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
                 place.child("url"),
                 hint="write `headers: {Authorization: \"Bearer {{ secret('env:NAME') }}\"}`",
             )
+    for name, value in spec.headers.items():
+        if name.lower() in _SECRET_HEADERS and not is_dynamic(value):
+            diagnostics.error(
+                "plain-password",
+                f"the header {name} is a secret: it is given as one, never as its value",
+                place.child("headers", name),
+                hint="write {{ secret('env:NAME') }} in it",
+            )
     keys = spec.s3.model_dump(by_alias=True, exclude_none=True) if spec.s3 is not None else {}
     for name in ("accessKeyId", "secretAccessKey", "sessionToken"):
-        value = keys.get(name)
-        if value is not None and not is_dynamic(value) and not is_reference(value):
+        key = keys.get(name)
+        if key is not None and not is_dynamic(key) and not is_reference(key):
             diagnostics.error(
                 "plain-password",
                 f"{name} is given as a secret reference, never as its value",

@@ -23,8 +23,6 @@ from kubexm_exec.resources.source import (
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models.resource import ResourceSpec
 
-PREFIX: Final = "resource:"
-"""Where a step takes a file of the control node, ``resource:NAME`` is the file of a resource."""
 VARIANT: Final = "variant"
 """The name of the chosen variant in a resource's expressions."""
 

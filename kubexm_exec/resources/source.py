@@ -6,13 +6,15 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from kubexm_spec.models.resource import digest_problem, has_credentials, url_problem
 
+PREFIX: Final = "resource:"
+"""Where a step takes a file of the control node, ``resource:NAME`` is the file of a resource."""
 Kind = Literal["path", "http", "s3", "bundle"]
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
 _LONGEST_NAME: Final = 120
@@ -58,6 +60,19 @@ class Source:
     timeout: float = 30.0
     retries: int = 5
     s3: S3Access = field(default_factory=S3Access, repr=False, compare=False)
+
+    @classmethod
+    def of_url(cls, name: str, url: str, *, sha256: str = "", **more: Any) -> Source:
+        """The source behind an address; raises ResourceError."""
+        kind = kind_of(check_url(name, url))
+        if kind == "s3" and more.get("fetch_on") == "host":
+            raise ResourceError(f"{name}: a host cannot fetch s3:// addresses", "leave out `fetchOn: host`")
+        digest = check_digest(name, sha256) if sha256 else ""
+        return cls(name=name, kind=kind, location=url, sha256=digest, filename=filename_of(url, kind), **more)
+
+    def fetched_on(self, where: Literal["control", "host"]) -> Source:
+        """The same, fetched by somebody else."""
+        return replace(self, fetch_on=where)
 
     @property
     def key(self) -> str:

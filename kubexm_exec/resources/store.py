@@ -43,6 +43,11 @@ class ResourceStore:
                 self._done[source.key] = found
         return found
 
+    def bundled(self, source: Source) -> bool:
+        """Whether the bundle of the run has it."""
+        found = self.known(source) if self._folder is not None else None
+        return found is not None and found.where == "bundle"
+
     def _here(self, source: Source) -> LocalResource | None:
         if source.kind == "path":
             return _local(source)

@@ -1,0 +1,362 @@
+"""``kubexm resources``: what a spec needs from elsewhere: listed, fetched into the cache, bundled for offline runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import (
+    Choice,
+    bundle_folder,
+    bundle_option,
+    compile_or_exit,
+    fail,
+    output_option,
+    value_options,
+)
+
+if TYPE_CHECKING:
+    from kubexm_exec.resources.listing import Declared
+    from kubexm_exec.resources.source import LocalResource, Source
+    from kubexm_exec.resources.store import ResourceStore
+    from kubexm_exec.secrets import Secrets
+
+_AT_ONCE = 4
+_HEAD = ("resource", "variant", "size", "sha256", "here", "steps", "source")
+
+
+@click.group("resources")
+def command() -> None:
+    """What a spec needs from elsewhere: downloads, objects of a store, files.
+
+    Nothing here contacts a host.
+    """
+
+
+def _arch_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--arch",
+        "architectures",
+        multiple=True,
+        metavar="NAME",
+        help="Architecture of hosts, such as amd64, for resources that ask for it; may be repeated.",
+    )(function)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One file that a spec may need."""
+
+    declared: Declared
+    source: Source
+
+    @property
+    def steps(self) -> int:
+        return len(self.declared.users)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A spec with all it may need, and the store to get it from."""
+
+    wanted: list[_Wanted]
+    unknown: list[tuple[Declared, str]]
+    store: ResourceStore
+    secrets: Secrets
+
+
+def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
+    from kubexm_exec.compile.static import NoRecords, no_facts
+    from kubexm_exec.evaluate import Evaluator
+    from kubexm_exec.expr import Expressions
+    from kubexm_exec.resources.listing import declared, possible
+    from kubexm_exec.resources.store import ResourceStore
+    from kubexm_exec.secrets import Redactor, SecretError, Secrets
+
+    compiled, graph = compile_or_exit(spec, choice.options(output), output, alone=True)
+    state = compiled.state
+    if state is None:
+        raise RuntimeError("a graph has its state")
+    secrets = Secrets(Redactor(), lambda message: click.echo(f"warning: {message}", err=True))
+    evaluator = Evaluator(graph, Expressions(), records=NoRecords(), facts=no_facts, secret=secrets.resolve)
+    wanted: dict[tuple[str, Source], _Wanted] = {}
+    unknown: list[tuple[Declared, str]] = []
+    for one in declared(state):
+        try:
+            results = possible(state, evaluator, one, architectures, whole=True)
+        except SecretError as error:
+            fail(f'secret "{error.reference}": {error.what}', error.hint, output=output)
+        for result in results:
+            if result.source is not None:
+                wanted.setdefault((one.scope, result.source), _Wanted(one, result.source))
+            elif result.problem:
+                fail(result.problem, result.hint, output=output, kind="bad-resource")
+            else:
+                unknown.append((one, result.unknown))
+    store = ResourceStore(bundle=bundle_folder(bundle, output))
+    return _Site(list(wanted.values()), unknown, store, secrets)
+
+
+@command.command("list")
+@click.argument("spec")
+@_arch_option
+@bundle_option
+@value_options
+@output_option
+def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str) -> None:
+    """Show what SPEC needs from elsewhere, and what of it is here.
+
+    Exit codes: 0 all well, 2 the spec or the call is wrong.
+    """
+    site = _site(spec, choice, architectures, bundle, output)
+    rows = [_row(one, _held(site.store, one.source, output)) for one in site.wanted]
+    if output == "json":
+        more = [
+            {"resource": one.name, "unknown": name, "steps": len(one.users), "place": one.head.file_line}
+            for one, name in site.unknown
+        ]
+        click.echo(json.dumps([*rows, *more], ensure_ascii=False))
+        return
+    _table(rows, site.unknown)
+
+
+def _held(store: ResourceStore, source: Source, output: str) -> LocalResource | None:
+    """The file if it is here; nothing is fetched."""
+    from kubexm_exec.resources.source import LocalResource, ResourceError
+
+    try:
+        found = store.known(source)
+    except ResourceError as error:
+        if source.kind == "bundle":
+            return None
+        fail(error.message, error.hint, output=output, kind="bad-resource")
+    if found is None and not source.sha256:
+        record = store.cache.record(source)
+        held = store.cache.find(record.sha256) if record is not None else None
+        return held and LocalResource(held.path, held.sha256, held.size, "cache")
+    return found
+
+
+def _row(one: _Wanted, held: LocalResource | None) -> dict[str, Any]:
+    source = one.source
+    return {
+        "resource": source.name,
+        "variant": source.variant,
+        "source": source.shown,
+        "sha256": source.sha256 or None,
+        "found": held.sha256 if held is not None else None,
+        "size": held.size if held is not None else None,
+        "here": held.where if held is not None else None,
+        "fetchOn": source.fetch_on,
+        "steps": one.steps,
+        "place": one.declared.head.file_line,
+    }
+
+
+def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> None:
+    from kubexm_exec.console.text import columns
+    from kubexm_exec.console.units import format_size
+
+    cells: list[tuple[str, ...]] = [_HEAD]
+    for row in rows:
+        size = format_size(row["size"]) if row["size"] is not None else "-"
+        here = {"path": "file"}.get(row["here"], row["here"]) or "-"
+        digest = (row["sha256"] or "")[:12] or "missing"
+        cells.append((row["resource"], row["variant"] or "-", size, digest, here, str(row["steps"]), row["source"]))
+    cells += [(one.name, "-", "-", "-", "-", str(len(one.users)), f"depends on {name}") for one, name in unknown]
+    for line in columns(cells, left=frozenset(range(len(_HEAD))) - {2, 5}):
+        click.echo(line)
+    total, here = len(rows), sum(1 for row in rows if row["here"] is not None)
+    click.echo(f"\n{total} {'file' if total == 1 else 'files'}, {here} here")
+    if unknown:
+        click.echo("Say which architectures the hosts have, to see the rest: --arch amd64 --arch arm64")
+
+
+@command.command("fetch")
+@click.argument("spec")
+@_arch_option
+@bundle_option
+@value_options
+@output_option
+def fetch_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str) -> None:
+    """Fetch what SPEC needs into the cache, and say the digests that are missing in it.
+
+    Exit codes: 0 all is here, 1 something could not be had, 2 the spec or the call is wrong.
+    """
+    site = _site(spec, choice, architectures, bundle, output)
+    done, failed = _fetch_all(site, output)
+    if output == "json":
+        rows = [_row(one, local) for one, local in done]
+        click.echo(json.dumps({"fetched": rows, "failed": failed}, ensure_ascii=False))
+    else:
+        _advice(done)
+    _tell_unknown(site, output)
+    raise SystemExit(codes.FAILED if failed else codes.OK)
+
+
+def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResource]], list[dict[str, str]]]:
+    """Everything, a few at once; what cannot be had hinders nothing else."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kubexm_exec.connectors.base import Cancel, CommandCancelled
+    from kubexm_exec.console.units import format_size
+    from kubexm_exec.resources.source import ResourceError
+
+    cancel = Cancel()
+    mask = site.secrets.redactor.mask
+    done: list[tuple[_Wanted, LocalResource]] = []
+    failed: list[dict[str, str]] = []
+    with _shown_progress(output) as shown:
+
+        def get(one: _Wanted) -> LocalResource | ResourceError | None:
+            tell = shown(one.source.label)
+            try:
+                return site.store.fetch(one.source, cancel=cancel, progress=tell)
+            except ResourceError as error:
+                return error
+            except CommandCancelled:
+                return None
+
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            try:
+                for one, result in zip(site.wanted, threads.map(get, site.wanted), strict=True):
+                    if isinstance(result, ResourceError):
+                        failed.append(
+                            {"resource": one.source.label, "error": mask(result.message), "hint": result.hint}
+                        )
+                        if output == "text":
+                            click.echo(f"error: {mask(result.message)}\n  → {result.hint}", err=True)
+                    elif result is not None:
+                        done.append((one, result))
+                        if output == "text":
+                            how = "fetched" if result.where == "fetched" else f"here ({result.where})"
+                            click.echo(f"{one.source.label}  {how}  {format_size(result.size)}  {result.sha256}")
+            except KeyboardInterrupt:
+                cancel.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                click.echo("interrupted; what has arrived is kept, the same command goes on from there", err=True)
+                raise SystemExit(codes.INTERRUPTED) from None
+    return done, failed
+
+
+def _shown_progress(output: str) -> AbstractContextManager[Callable[[str], Callable[[int, int | None], None]]]:
+    """Bars on a terminal, and nothing elsewhere: lines say what has arrived."""
+    if output != "text" or not sys.stderr.isatty():
+        return nullcontext(lambda label: lambda done, total: None)
+    from contextlib import contextmanager
+
+    @contextmanager
+    def bars() -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        looks = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*looks, console=Console(stderr=True), transient=True) as progress:
+
+            def start(label: str) -> Callable[[int, int | None], None]:
+                task = progress.add_task(label, total=None)
+                return lambda done, total: progress.update(task, completed=done, total=total)
+
+            yield start
+
+    return bars()
+
+
+def _advice(done: Sequence[tuple[_Wanted, LocalResource]]) -> None:
+    """The digests that are missing, ready to be pasted."""
+    missing = [(one, local) for one, local in done if not one.source.sha256]
+    if not missing:
+        return
+    click.echo("\nAdd what was found, so that nothing else is ever used:")
+    for one, local in missing:
+        value = f"{{{one.source.variant}: {local.sha256}}}" if one.source.variant else local.sha256
+        click.echo(f"  {one.declared.head.file_line}  {one.source.name}:  sha256: {value}")
+
+
+def _tell_unknown(site: _Site, output: str) -> None:
+    if output != "text":
+        return
+    for one, name in site.unknown:
+        click.echo(
+            f"warning: resource {one.name} was left out: it depends on {name}\n"
+            "  → say which architectures the hosts have: --arch amd64 --arch arm64",
+            err=True,
+        )
+
+
+@command.command("bundle")
+@click.argument("spec")
+@click.option("-o", "--out", "target", required=True, metavar="DIR", help="Folder of the bundle; it may be there.")
+@_arch_option
+@bundle_option
+@value_options
+@output_option
+def bundle_command(
+    spec: str, target: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str
+) -> None:
+    """Put all that SPEC needs from elsewhere into a folder, for runs without a network.
+
+    There: kubexm-run SPEC --bundle DIR. Exit codes: 0 all is in it, 1 something could not be had, 2 the spec is wrong.
+    """
+    from pathlib import Path
+
+    from kubexm_exec.resources.bundle import write_bundle
+    from kubexm_exec.resources.source import ResourceError
+
+    site = _site(spec, choice, architectures, bundle, output)
+    done, failed = _fetch_all(site, output)
+    try:
+        entries = write_bundle(Path(target), [(one.source, local) for one, local in done])
+    except ResourceError as error:
+        fail(error.message, error.hint, code=codes.FAILED, output=output, kind="bad-bundle")
+    if output == "json":
+        data = {"bundle": target, "resources": [entry.to_json() for entry in entries], "failed": failed}
+        click.echo(json.dumps(data, ensure_ascii=False))
+    else:
+        from kubexm_exec.console.units import format_size
+
+        _advice(done)
+        size = format_size(sum(entry.size for entry in entries))
+        click.echo(f"\n{len(entries)} {'file' if len(entries) == 1 else 'files'}, {size}, in {target}")
+        click.echo(f"Use it with: kubexm-run {spec} --bundle {target}")
+    _tell_unknown(site, output)
+    raise SystemExit(codes.FAILED if failed else codes.OK)
+
+
+@command.command("prune")
+@click.option(
+    "--older-than",
+    "age",
+    default="30d",
+    show_default=True,
+    metavar="TIME",
+    help="What was not used for so long; 0s: all.",
+)
+@output_option
+def prune_command(age: str, output: str) -> None:
+    """Remove from the cache what nobody has used for a while, and what is left of broken downloads."""
+    from kubexm_exec.console.units import format_size
+    from kubexm_exec.resources.cache import Cache
+    from kubexm_spec.duration import parse_duration
+
+    try:
+        seconds = parse_duration(age)
+    except ValueError as error:
+        fail(f"--older-than {age}: {error}", "write 30d, 12h or 0s", output=output)
+    cache = Cache()
+    try:
+        gone = cache.prune(seconds)
+    except OSError as error:
+        fail(f"{cache.folder}: {(error.strerror or str(error)).lower()}", code=codes.FAILED, output=output)
+    if output == "json":
+        click.echo(json.dumps({"folder": str(cache.folder), "files": gone.files, "bytes": gone.size}))
+    else:
+        noun = "file" if gone.files == 1 else "files"
+        click.echo(f"removed {gone.files} {noun} ({format_size(gone.size)}) from {cache.folder}")

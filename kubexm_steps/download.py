@@ -1,0 +1,238 @@
+"""The step type ``download``: a file from the web, an object store or a bundle on the host, with the right digest."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.runner.downloads import Download
+from kubexm_exec.step import (
+    Diff,
+    Duration,
+    Forecast,
+    Resource,
+    ResourceError,
+    ResourceName,
+    ResourceUrl,
+    Result,
+    Step,
+    StepContext,
+    StepFailed,
+)
+from kubexm_steps._files import Change, Content, FileOutputs, Wanted, apply_change, compare, remember, restore
+from kubexm_steps._types import OneFileParams
+
+
+class DownloadParams(OneFileParams):
+    """Parameters of ``download``."""
+
+    resource: Annotated[str | None, ResourceName()] = Field(
+        None, description="Name of one of the spec's `resources`; or give the step a `url` of its own."
+    )
+    url: Annotated[str | None, ResourceUrl()] = Field(
+        None, description="Address of the file: http://, https:// or s3://BUCKET/KEY."
+    )
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-fA-F]{64}$", description="Digest that it must have. Without it there is a warning."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers of the request, with `url`; secrets as `{{ secret('env:NAME') }}`."
+    )
+    ca_file: str | None = Field(
+        None, description="CA on the control node that the server's certificate is checked with, with `url`."
+    )
+    timeout: Duration | None = Field(None, gt=0, description="Longest silence of the server, with `url`; else 30s.")
+    retries: int | None = Field(
+        None, ge=0, le=100, description="How often a broken transfer is taken up again, with `url`; else 5."
+    )
+    fetch_on: Literal["control", "host"] | None = Field(
+        None, description="Who fetches it: the control node once for all (default), or each host for itself."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DownloadParams:
+        if (self.resource is None) == (self.url is None):
+            raise ValueError("download takes either resource (a name) or url")
+        if self.resource is not None:
+            given = [name for name in ("sha256", "caFile", "timeout", "retries") if _given(self, name)]
+            given += ["headers"] if self.headers else []
+            if given:
+                raise ValueError(f"{' and '.join(given)} of a resource is written where the resource is")
+        return self
+
+
+def _given(params: DownloadParams, key: str) -> bool:
+    return getattr(params, {"caFile": "ca_file"}.get(key, key)) is not None
+
+
+class DownloadStep(Step[DownloadParams]):
+    """A file from elsewhere on the host, with the digest that it must have.
+
+    A file that has the digest already is left alone: then nothing is fetched and nobody is asked.
+
+    - The control node fetches it once, however many hosts want it, keeps it in its cache, and sends it. With
+      `fetchOn: host` each host fetches it with its own `curl` or `wget`.
+    - What arrives is compared with `sha256` before it is used. Other content is refused, and kept aside.
+    - A download that breaks off is taken up again where it was, also by a later run.
+    - Without `sha256` the source is asked in every run whether there is something newer. With `fetchOn: host` a file
+      that is there is taken for the right one.
+    - Undo brings back the file that was replaced (up to 64 MiB), or removes the new one.
+    """
+
+    outputs_model = FileOutputs
+    reversible = True
+    example = """\
+- name: etcd
+  type: download
+  with:
+    url: https://example.com/etcd-v3.5.16-linux-amd64.tar.gz
+    sha256: b414b27a5ad05f7cb01395c447c85d3227e3fb1c176e51757a283b817f645ccc
+    path: /var/cache/etcd-v3.5.16-linux-amd64.tar.gz
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare by digest, without fetching anything if the digest is known."""
+        resource = self._resource(ctx)
+        digest = self._digest(ctx, resource)
+        path = self.params.path
+        folder = posixpath.dirname(path)
+        before, parent = ctx.runner.inspect_all([path, folder])
+        change = self._change(ctx, digest, before)
+        if not change.any:
+            return Forecast.satisfied(self._fine(digest), self._outputs(ctx, before))
+        if parent.kind == "absent" and not self.params.create_parents:
+            return Forecast.unknown(f"the folder {folder} is not there yet")
+        if not change.content:
+            return Forecast.change(
+                f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))]
+            )
+        notes = [*change.notes(), f"content of {resource.shown}"]
+        return Forecast.change(f"would download {resource.shown} to {path}", [Diff(path, note=", ".join(notes))])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Fetch it, and put it in place."""
+        resource = self._resource(ctx)
+        path = self.params.path
+        before = ctx.runner.inspect(path)
+        digest = self._digest(ctx, resource)
+        change = self._change(ctx, digest, before)
+        if not change.any:
+            return Result(changed=False, message=self._fine(digest), outputs=self._outputs(ctx, before))
+        if not change.content:
+            remember(ctx, [change], [])
+            apply_change(ctx, change)
+            return Result(message=f"changed {path} ({change.summary()})", outputs=self._outputs(ctx, before))
+        local = None if resource.fetch_on == "host" else ctx.fetch(resource)
+        folders = ctx.runner.missing_folders(posixpath.dirname(path)) if self.params.create_parents else []
+        remember(ctx, [change], folders)
+        if folders:
+            ctx.runner.mkdir(folders[-1])
+        if local is not None:
+            wanted = self._wanted(Content(local.sha256, local.size, None, local.path))
+            apply_change(ctx, Change(wanted, before, change.mode, True, change.permissions, change.ownership))
+            got, size = local.sha256, local.size
+        else:
+            got, size = self._on_host(ctx, resource, change)
+        missing = "" if resource.sha256 else f"; add sha256: {got}"
+        return Result(
+            message=f"downloaded {resource.shown} to {path}{missing}",
+            outputs={"path": path, "sha256": "" if ctx.sensitive else got, "size": size},
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    def _resource(self, ctx: StepContext) -> Resource:
+        params = self.params
+        if params.resource is not None:
+            found = ctx.resource(params.resource)
+            if params.fetch_on is None:
+                return found
+            if params.fetch_on == "host" and found.kind != "http":
+                raise StepFailed(
+                    f"resource {found.name}: a host can fetch only http:// and https:// addresses, "
+                    f"and it comes from {found.shown}",
+                    hint="leave out `fetchOn: host`",
+                )
+            return ctx.resource(found.fetched_on(params.fetch_on))
+        base = ctx.local_path(".")
+        try:
+            own = Resource.of_url(
+                ctx.node.rpartition("/")[2],
+                params.url or "",
+                sha256=params.sha256 or "",
+                headers=params.headers,
+                ca_file=str(base / params.ca_file) if params.ca_file is not None else "",
+                fetch_on=params.fetch_on or "control",
+                **{key: value for key in ("timeout", "retries") if (value := getattr(params, key)) is not None},
+            )
+        except ResourceError as error:
+            raise StepFailed(error.message, hint=error.hint) from error
+        return ctx.resource(own)
+
+    def _digest(self, ctx: StepContext, resource: Resource) -> str:
+        """The digest that the file must have; empty if any will do."""
+        if resource.sha256 or resource.fetch_on == "host":
+            return resource.sha256
+        return ctx.fetch(resource).sha256
+
+    def _wanted(self, content: Content | None) -> Wanted:
+        params = self.params
+        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
+
+    def _change(self, ctx: StepContext, digest: str, before: FileState) -> Change:
+        return compare(ctx, self._wanted(Content(digest, 0) if digest else None), before)
+
+    def _fine(self, digest: str) -> str:
+        if digest:
+            return f"{self.params.path} has the right sha256"
+        return f"{self.params.path} is there; without `sha256` nobody knows whether it is the right one"
+
+    def _outputs(self, ctx: StepContext, before: FileState) -> dict[str, Any]:
+        return {"path": self.params.path, "sha256": "" if ctx.sensitive else before.sha256, "size": before.size}
+
+    def _on_host(self, ctx: StepContext, resource: Resource, change: Change) -> tuple[str, int]:
+        params = self.params
+        with ExitStack() as stack:
+            authority = ""
+            if resource.ca_file:
+                authority = f"{stack.enter_context(ctx.runner.temporary_folder())}/ca.pem"
+                ctx.runner.write(authority, _read(Path(resource.ca_file)), mode=0o600)
+            wanted = Download(
+                url=resource.location,
+                shown=resource.shown,
+                path=params.path,
+                sha256=resource.sha256,
+                mode=change.mode,
+                owner=_owner(params, change.before),
+                headers=resource.headers,
+                timeout=resource.timeout,
+                retries=resource.retries,
+                ca_file=authority,
+            )
+            ctx.progress(f"fetch {resource.filename}")
+            done = ctx.runner.downloads.fetch(wanted, lambda size: ctx.progress(f"fetch {resource.filename}", size))
+        return done.sha256, done.size
+
+
+def _owner(params: DownloadParams, before: FileState) -> str:
+    """Who it will belong to: what is asked for, or whoever the file belongs to that it replaces."""
+    if before.kind == "file":
+        return f"{params.owner or before.uid}:{params.group or before.gid}"
+    return f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StepFailed(
+            f"read {path} on the control node: {(error.strerror or str(error)).lower()}", hint="look at `caFile`"
+        ) from error
