@@ -27,6 +27,7 @@ from kubexm_exec.result import GraphExecutionResult
 from kubexm_exec.secrets import Secrets
 from kubexm_exec.step import HostView
 from kubexm_exec.templates import TemplateFinder, Templates
+from kubexm_exec.transfers import UPLOADS, Transfers
 
 if TYPE_CHECKING:
     from kubexm_exec.resources.store import ResourceStore
@@ -61,6 +62,8 @@ class RunOptions:
     """Seconds that a step has to come back after its time is over, before it is left behind."""
     bundle: Path | None = None
     """Folder with resources that is looked at before anything is fetched."""
+    uploads: int = UPLOADS
+    """How many large files are sent to hosts at once."""
     breakpoints: tuple[str, ...] = ()
     """Globs of nodes at which the debugger stops."""
 
@@ -120,6 +123,7 @@ class Runtime:
         self.looks_only = ""
         """Not empty: nothing is fetched or changed, not even on the control node, because of this."""
         self.blobs = BlobStore()
+        self.transfers = Transfers(options.uploads)
         self._finder = templates
         self._pool = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
         self._facts = Facts(self.connect)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubexm_exec.connectors.base import Cancel, Deadline, Readable
+from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, CLEAN, FINISH, WRITE, mode_argument, owner_argument
 from kubexm_exec.connectors.sshshell import Job, raise_if_over
 
 CHUNK: Final = 1 << 18
@@ -21,47 +22,21 @@ CANNOT_DECODE: Final = 97
 NOT_A_FILE: Final = "not a regular file"
 _ENGLISH: Final = {"LC_ALL": "C"}
 
-# dd syncs the file itself, which is cheaper and more common than `sync FILE`.
-_BEGIN: Final = """
-path=$1 tmp=$2 mode=$3 owner=$4 size=$5
-if [ -d "$path" ] && ! [ -L "$path" ]; then echo "$path: Is a directory" >&2; exit 1; fi
-umask 077
-trap 'rm -f -- "$tmp"' EXIT
-"""
-_WRITE: Final = (
-    _BEGIN
-    + """
-said=$(dd of="$tmp" bs=131072 conv=fsync 2>&1) || { printf '%s\\n' "$said" >&2; exit 1; }
-"""
-)
+_WRITE: Final = BEGIN + CLEAN + WRITE
 _COUNT: Final = """
 [ "$(stat -c %s -- "$tmp")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
 """
 # The size tells whether there was a base64 at all.
 _DECODE: Final = (
-    _BEGIN
+    BEGIN
+    + CLEAN
     + f"""
-said=$(base64 -d 2>/dev/null | dd of="$tmp" bs=131072 conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
+said=$(base64 -d 2>/dev/null | dd of="$tmp" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
 [ "$(wc -c <"$tmp")" -eq "$size" ] || exit {CANNOT_DECODE}
 """
 )
-_FINISH: Final = """
-if [ -f "$path" ] && ! [ -L "$path" ]; then
-  old=$(stat -c '%a %u %g' -- "$path") || exit
-  mine=$(stat -c '%u %g' -- "$tmp") || exit
-  m=${old%% *} was=${old#* }
-  [ -n "$mode" ] || mode=$m
-  u=${owner%%:*} g=
-  case $owner in *:*) g=${owner#*:} ;; esac
-  if [ "$was" != "$mine" ] || [ -n "$owner" ]; then owner=${u:-${was% *}}:${g:-${was#* }}; fi
-fi
-if [ -n "$owner" ]; then chown -- "$owner" "$tmp" || exit; fi
-chmod -- "${mode:-0644}" "$tmp" || exit
-mv -fT -- "$tmp" "$path" || exit
-trap - EXIT
-"""
 _KEEP: Final = "trap - EXIT\n"
-_TAKE: Final = "path=$1 tmp=$2 mode=$3 owner=$4\ntrap 'rm -f -- \"$tmp\"' EXIT\n"
+_TAKE: Final = "path=$1 tmp=$2 mode=$3 owner=$4\n" + CLEAN
 _READ: Final = f"""
 if [ -d "$1" ]; then echo "$1: Is a directory" >&2; exit 1; fi
 if [ -e "$1" ] && ! [ -f "$1" ]; then echo "$1: {NOT_A_FILE}" >&2; exit 1; fi
@@ -82,21 +57,20 @@ class Writing:
     def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
         folder = posixpath.dirname(path) or "."
         temporary = posixpath.join(folder, f".kx-{secrets.token_hex(8)}.tmp")
-        ownership = f"{owner or ''}:{group}" if group else owner or ""
         self.temporary = temporary
-        self._arguments = (path, temporary, "" if mode is None else f"{mode:04o}", ownership)
+        self._arguments = (path, temporary, mode_argument(mode), owner_argument(owner, group))
 
     def whole(self) -> Job:
         """Write lines of text and put them in place."""
-        return self._job(_WRITE + _FINISH)
+        return self._job(_WRITE + FINISH)
 
     def sized(self, size: int) -> Job:
         """Write so many bytes, and put them in place if they are all there: a connection may end before."""
-        return self._job(_WRITE + _COUNT + _FINISH, str(size))
+        return self._job(_WRITE + _COUNT + FINISH, str(size))
 
     def decoded(self, size: int) -> Job:
         """Write what comes as base64, and put it in place."""
-        return self._job(_DECODE + _FINISH, str(size))
+        return self._job(_DECODE + FINISH, str(size))
 
     def fill(self) -> Job:
         """Only write what comes: whether it is all of it, only the sender knows."""
@@ -104,7 +78,7 @@ class Writing:
 
     def finish(self) -> Job:
         """Put in place what was written."""
-        return self._job(_TAKE + _FINISH)
+        return self._job(_TAKE + FINISH)
 
     def remove(self) -> Job:
         """Leave nothing behind."""

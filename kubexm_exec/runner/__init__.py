@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.runner import archives, commands, files
+from kubexm_exec.runner import archives, commands, files, transfer
 from kubexm_exec.runner.archives import Entry, Format
 from kubexm_exec.runner.files import READ_LIMIT
 from kubexm_exec.runner.look import Held
 from kubexm_exec.runner.quote import join, quote, script
-from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.session import OnProgress, Session
 from kubexm_exec.runner.state import FileState
+from kubexm_exec.transfers import Source, Transfers
 
 if TYPE_CHECKING:
     from kubexm_exec.runner.cron import Crontabs
+    from kubexm_exec.runner.downloads import Downloads
     from kubexm_exec.runner.kernel import Kernel
     from kubexm_exec.runner.mounts import MountTable
     from kubexm_exec.runner.packages import Packages
@@ -42,9 +45,19 @@ class Runner:
         sensitive: bool = False,
         become: str = "",
         facts: Callable[[], Mapping[str, Any]] | None = None,
+        transfers: Transfers | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self._session = Session(
-            connector, deadline or Deadline(), cancel or Cancel(), on_output, sensitive, become, facts
+            connector,
+            deadline or Deadline(),
+            cancel or Cancel(),
+            on_output,
+            sensitive,
+            become,
+            facts,
+            transfers or Transfers(),
+            on_progress,
         )
 
     # commands
@@ -130,6 +143,28 @@ class Runner:
         """Write a file atomically; a file that is replaced keeps its mode and owner unless given, a new one is 0644."""
         files.write(self._session, path, data, mode=mode, owner=owner, group=group)
 
+    def source(self, local: Path) -> Source:
+        """A file on the control node with its size and sha256, which is computed once a run."""
+        return transfer.source_of(self._session, local)
+
+    def send(
+        self,
+        local: Path,
+        path: str,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        known: FileState | None = None,
+    ) -> bool:
+        """Make a file hold what a file of the control node holds; returns whether anything was changed.
+
+        What is the same already is not sent; mode and owner are then only changed where they are given. A large file
+        waits for its turn, shows its progress, and goes on where an earlier try was cut. ``known`` is what ``inspect``
+        has said of the path.
+        """
+        return files.bring(self._session, local, transfer.Target(path, mode, owner, group), known)
+
     def mkdir(
         self,
         path: str,
@@ -194,6 +229,13 @@ class Runner:
         return archives.is_packed(self._session, folder, path, fmt)
 
     # parts of the system; each is imported only where it is used
+
+    @cached_property
+    def downloads(self) -> Downloads:
+        """Files that the host fetches itself."""
+        from kubexm_exec.runner.downloads import Downloads
+
+        return Downloads(self._session)
 
     @cached_property
     def kernel(self) -> Kernel:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import posixpath
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from kubexm_exec.connectors.base import CommandResult
@@ -14,6 +15,7 @@ from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import FileState, inspect
+from kubexm_exec.runner.transfer import Target, path_of, send, source_of
 from kubexm_exec.step import StepFailed
 
 READ_LIMIT: Final = 16 << 20
@@ -77,12 +79,35 @@ def write(
 ) -> None:
     """Write a file atomically; mode and owner of a file that is replaced are kept unless given."""
     source = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    local = None if isinstance(source, bytes) else path_of(source)
+    if local is not None:
+        send(session, source_of(session, local), Target(path, mode, owner, group))
+        return
     try:
         session.connector.put(
             source, path, mode=mode, owner=owner, group=group, deadline=session.deadline, cancel=session.cancel
         )
     except OSError as error:
         raise file_failure(session, "write", path, error) from error
+
+
+def bring(session: Session, local: Path, target: Target, known: FileState | None) -> bool:
+    """Make a file hold what a local one holds; one that does already is not sent. Whether anything was changed."""
+    source = source_of(session, local)
+    state = known or inspect(session, [target.path])[0]
+    if state.kind != "file" or state.sha256 != source.sha256:
+        send(session, source, target)
+        return True
+    changed = False
+    if not state.owned_by(target.owner, target.group):
+        chown(session, target.path, target.owner, target.group)
+        changed = True
+    # Giving a file away takes its set-user-id bits off, so the mode comes last.
+    mode = state.mode if target.mode is None else target.mode
+    if mode != state.mode or (changed and mode & 0o6000):
+        chmod(session, target.path, mode)
+        changed = True
+    return changed
 
 
 def missing_folders(session: Session, path: str) -> list[str]:
@@ -213,6 +238,7 @@ __all__ = [
     "READ_LIMIT",
     "FileState",
     "ancestors",
+    "bring",
     "chmod",
     "chown",
     "inspect",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from kubexm_exec.connectors.base import Command
+from kubexm_exec.connectors.base import Command, Readable
 
 
 def quote(text: str) -> str:
@@ -21,7 +21,7 @@ def join(words: Iterable[str]) -> str:
 def script(
     body: str,
     *arguments: str,
-    stdin: bytes | None = None,
+    stdin: bytes | Readable | None = None,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     max_output: int = 1 << 20,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
+from kubexm_exec.transfers import Transfers
+
+OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
+"""Called with what is done, how much of it, and how much there is in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,15 @@ class Session:
     """The user that the connector becomes on the host, for messages."""
     gather: Callable[[], Mapping[str, Any]] | None = None
     """Asks for the host's facts; None: ask the host each time."""
+    transfers: Transfers = field(default_factory=Transfers)
+    """What all transfers of the run share."""
+    on_progress: OnProgress | None = None
+    """Told how far something long is."""
+
+    def progress(self, message: str, done: float | None, total: float | None) -> None:
+        """Tell those who watch how far it is."""
+        if self.on_progress is not None:
+            self.on_progress(message, done, total)
 
     def facts(self) -> Mapping[str, Any]:
         """What the host says about itself."""

@@ -1,0 +1,118 @@
+"""What all transfers of a run share: the digests of files on the control node, and how many large ones go at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+
+UPLOADS: Final = 10
+"""Large files that are sent at once: more would only make all of them slow."""
+_CHUNK: Final = 1 << 20
+
+Signature = tuple[int, int, int, int]
+"""What changes when somebody writes to a file: device, inode, size, time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file on the control node with what is in it."""
+
+    path: Path
+    size: int
+    sha256: str
+    signature: Signature
+
+    def is_now(self, fd: int) -> bool:
+        """Whether an open file is still the one that was looked at."""
+        return signature_of(os.fstat(fd)) == self.signature
+
+
+def signature_of(info: os.stat_result) -> Signature:
+    """What tells whether a file was written to since."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+class Transfers:
+    """Shared by the actions of a run, and by all of their threads."""
+
+    def __init__(self, uploads: int = UPLOADS) -> None:
+        self.uploads = max(1, uploads)
+        self._sources: dict[str, Source] = {}
+        self._reading: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._turn = threading.Condition()
+        self._busy = 0
+
+    def source(self, path: Path, deadline: Deadline, cancel: Cancel) -> Source:
+        """A local file with its digest; read once a run, however many hosts ask, unless it changes.
+
+        Raises OSError.
+        """
+        key = str(path)
+        with self._lock:
+            lock = self._reading.setdefault(key, threading.Lock())
+        with lock:
+            known = self._sources.get(key)
+            if known is None or signature_of(path.stat()) != known.signature:
+                known = self._sources[key] = _read(path, deadline, cancel)
+            return known
+
+    @contextlib.contextmanager
+    def upload(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> Iterator[None]:
+        """A large upload's turn; ``waiting`` is called if it has to wait for it."""
+        self._wait_for_turn(deadline, cancel, waiting)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._busy -= 1
+                self._turn.notify()
+
+    def _wait_for_turn(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> None:
+        with self._turn:
+            if self._busy < self.uploads:
+                self._busy += 1
+                return
+        waiting()
+        remove = cancel.on_set(self._wake)
+        try:
+            with self._turn:
+                while self._busy >= self.uploads:
+                    if cancel.is_set():
+                        raise CommandCancelled("it was cancelled while it waited for its turn to upload")
+                    if deadline.passed():
+                        raise CommandTimedOut("while it waited for its turn to upload")
+                    self._turn.wait(deadline.left())
+                self._busy += 1
+        finally:
+            remove()
+
+    def _wake(self) -> None:
+        with self._turn:
+            self._turn.notify_all()
+
+
+def _read(path: Path, deadline: Deadline, cancel: Cancel) -> Source:
+    digest = hashlib.sha256()
+    # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError(22, "not a regular file", str(path))
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            if cancel.is_set():
+                raise CommandCancelled(f"while reading {path}")
+            if deadline.passed():
+                raise CommandTimedOut(f"while reading {path}")
+        # As it was before: if it was written to meanwhile, it does not match and is read again, or refused.
+        return Source(path, before.st_size, digest.hexdigest(), signature_of(before))
