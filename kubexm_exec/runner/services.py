@@ -10,7 +10,7 @@ from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
 Active = Literal["active", "inactive", "failed", "changing"]
-Verb = Literal["start", "stop", "restart", "reload", "enable", "disable", "mask", "unmask"]
+Verb = Literal["start", "stop", "restart", "reload", "enable", "reenable", "disable", "mask", "unmask"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,298 @@
+"""The step type ``systemd-unit``: a unit of systemd by its files, and whether it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner.services import ServiceState, Verb
+from kubexm_exec.runner.units import UnitLook
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, TemplateName
+from kubexm_steps import _units
+from kubexm_steps._attributes import attribute_diff
+from kubexm_steps._edits import Edit, apply, diffs
+from kubexm_steps._services import do, must_exist, word
+from kubexm_steps._types import HostPath, Text
+from kubexm_steps._units import FOLDER, UnitName
+
+_DROPIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+
+
+def _dropin(name: str) -> str:
+    if not _DROPIN.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a drop-in: letters, digits and any of `-_.`")
+    return name if name.endswith(".conf") else f"{name}.conf"
+
+
+class SystemdUnitParams(Params):
+    """Parameters of ``systemd-unit``."""
+
+    name: UnitName = Field(description="Name of the unit, such as `etcd.service`; without a kind it is a service.")
+    content: Text | None = Field(None, description="The whole text of the unit file.")
+    template: Annotated[str, TemplateName()] | None = Field(
+        None, description="Name of a template that gives the text of the unit file, instead of `content`."
+    )
+    vars: dict[str, Any] = Field(default_factory=dict, description="More names for the template.")
+    drop_ins: dict[Annotated[str, AfterValidator(_dropin)], Text] = Field(
+        default_factory=dict,
+        description="Texts of drop-ins by their names, such as `limits`; they change a unit that is there or is made "
+        "here. Others that the unit has are left alone.",
+    )
+    folder: HostPath = Field(FOLDER, description="Where unit files go.")
+    enabled: bool | None = Field(None, description="Whether it is started at boot. Without it: left as it is.")
+    started: bool | None = Field(None, description="Whether it runs now. Without it: left as it is.")
+    restart: bool = Field(
+        True, description="With `started: true`: restart a unit that runs when its files changed, so that it uses them."
+    )
+    wait: Duration = Field(90.0, description="How long it may take until it runs, or has stopped.")
+    settle: Duration = Field(
+        0.5, description="After a start, look again so much later: one that fails at once is a failure."
+    )
+    state: Literal["present", "absent"] = Field(
+        "present",
+        description="`absent` stops and disables the unit and removes its file and drop-ins; with `dropIns`, only "
+        "those are removed.",
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> SystemdUnitParams:
+        if self.content is not None and self.template is not None:
+            raise ValueError("content and template exclude each other")
+        if self.vars and self.template is None:
+            raise ValueError("vars go with `template`")
+        if self.state == "absent":
+            given = [name for name in ("content", "template", "enabled", "started") if getattr(self, name) is not None]
+            if given:
+                raise ValueError(f"a unit that is to be absent has no {' or '.join(given)}")
+        elif self.content is None and self.template is None and not self.drop_ins:
+            raise ValueError("say what the unit is: `content`, `template` or `dropIns`; `service` starts and stops it")
+        if self.enabled and self.content is not None and "[Install]" not in self.content:
+            raise ValueError("content has no [Install] section, so that the unit cannot be enabled")
+        return self
+
+
+class SystemdUnitOutputs(Outputs):
+    """What later steps can know of the unit."""
+
+    name: str = Field(description="Name of the unit.")
+    path: str = Field("", description="Its file; empty if it has none in `folder`.")
+    active: bool = Field(False, description="Whether it runs.")
+    enabled: bool = Field(False, description="Whether it is started at boot.")
+
+
+class SystemdUnitStep(Step[SystemdUnitParams]):
+    """A unit of systemd: its file, drop-ins to it, and whether it runs and is started at boot.
+
+    The files are checked by `systemd-analyze verify` before they are used: what systemd would not load is a failure
+    that changes nothing, what it only warns of is shown. systemd reads its files again only if they changed.
+
+    For a unit that comes with a package, give only `dropIns`; to start and stop one, use `service`.
+
+    - With `started: true` a unit that runs is restarted when its files changed; `restart: false` leaves it alone.
+    - A file with a secret in it is `0600`, and its diff is hidden. Prefer `EnvironmentFile=` or `LoadCredential=`.
+    - `state: absent` leaves a unit alone that has no file in `folder`: it belongs to a package.
+    - Undo brings back the old files, and starts or stops, enables or disables the unit as it was.
+    """
+
+    outputs_model = SystemdUnitOutputs
+    reversible = True
+    example = """\
+- name: agent
+  type: systemd-unit
+  with:
+    name: agent
+    content: |
+      [Service]
+      ExecStart=/usr/local/bin/agent --config /etc/agent.yaml
+      Restart=on-failure
+      [Install]
+      WantedBy=multi-user.target
+    enabled: true
+    started: true
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the files and the unit with what should be."""
+        params = self.params
+        seen = self._look(ctx)
+        state = seen.states[params.name]
+        if params.state == "absent":
+            return self._forecast_absence(ctx, seen)
+        edits = self._edits(ctx, seen)
+        if not self._has_file and not state.exists:
+            return Forecast.unknown(f"there is no unit {params.name} yet")
+        verbs = self._verbs(state, edits)
+        shown = diffs(ctx, edits)
+        if not shown and not verbs and not state.stale:
+            return Forecast.satisfied(f"unit {params.name} is as it should be", self._outputs(state))
+        if state.stale and not shown:
+            shown.append(Diff(f"unit {params.name}", note="systemd has not read its files yet"))
+        before = {"now": word(state), "at boot": _at_boot(state)}
+        after = before | self._after(verbs)
+        if before != after:
+            shown.append(attribute_diff(ctx, f"unit {params.name}", before, after))
+        verb = "change" if state.exists else "create"
+        then = f" and {' and '.join(verbs)} it" if verbs else ""
+        return Forecast.change(f"would {verb} unit {params.name}{then}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Check and write the files, have systemd read them, then start what should run."""
+        params = self.params
+        seen = self._look(ctx)
+        state = seen.states[params.name]
+        if params.state == "absent":
+            return self._remove(ctx, seen)
+        edits = self._edits(ctx, seen)
+        if not self._has_file:
+            must_exist(ctx, params.name, state)
+        verbs = self._verbs(state, edits)
+        written = any(edit.any for edit in edits)
+        if not written and not verbs and not state.stale:
+            return Result(changed=False, message=f"unit {params.name} is as it should be", outputs=self._outputs(state))
+        warned = _units.verify(ctx, [params.name], self._names(ctx)) if written else ""
+        _units.save(ctx, edits, [state], restarts="restart" in verbs)
+        apply(ctx, edits)
+        if written or state.stale:
+            ctx.runner.units.reload()
+        now = ctx.runner.services.look(params.name)
+        must_exist(ctx, params.name, now)
+        for verb in self._verbs(now, edits):
+            do(ctx, verb, now, params.wait, params.settle)
+        after = ctx.runner.services.look(params.name)
+        done = "changed" if state.exists else "created"
+        more = ", ".join([*(f"{verb} done" for verb in verbs), *filter(None, [warned])])
+        return Result(
+            message=f"{done} unit {params.name}" + (f" ({more})" if more else ""), outputs=self._outputs(after)
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the old files and how the unit was."""
+        _units.undo(ctx, undo)
+
+    # what is, and what should be
+
+    @property
+    def _path(self) -> str:
+        return f"{self.params.folder}/{self.params.name}"
+
+    @property
+    def _has_file(self) -> bool:
+        return self.params.content is not None or self.params.template is not None
+
+    def _text(self, ctx: StepContext) -> str | None:
+        params = self.params
+        text = params.content
+        if params.template is not None:
+            text = ctx.render_template(params.template, params.vars)
+        return text if text is None or text.endswith("\n") else text + "\n"
+
+    def _look(self, ctx: StepContext) -> UnitLook:
+        params = self.params
+        ctx.runner.units.needed(f"unit {params.name}")
+        files = [f"{self._path}.d/{name}" for name in params.drop_ins]
+        if self._has_file or (params.state == "absent" and not params.drop_ins):
+            files.insert(0, self._path)
+        return ctx.runner.units.look([params.name], files, f"{self._path}.d")
+
+    def _wanted(self, ctx: StepContext) -> dict[str, str]:
+        """The texts of the files, by their paths."""
+        wanted = {f"{self._path}.d/{name}": text for name, text in self.params.drop_ins.items()}
+        text = self._text(ctx)
+        return wanted if text is None else {self._path: text, **wanted}
+
+    def _names(self, ctx: StepContext) -> dict[str, str]:
+        """The texts of the files, by their names below the folder of units."""
+        return {path.removeprefix(f"{self.params.folder}/"): text for path, text in self._wanted(ctx).items()}
+
+    def _edits(self, ctx: StepContext, seen: UnitLook) -> list[Edit]:
+        return [Edit(seen.files[path], text, _units.new_mode(ctx, text)) for path, text in self._wanted(ctx).items()]
+
+    def _verbs(self, state: ServiceState, edits: list[Edit]) -> list[Verb]:
+        params = self.params
+        verbs: list[Verb] = []
+        if params.enabled is not None and state.enabled is not params.enabled and not (state.fixed and state.enabled):
+            verbs.append("enable" if params.enabled else "disable")
+        elif params.enabled and any(_installs_otherwise(edit) for edit in edits):
+            verbs.append("reenable")
+        runs = state.active == "active"
+        if params.started and not runs:
+            verbs.append("start")
+        elif params.started and params.restart and any(edit.any for edit in edits):
+            verbs.append("restart")
+        elif params.started is False and state.active in ("active", "changing"):
+            verbs.append("stop")
+        return verbs
+
+    def _after(self, verbs: list[Verb]) -> dict[str, str]:
+        words: dict[Verb, tuple[str, str]] = {
+            "enable": ("at boot", "enabled"),
+            "disable": ("at boot", "disabled"),
+            "start": ("now", "active"),
+            "restart": ("now", "active, after a restart"),
+            "stop": ("now", "inactive"),
+        }
+        return dict(words[verb] for verb in verbs if verb in words)
+
+    def _outputs(self, state: ServiceState) -> dict[str, Any]:
+        path = self._path if self._has_file else ""
+        active = state.active == "active"
+        return {"name": self.params.name, "path": path, "active": active, "enabled": state.enabled}
+
+    # absence
+
+    def _gone(self, ctx: StepContext, seen: UnitLook) -> list[Edit]:
+        """What is to be removed: the drop-ins that are named, or the unit's file and all its drop-ins."""
+        edits = [Edit(held, None) for held in seen.files.values()]
+        if self.params.drop_ins or not edits[0].any or not seen.dropins:
+            return edits
+        more = ctx.runner.units.look([self.params.name], list(seen.dropins))
+        return [*edits, *(Edit(held, None) for held in more.files.values())]
+
+    def _forecast_absence(self, ctx: StepContext, seen: UnitLook) -> Forecast:
+        name = self.params.name
+        edits = self._gone(ctx, seen)
+        if not any(edit.any for edit in edits):
+            return Forecast.satisfied(f"there is nothing of unit {name}", self._left(seen))
+        return Forecast.change(f"would remove {self._what} {name}", diffs(ctx, edits))
+
+    def _remove(self, ctx: StepContext, seen: UnitLook) -> Result:
+        name = self.params.name
+        outputs = self._left(seen)
+        edits = self._gone(ctx, seen)
+        if not any(edit.any for edit in edits):
+            return Result(changed=False, message=f"there is nothing of unit {name}", outputs=outputs)
+        state = seen.states[name]
+        _units.save(ctx, edits, [state])
+        if not self.params.drop_ins:
+            if state.active in ("active", "changing"):
+                do(ctx, "stop", state, self.params.wait)
+            if state.enabled and not state.fixed:
+                do(ctx, "disable", state)
+        apply(ctx, edits)
+        ctx.runner.remove_empty([f"{self._path}.d"])
+        ctx.runner.units.reload()
+        return Result(message=f"removed {self._what} {name}", outputs=outputs)
+
+    @property
+    def _what(self) -> str:
+        return "drop-ins of unit" if self.params.drop_ins else "unit"
+
+    def _left(self, seen: UnitLook) -> dict[str, Any]:
+        """The outputs when it is gone; without its drop-ins a unit is still what it was."""
+        if self.params.drop_ins:
+            return self._outputs(seen.states[self.params.name])
+        return {"name": self.params.name, "path": "", "active": False, "enabled": False}
+
+
+def _at_boot(state: ServiceState) -> str:
+    return "enabled" if state.enabled else "disabled"
+
+
+def _installs_otherwise(edit: Edit) -> bool:
+    """Whether a unit that is there says something else about being enabled now."""
+    if not edit.any or not edit.held.exists or edit.after is None or edit.held.path.endswith(".conf"):
+        return False
+    return _units.install_section(edit.held.text) != _units.install_section(edit.after)

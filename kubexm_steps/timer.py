@@ -1,0 +1,273 @@
+"""The step type ``timer``: a command that systemd runs at given times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.runner.services import ServiceState, Verb
+from kubexm_exec.runner.units import UnitLook
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_steps import _units
+from kubexm_steps._accounts import AccountName, one_or_many
+from kubexm_steps._attributes import attribute_diff
+from kubexm_steps._edits import Edit, apply, diffs
+from kubexm_steps._services import do
+from kubexm_steps._types import HostPath, Text
+from kubexm_steps._units import FOLDER
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_SYSTEMD: Final = "use a cron step for hosts without systemd: `when: facts.init != 'systemd'`"
+
+
+def _timer_name(name: str) -> str:
+    name = name.removesuffix(".timer")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name for a timer: letters, digits and any of `-_.`")
+    return name
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or any(char in text for char in "\n\r\0"):
+        raise ValueError("it must be one line that says something")
+    return text.strip()
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a variable")
+    return name
+
+
+class TimerParams(Params):
+    """Parameters of ``timer``."""
+
+    name: Annotated[str, AfterValidator(_timer_name)] = Field(
+        description="Name of the timer; NAME.timer and NAME.service are written for it."
+    )
+    schedule: Annotated[list[Annotated[str, AfterValidator(_one_line)]], BeforeValidator(one_or_many)] = Field(
+        default_factory=list,
+        description="When it runs, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
+    )
+    command: str | list[str] | None = Field(None, description="A line of POSIX shell, or a list of arguments.")
+    user: AccountName | None = Field(None, description="User that it runs as. Without it: root.")
+    cwd: HostPath | None = Field(None, description="Folder that it runs in.")
+    env: dict[Annotated[str, AfterValidator(_variable)], Text] = Field(
+        default_factory=dict, description="Variables of its environment."
+    )
+    persistent: bool = Field(True, description="If the host was off at the time, run it at the next start.")
+    random_delay: Duration = Field(0.0, description="Wait up to so long, so that many hosts do not do it at once.")
+    description: Annotated[Text, AfterValidator(_one_line)] | None = Field(None, description="What it is for.")
+    enabled: bool = Field(True, description="Whether the timer is active, now and after a boot.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` stops and removes both units.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> TimerParams:
+        if self.state == "absent":
+            if self.schedule or self.command is not None:
+                raise ValueError("a timer that is to be absent has no schedule or command")
+            return self
+        if not self.schedule:
+            raise ValueError("say when it runs: `schedule`")
+        if not self.command or not self.command[0].strip():
+            raise ValueError("say what it runs: `command`")
+        if any("\0" in word for word in self.command):
+            raise ValueError("a command cannot hold a NUL character")
+        if isinstance(self.command, list) and (self.command[0][0] in "@-:+!" or "$" in self.command[0]):
+            raise ValueError(f"systemd cannot start a program called {self.command[0]!r}; use a line of shell")
+        return self
+
+
+class TimerOutputs(Outputs):
+    """What later steps can know of the timer."""
+
+    name: str = Field(description="Name of the timer's unit.")
+    active: bool = Field(False, description="Whether it is active.")
+
+
+class TimerStep(Step[TimerParams]):
+    """A command that systemd runs at given times: a timer and the service that it starts.
+
+    Its output is in the journal: `journalctl -u NAME.service`; `systemctl list-timers` says when it runs next. On a
+    host without systemd use `cron`.
+
+    - The schedule is tried on the host (`systemd-analyze calendar`) before anything is changed.
+    - Arguments of a command in a list reach it just as they are; no shell and no systemd reads them.
+    - A change of the command needs no restart; one of the schedule restarts the timer.
+    - Undo brings back the old units and whether they were active, or removes the new ones.
+    """
+
+    outputs_model = TimerOutputs
+    reversible = True
+    example = """\
+- name: backup
+  type: timer
+  with:
+    name: etcd-backup
+    schedule: "*-*-* 03:00"
+    command: [/usr/local/bin/etcd-backup, --keep, "7"]
+    user: etcd
+    randomDelay: 10m
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the units with what should be."""
+        params = self.params
+        seen = self._look(ctx)
+        state = seen.states[self._timer]
+        edits = self._edits(ctx, seen)
+        if params.state == "absent":
+            if not any(edit.any for edit in edits):
+                return Forecast.satisfied(f"there is no timer {params.name}", self._outputs(state, gone=True))
+            return Forecast.change(f"would remove timer {params.name}", diffs(ctx, edits))
+        ctx.runner.units.calendar(params.schedule)
+        verbs = self._verbs(state, edits)
+        shown = diffs(ctx, edits)
+        if not shown and not verbs and not _stale(seen):
+            return Forecast.satisfied(f"timer {params.name} is as it should be", self._outputs(state))
+        before, after = self._words(state), {"active": "yes" if params.enabled else "no"}
+        if before != after:
+            shown.append(attribute_diff(ctx, f"timer {params.name}", before, after))
+        return Forecast.change(f"would {'change' if state.exists else 'create'} timer {params.name}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write both units, and start or stop the timer."""
+        params = self.params
+        seen = self._look(ctx)
+        state = seen.states[self._timer]
+        edits = self._edits(ctx, seen)
+        written = any(edit.any for edit in edits)
+        if params.state == "absent":
+            return self._remove(ctx, seen, edits)
+        (soonest, *_) = [*ctx.runner.units.calendar(params.schedule), ""]
+        verbs = self._verbs(state, edits)
+        if not written and not verbs and not _stale(seen):
+            return Result(
+                changed=False, message=f"timer {params.name} is as it should be", outputs=self._outputs(state)
+            )
+        warned = _units.verify(ctx, [self._service, self._timer], self._texts()) if written else ""
+        _units.save(ctx, edits, [state], restarts="restart" in verbs)
+        apply(ctx, edits)
+        if written or _stale(seen):
+            ctx.runner.units.reload()
+        for verb in verbs:
+            do(ctx, verb, state, wait=30.0)
+        after = ctx.runner.services.look(self._timer)
+        more = [f"next: {soonest}"] if soonest and params.enabled else []
+        more += filter(None, [warned])
+        done = "changed" if state.exists else "created"
+        return Result(
+            message=f"{done} timer {params.name}" + (f" ({', '.join(more)})" if more else ""),
+            outputs=self._outputs(after),
+        )
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        _units.undo(ctx, undo)
+
+    @property
+    def _timer(self) -> str:
+        return f"{self.params.name}.timer"
+
+    @property
+    def _service(self) -> str:
+        return f"{self.params.name}.service"
+
+    def _look(self, ctx: StepContext) -> UnitLook:
+        ctx.runner.units.needed(f"timer {self.params.name}", _NO_SYSTEMD)
+        files = [f"{FOLDER}/{self._service}", f"{FOLDER}/{self._timer}"]
+        return ctx.runner.units.look([self._timer, self._service], files)
+
+    def _edits(self, ctx: StepContext, seen: UnitLook) -> list[Edit]:
+        if self.params.state == "absent":
+            return [Edit(held, None) for held in seen.files.values()]
+        return [
+            Edit(seen.files[f"{FOLDER}/{name}"], text, _units.new_mode(ctx, text))
+            for name, text in self._texts().items()
+        ]
+
+    def _verbs(self, state: ServiceState, edits: list[Edit]) -> list[Verb]:
+        verbs: list[Verb] = []
+        if state.enabled is not self.params.enabled:
+            verbs.append("enable" if self.params.enabled else "disable")
+        runs = state.active == "active"
+        if self.params.enabled:
+            if not runs:
+                verbs.append("start")
+            elif edits[1].any:
+                verbs.append("restart")
+        elif runs:
+            verbs.append("stop")
+        return verbs
+
+    def _words(self, state: ServiceState) -> dict[str, str]:
+        if state.enabled and state.active == "active":
+            return {"active": "yes"}
+        if not state.enabled and state.active != "active":
+            return {"active": "no"}
+        return {"active": "only after a boot" if state.enabled else "only until a boot"}
+
+    def _outputs(self, state: ServiceState, *, gone: bool = False) -> dict[str, Any]:
+        return {"name": self._timer, "active": not gone and state.active == "active"}
+
+    def _remove(self, ctx: StepContext, seen: UnitLook, edits: list[Edit]) -> Result:
+        name = self.params.name
+        state = seen.states[self._timer]
+        outputs = self._outputs(state, gone=True)
+        if not any(edit.any for edit in edits):
+            return Result(changed=False, message=f"there is no timer {name}", outputs=outputs)
+        _units.save(ctx, edits, [state])
+        if state.exists:
+            if state.active == "active":
+                do(ctx, "stop", state, wait=30.0)
+            if state.enabled and not state.fixed:
+                do(ctx, "disable", state)
+        apply(ctx, edits)
+        ctx.runner.units.reload()
+        return Result(message=f"removed timer {name}", outputs=outputs)
+
+    def _texts(self) -> dict[str, str]:
+        """The two units."""
+        params = self.params
+        about = _escape(params.description or params.name)
+        command = params.command or ""
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+        service = [f"Type=oneshot\nExecStart={' '.join(map(unit_word, argv))}"]
+        service += [f"User={params.user}"] if params.user else []
+        service += [f"WorkingDirectory={_escape(params.cwd)}"] if params.cwd else []
+        service += [f"Environment={_quoted(f'{name}={value}', dollar=False)}" for name, value in params.env.items()]
+        timer = [f"OnCalendar={one}" for one in params.schedule]
+        timer += [f"Persistent={'true' if params.persistent else 'false'}"]
+        timer += [f"RandomizedDelaySec={params.random_delay:g}"] if params.random_delay else []
+        lines = "\n".join
+        return {
+            self._service: f"# Written by kubexm.\n[Unit]\nDescription={about}\n\n[Service]\n{lines(service)}\n",
+            self._timer: f"# Written by kubexm.\n[Unit]\nDescription={about}\n\n[Timer]\n{lines(timer)}\n\n"
+            "[Install]\nWantedBy=timers.target\n",
+        }
+
+
+def _stale(seen: UnitLook) -> bool:
+    return any(state.stale for state in seen.states.values())
+
+
+def unit_word(word: str) -> str:
+    """An argument for ExecStart= that reaches the program as it is: neither specifiers nor variables are replaced."""
+    return word if re.fullmatch(r"[A-Za-z0-9_/.,:=@+-]+", word) and word[0] not in "@-:+!" else _quoted(word)
+
+
+def _quoted(text: str, *, dollar: bool = True) -> str:
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    text = _escape(text)
+    return '"' + (text.replace("$", "$$") if dollar else text) + '"'
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+__all__ = ["TimerOutputs", "TimerParams", "TimerStep", "unit_word"]
