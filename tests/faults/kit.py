@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.program import environment, run, start, write_spec
+from tests.e2e.program import BIN, environment, run, write_spec
 from tests.lab.machines import Machine
 
 SOON = 60.0
 """Long enough for anything that is not stuck, however busy this computer is."""
+ALIVE: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,15 @@ class Outcome:
     text: str
     result: dict[str, Any]
 
-    def actions(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """What happened, by step and host."""
-        return {(node["name"], one["host"]): one for node in self.result["nodes"] for one in node["actions"]}
+    def action(self, step: str, host: str) -> dict[str, Any]:
+        """What a step did on a host."""
+        action: dict[str, Any] = self.result["nodeResults"][f"module/task/{step}"]["hostResults"][host]
+        return action
 
-    def kinds(self) -> dict[tuple[str, str], str]:
-        """The status of each action, or for failed ones the kind of failure."""
-        return {key: one.get("failure", {}).get("kind") or one["status"] for key, one in self.actions().items()}
+    def of(self, step: str) -> dict[str, str]:
+        """How a step went on each host: the kind of failure, or else the status."""
+        hosts = self.result["nodeResults"][f"module/task/{step}"]["hostResults"]
+        return {name: action.get("failureKind") or action["status"] for name, action in hosts.items()}
 
 
 class Project:
@@ -41,6 +44,7 @@ class Project:
     def __init__(self, folder: Path, machines: Sequence[Machine], **defaults: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.printed = folder / "printed"
         self._env = {**environment(HOME=str(folder)), "SSH_AUTH_SOCK": ""}
         self.hosts: list[dict[str, Any]] = [{"name": each.name, "address": each.address} for each in machines]
         self.defaults = {
@@ -52,8 +56,12 @@ class Project:
 
     def write(self, *steps: Mapping[str, Any], **task: Any) -> None:
         """The pipeline: one task with these steps."""
+        self.write_tasks({"name": "task", **task, "steps": list(steps)})
+
+    def write_tasks(self, *tasks: Mapping[str, Any]) -> None:
+        """The pipeline: these tasks."""
         inventory = {"defaults": self.defaults, "hosts": self.hosts}
-        modules = [{"name": "module", "tasks": [{"name": "task", **task, "steps": list(steps)}]}]
+        modules = [{"name": "module", "tasks": tasks}]
         # JSON is YAML too.
         write_spec(self.folder, f"inventory: {json.dumps(inventory)}\nmodules: {json.dumps(modules)}\n")
 
@@ -61,20 +69,25 @@ class Project:
         """From its start to its end."""
         arguments = ("spec.yaml", "--result", "result.json")
         done = run("kubexm-run", *arguments, cwd=self.folder, env={**self._env, **env}, timeout=2 * SOON)
-        return self._outcome(done.returncode, done.stdout + done.stderr)
+        return self.outcome(done.returncode, done.stdout + done.stderr)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Running]:
         """While it runs; nothing of it is left afterwards."""
-        process = start("kubexm-run", "spec.yaml", "--result", "result.json", cwd=self.folder, env=self._env)
+        arguments = [str(BIN / "kubexm-run"), "spec.yaml", "--result", "result.json"]
+        with self.printed.open("wb") as printed:
+            process = subprocess.Popen(
+                arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, env=self._env
+            )
         try:
             yield Running(self, process)
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
 
-    def _outcome(self, code: int, text: str) -> Outcome:
+    def outcome(self, code: int, text: str) -> Outcome:
+        """The record of the run that just ended."""
         assert "Traceback" not in text, text
         path = self.folder / "result.json"
         assert path.exists(), text
@@ -84,18 +97,25 @@ class Project:
 class Running:
     """A run that has not ended."""
 
-    def __init__(self, project: Project, process: subprocess.Popen[str]) -> None:
+    def __init__(self, project: Project, process: subprocess.Popen[bytes]) -> None:
         self._project = project
         self._process = process
 
+    def said(self, word: str) -> bool:
+        """Whether it has printed that so far."""
+        return word in self._project.printed.read_text()
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until it has come that far."""
-        wait_until(condition, what, lambda: self._process.poll() is not None)
+        try:
+            wait_until(condition, what, lambda: self._process.poll() is not None)
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{self._project.printed.read_text()}") from None
 
     def end(self) -> Outcome:
         """Wait for its end."""
-        out, err = self._process.communicate(timeout=2 * SOON)
-        return self._project._outcome(self._process.returncode, out + err)
+        self._process.wait(timeout=2 * SOON)
+        return self._project.outcome(self._process.returncode, self._project.printed.read_text())
 
 
 def wait_until(condition: Callable[[], bool], what: str, over: Callable[[], bool] = lambda: False) -> None:

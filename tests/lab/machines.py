@@ -184,9 +184,16 @@ class Machine:
         self._await(lambda: self._first(or_none=True) not in (0, before), time.monotonic() + _UP_TIME)
         self.wait()
 
-    def cut(self) -> None:
-        """Let no packet in or out, as a broken cable would."""
-        self._drop("drop")
+    def more_addresses(self, count: int) -> list[str]:
+        """Let it answer at that many addresses beside its own, as that many hosts would."""
+        more = [self._ground.address(100 + number) for number in range(count)]
+        commands = "\n".join(f"addr add {address}/24 dev eth0" for address in more)
+        subprocess.run(["ip", "-n", self._space, "-batch", "-"], input=commands, text=True, check=True, timeout=60)
+        return more
+
+    def cut(self, address: str = "") -> None:
+        """Let no packet in or out, as a broken cable would; with an address only those to that one."""
+        self._drop(f"ip daddr {address} drop" if address else "drop")
 
     def loss(self, percent: int) -> None:
         """Lose that share of the packets, in each direction."""
