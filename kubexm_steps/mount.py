@@ -133,7 +133,11 @@ class MountStep(Step[MountParams]):
                     hint="make an empty one first with a file step",
                 )
             ctx.runner.mkdir(self.params.path)
-        self._do(ctx, now, move)
+        try:
+            self._do(ctx, now, move)
+        except StepFailed:
+            ctx.runner.remove_empty(made)
+            raise
         if edit.any:
             apply(ctx, [edit])
             ctx.runner.mounts.reload()

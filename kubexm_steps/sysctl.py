@@ -73,7 +73,7 @@ class SysctlStep(Step[SysctlParams]):
 
     - A key that the kernel does not have is a failure with a suggestion. Some come with a module: load it first with a
       `kernel-module` step.
-    - A value that the kernel turns into another one is a failure that says which, so that a second run changes nothing.
+    - A value that the kernel refuses, or turns into another one, is a failure that says so; then nothing is changed.
     - If a file that is read later sets a key to something else, the message says so: at boot that one would win.
     - Undo brings back the file and the former values of the running kernel.
     """
@@ -112,15 +112,10 @@ class SysctlStep(Step[SysctlParams]):
         edit, live = self._edit(now), self._live(now)
         if not edit.any and not live:
             return Result(changed=False, message=self._message("as they should be", now), outputs=self._outputs())
-        save(ctx, [edit], live={path: plain(now.live[path]) for path in live})
+        former = {path: plain(now.live[path]) for path in live}
+        save(ctx, [edit], live=former)
         if live:
-            for path, made in ctx.runner.kernel.set(live).items():
-                if plain(made) != live[path]:
-                    shown = "something else" if ctx.sensitive else repr(plain(made))
-                    raise StepFailed(
-                        f"set {self._names([path])[0]}: the kernel made {shown} of it",
-                        hint="write the whole value, as the kernel shows it",
-                    )
+            self._set(ctx, live, former)
         apply(ctx, [edit])
         names = self._names(live) if live else list(self.params.values)
         return Result(message=self._message(f"set {', '.join(names)}", now, names=False), outputs=self._outputs())
@@ -139,6 +134,16 @@ class SysctlStep(Step[SysctlParams]):
                 hint="it is an action rather than a setting, or only root may read it: use `become`, or a command step",
             )
         return now
+
+    def _set(self, ctx: StepContext, live: Mapping[str, str], former: Mapping[str, str]) -> None:
+        for path, made in ctx.runner.kernel.set(live, former).items():
+            if plain(made) != live[path]:
+                ctx.runner.kernel.set(former)
+                shown = "something else" if ctx.sensitive else repr(plain(made))
+                raise StepFailed(
+                    f"set {self._names([path])[0]}: the kernel made {shown} of it",
+                    hint="write the whole value, as the kernel shows it",
+                )
 
     def _live(self, now: Settings) -> dict[str, str]:
         """What is to be set in the running kernel."""

@@ -98,12 +98,18 @@ class Kernel:
             file=seen.files[file],
         )
 
-    def set(self, values: Mapping[str, str]) -> Mapping[str, str]:
-        """Set settings (by path below /proc/sys) one after the other; returns what the kernel made of each."""
+    def set(self, values: Mapping[str, str], former: Mapping[str, str] | None = None) -> Mapping[str, str]:
+        """Set settings (by path below /proc/sys) one after the other; returns what the kernel made of each.
+
+        If it refuses one, those before it get their former values back.
+        """
         words = [word for pair in values.items() for word in pair]
         seen = look(self._session, (), _SET, *words, what="change kernel settings")
         for path, value in values.items():
             if f"bad {path}" in seen.parts:
+                begun = {other: old for other, old in (former or {}).items() if f"is {other}" in seen.parts}
+                if begun:
+                    self.set(begun)
                 reason, _ = reason_of(seen.text(f"bad {path}"))
                 raise StepFailed(
                     f"set {path.replace('/', '.')} to {'a value' if self._session.sensitive else repr(value)}: "

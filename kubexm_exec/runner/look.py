@@ -152,4 +152,6 @@ def _held(session: Session, said: bytes) -> Held:
 def told(result: CommandResult) -> str:
     """What a tool said at last, for a message."""
     lines = [line.strip() for line in (result.err or result.out).splitlines() if line.strip()]
+    # mount's advice, which comes after what it has to say.
+    lines = [line for line in lines if not line.startswith("dmesg(1)")]
     return lines[-1] if lines else f"exit code {result.exit_code}"
