@@ -1,0 +1,61 @@
+"""What can be wrong with a journal, in words that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+
+class JournalError(Exception):
+    """The journal cannot be used: what is wrong, and what to do."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(f"{what}; {hint}" if hint else what)
+        self.what = what
+        self.hint = hint
+
+
+class FencedError(JournalError):
+    """Somebody else has taken over: this writer must stop."""
+
+
+class UnknownRunError(JournalError):
+    """There is no such run."""
+
+
+_SIGNS: Final = (
+    ("disk is full", "there is no space left for the journal", "free some space; the run can be resumed then"),
+    ("disk i/o error", "the journal cannot be read or written (I/O error)", "look at the disk; the run can be resumed"),
+    ("readonly database", "the journal cannot be written: it is read-only", "check the owner and mode of its folder"),
+    ("read-only", "the journal cannot be written: it is read-only", "check where it lies, or choose another place"),
+    ("unable to open", "the journal cannot be opened", "check the owner and mode of its folder"),
+    ("file is not a database", "it is no journal: something else is in that file", "choose another file"),
+    ("malformed", "the journal is damaged", "keep a copy of it, and move it away: kubexm makes a new one"),
+    ("database is locked", "the journal is in use and does not become free", "see which other kubexm runs"),
+    ("no space left", "there is no space left for the journal", "free some space; the run can be resumed then"),
+    ("connection refused", "the database of the journal does not answer", "see whether it runs, and its address"),
+    ("password authentication", "the database of the journal refuses the login", "check user and password"),
+)
+"""What databases say, what that means, and what to do about it."""
+
+
+def explain(place: str, error: Exception) -> JournalError:
+    """The error of a database in our words."""
+    said = str(getattr(error, "orig", None) or error).strip()
+    lower = said.lower()
+    for sign, what, hint in _SIGNS:
+        if sign in lower:
+            return JournalError(f"{place}: {what}", hint)
+    return JournalError(f"{place}: {said.splitlines()[0] if said else type(error).__name__}")
+
+
+@contextmanager
+def explained(place: str) -> Iterator[None]:
+    """What a database raises inside is a JournalError outside."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise explain(place, error) from error

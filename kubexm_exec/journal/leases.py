@@ -1,0 +1,175 @@
+"""Leases: two runs never work on the same target at once; only the lease of a dead one is taken over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubexm_exec.journal.errors import FencedError, JournalError, explained
+from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
+
+TERM: Final = 30.0
+"""Seconds that a lease lasts unless its holder renews it."""
+BEAT: Final = 5.0
+"""Seconds between two renewals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who works on a target."""
+
+    target: str
+    run: str
+    epoch: int
+    holder: Holder
+    since: float
+    expires: float
+
+    def dead(self, now: float) -> bool:
+        """Whether it may be taken over: its process is gone, or it has not been renewed in time."""
+        alive = self.holder.alive()
+        return alive is False or now > self.expires
+
+
+class HeldError(JournalError):
+    """Somebody else works on the target."""
+
+    def __init__(self, lease: Lease) -> None:
+        since = time.strftime("%H:%M:%S", time.localtime(lease.since))
+        super().__init__(
+            f'"{lease.target}" is being worked on by run {lease.run} of {lease.holder} since {since}',
+            "wait for it with --wait, or see it: kubexm runs show " + lease.run,
+        )
+        self.lease = lease
+
+
+def find(store: Store, target: str) -> Lease | None:
+    """The lease of a target, whether its holder lives or not."""
+    from sqlalchemy import select
+
+    from kubexm_exec.journal.schema import LEASES
+
+    with explained(store.place), store.looking() as connection:
+        row = connection.execute(select(LEASES).where(LEASES.c.target == target)).first()
+    return None if row is None else _lease(row)
+
+
+def acquire(store: Store, target: str, run: str, epoch: int, holder: Holder, *, term: float = TERM) -> Lease | None:
+    """Take the lease of a target; raises HeldError while somebody lives who has it. Gives the lease of a dead one."""
+    from sqlalchemy import select
+
+    from kubexm_exec.journal.schema import LEASES, RUNS
+
+    with explained(store.place), store.writing() as connection:
+        now = _now(connection)
+        values = {"run": run, "epoch": epoch, "holder": holder.to_json(), "since": now, "expires": now + term}
+        query = select(LEASES).where(LEASES.c.target == target)
+        if connection.dialect.name != "sqlite":
+            connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
+        row = connection.execute(query).first()
+        if row is None:
+            connection.execute(LEASES.insert().values(target=target, **values))
+            return None
+        old = _lease(row)
+        if old.run != run and not old.dead(now):
+            raise HeldError(old)
+        connection.execute(LEASES.update().where(LEASES.c.target == target).values(**values))
+        if old.run != run:
+            # Should it live after all (it was only asleep), it must not write any more.
+            stale = RUNS.update().where(RUNS.c.id == old.run, RUNS.c.epoch == old.epoch, RUNS.c.status == RUNNING)
+            told = f"run {run} has taken over its target"
+            connection.execute(stale.values(epoch=RUNS.c.epoch + 1, status=INTERRUPTED, message=told))
+        return old
+
+
+def renew(store: Store, target: str, run: str, epoch: int, *, term: float = TERM) -> None:
+    """Say that we are still there; raises FencedError if the lease is somebody else's now."""
+    from kubexm_exec.journal.schema import LEASES
+
+    with explained(store.place), store.writing() as connection:
+        done = connection.execute(
+            LEASES.update()
+            .where(LEASES.c.target == target, LEASES.c.run == run, LEASES.c.epoch == epoch)
+            .values(expires=_now(connection) + term)
+        )
+        if done.rowcount != 1:
+            raise FencedError(f'the lease of "{target}" was lost', f"kubexm runs show {run}")
+
+
+def release(store: Store, target: str, run: str, epoch: int) -> None:
+    """Let others work on the target; harmless if it is not ours any more."""
+    from kubexm_exec.journal.schema import LEASES
+
+    with explained(store.place), store.writing() as connection:
+        connection.execute(
+            LEASES.delete().where(LEASES.c.target == target, LEASES.c.run == run, LEASES.c.epoch == epoch)
+        )
+
+
+class Keeper:
+    """Renews a lease while a run goes on, and hears what the run is asked for; tells when either ends the run."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: str,
+        run: str,
+        epoch: int,
+        *,
+        lost: Callable[[JournalError], None],
+        asked: Callable[[str, str], None],
+        beat: float = BEAT,
+        term: float = TERM,
+    ) -> None:
+        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom."""
+        self._store, self._target, self._run, self._epoch = store, target, run, epoch
+        self._lost, self._asked = lost, asked
+        self._beat, self._term = beat, term
+        self._begun = self._heard = time.time()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="kubexm-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; the lease is released."""
+        self._stop.set()
+        self._thread.join()
+        release(self._store, self._target, self._run, self._epoch)
+
+    def _keep(self) -> None:
+        renewed = time.monotonic()
+        # Requests are looked for more often: a cancel is acknowledged at once.
+        while not self._stop.wait(min(1.0, self._beat)):
+            try:
+                for kind, at, by in self._store.asked(self._run, self._heard):
+                    self._heard = max(self._heard, at + 1e-6)
+                    self._asked(kind, by)
+                if time.monotonic() - renewed >= self._beat:
+                    renew(self._store, self._target, self._run, self._epoch, term=self._term)
+                    renewed = time.monotonic()
+            except FencedError as error:
+                self._lost(error)
+                return
+            except JournalError as error:
+                # A database that is away for a moment is no lost lease, until it would have run out.
+                if time.monotonic() - renewed > self._term - self._beat:
+                    self._lost(error)
+                    return
+
+
+def _lease(row: Any) -> Lease:
+    return Lease(row.target, row.run, row.epoch, Holder.from_json(row.holder), row.since, row.expires)
+
+
+def _now(connection: Any) -> float:
+    """The database's time: the clocks of several machines differ."""
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())

@@ -1,0 +1,1 @@
+"""How the schema of the journal came to be, step by step."""
