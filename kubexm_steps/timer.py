@@ -257,7 +257,7 @@ def _stale(seen: UnitLook) -> bool:
 
 def unit_word(word: str) -> str:
     """An argument for ExecStart= that reaches the program as it is: neither specifiers nor variables are replaced."""
-    return word if re.fullmatch(r"[A-Za-z0-9_/.,:=@+-]+", word) and word[0] not in "@-:+!" else _quoted(word)
+    return word if re.fullmatch(r"[A-Za-z0-9_/.,:=@+-]+", word) else _quoted(word)
 
 
 def _quoted(text: str, *, dollar: bool = True) -> str:
