@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.base import Command, CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.quote import script
@@ -15,6 +15,8 @@ from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
+MOST_PATHS: Final = 200
+"""Paths that one command is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class FileState:
     """Of a file's content; empty if it was not asked for or may not be read."""
     target: str = ""
     """Of a link."""
+    device: int = -1
+    """The file system that it is on."""
 
     @property
     def exists(self) -> bool:
@@ -45,8 +49,9 @@ class FileState:
 
 
 # One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
-# processes however many paths there are. What cannot be found is asked for once more, for the reason.
-_SCRIPT: Final = r"""
+# processes however many paths there are (a function has arguments of its own without one). What cannot be found is
+# asked for once more, for the reason.
+SCRIPT: Final = r"""
 kind() {
   if [ -L "$1" ]; then k=l
   elif [ -f "$1" ]; then if [ -r "$1" ]; then k=f; else k=u; fi
@@ -54,19 +59,29 @@ kind() {
   elif [ -e "$1" ]; then k=o
   else k=a; fi
 }
+there() {
+  for p do shift; kind "$p"; [ $k = a ] || set -- "$@" "$p"; done
+  [ $# -eq 0 ] || stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
+}
+sums() {
+  for p do shift; kind "$p"; [ $k != f ] || set -- "$@" "$p"; done
+  [ $# -eq 0 ] || sha256sum -- "$@"
+}
+absent() {
+  for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
+  [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
+}
 digest=$1; shift
 for p do kind "$p"; printf %s "$k"; done
 echo
-( for p do shift; kind "$p"; [ $k = a ] || set -- "$@" "$p"; done
-  [ $# -eq 0 ] || stat -c '%a/%u/%g/%s/%U/%G' -- "$@" ) || exit
+there "$@" || exit
 for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done
-if [ "$digest" = yes ]; then
-  ( for p do shift; kind "$p"; [ $k != f ] || set -- "$@" "$p"; done
-    [ $# -eq 0 ] || sha256sum -- "$@" ) || exit
-fi
-( for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
-  [ $# -eq 0 ] || stat -c %a -- "$@" 2>&1 >/dev/null | cat >&2 )
+if [ "$digest" = yes ]; then sums "$@" || exit; fi
+printf '\0\n'
+absent "$@"
 """
+# The same for any number of paths, which come as its input.
+MANY: Final = f'exec xargs -0 -n {MOST_PATHS} sh -c "$1" kx "$2"'
 _KINDS: Final[dict[str, Kind]] = {
     "a": "absent",
     "f": "file",
@@ -75,55 +90,51 @@ _KINDS: Final[dict[str, Kind]] = {
     "l": "link",
     "o": "other",
 }
-_STAT: Final = re.compile(r"([0-7]+)/(\d+)/(\d+)/(\d+)/([^/]*)/(.*)")
+_STAT: Final = re.compile(r"([0-7]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/(.*)")
 _DIGEST: Final = re.compile(r"\\?([0-9a-f]{64})  ?\*?")
 _NOT_THERE: Final = {"no such file or directory", "not a directory"}
-_MOST_PATHS: Final = 200
 _MOST_BYTES: Final = 24 << 10
+_LONGEST_ANSWER: Final = 256 << 20
 _TRIES: Final = 3
 
 
 def inspect(session: Session, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
-    """The state of each path; one command for up to some hundred of them."""
-    states: list[FileState] = []
-    for some in _portions(paths):
-        states.extend(_inspect(session, some, digest))
-    return states
+    """The state of each path, in one round trip however many they are."""
+    if not paths:
+        return []
+    sizes = [len(path.encode("utf-8", "surrogateescape")) + 1 for path in paths]
+    if len(paths) <= MOST_PATHS and sum(sizes) <= _MOST_BYTES:
+        command = script(SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20)
+    else:
+        command = script(MANY, SCRIPT, "yes" if digest else "no", stdin=path_list(paths), max_output=_LONGEST_ANSWER)
+    return asked(session, command, paths[0], lambda result: parse(session, paths, result, digest=digest))
 
 
-def _portions(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The paths in lots that fit into one command line everywhere."""
-    some: list[str] = []
-    size = 0
-    for path in paths:
-        length = len(path.encode("utf-8", "surrogateescape")) + 1
-        if some and (len(some) >= _MOST_PATHS or size + length > _MOST_BYTES):
-            yield some
-            some, size = [], 0
-        some.append(path)
-        size += length
-    if some:
-        yield some
+def path_list(paths: Iterable[str]) -> bytes:
+    """The paths as `xargs -0` reads them."""
+    return b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
 
 
-def _inspect(session: Session, paths: Sequence[str], digest: bool) -> list[FileState]:
-    command = script(_SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20)
+T = TypeVar("T")
+
+
+def asked(session: Session, command: Command, path: str, read: Callable[[CommandResult], T]) -> T:
+    """What a question about files gives; it is asked again if something changed just then."""
     for _ in range(_TRIES):
         result = execute(session, command, check=False, live=False)
         if result.exit_code == 0:
-            _raise_if_hidden(session, paths, result)
             try:
-                return _parse(paths, result, digest)
-            except _ChangedMeanwhile:
+                return read(result)
+            except ChangedMeanwhile:
                 continue
         elif result.exit_code in (126, 127):
             break
     raise file_failure(
-        session, "look at", paths[0], result, hint="the host needs sh, stat, readlink and sha256sum (GNU or busybox)"
+        session, "look at", path, result, hint="the host needs sh, stat, readlink and sha256sum (GNU or busybox)"
     )
 
 
-class _ChangedMeanwhile(Exception):
+class ChangedMeanwhile(Exception):
     """The parts of an answer do not fit together: something came or went between them."""
 
 
@@ -136,51 +147,75 @@ def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResu
             raise file_failure(session, "look at", path, CommandResult(command="", exit_code=1, stderr=line.encode()))
 
 
-def _parse(paths: Sequence[str], result: CommandResult, digest: bool) -> list[FileState]:
-    kinds, _, rest = result.stdout.decode("utf-8", "surrogateescape").partition("\n")
-    if len(kinds) != len(paths) or not set(kinds) <= _KINDS.keys():
-        raise StepFailed(
-            "the host's answer to a question about files makes no sense",
-            stdout=result.out,
-            stderr=result.err,
-            hint="does its shell print something at every start? It must not do so without a terminal.",
-        )
-    rows: list[re.Match[str]] = []
-    for _kind in range(len(kinds) - kinds.count("a")):
-        line, _, rest = rest.partition("\n")
-        row = _STAT.fullmatch(line)
-        if row is None:
-            raise _ChangedMeanwhile
-        rows.append(row)
-    targets: list[str] = []
-    for _link in range(kinds.count("l")):
-        target, end, rest = rest.partition("\n\0")
-        if not end:
-            raise _ChangedMeanwhile
-        targets.append(target)
-    digests = [found[1] for line in rest.split("\n") if (found := _DIGEST.match(line))]
+def parse(session: Session, paths: Sequence[str], result: CommandResult, *, digest: bool) -> list[FileState]:
+    """The states in an answer, which may have come in several parts."""
+    _raise_if_hidden(session, paths, result)
+    answer = Answer(result.stdout.decode("utf-8", "surrogateescape"))
+    states: list[FileState] = []
+    while len(states) < len(paths):
+        kinds = answer.until("\n")
+        some = paths[len(states) : len(states) + len(kinds)]
+        if not kinds or len(some) != len(kinds) or not set(kinds) <= _KINDS.keys():
+            raise StepFailed(
+                "the host's answer to a question about files makes no sense",
+                stdout=result.out[:2000],
+                stderr=result.err,
+                hint="does its shell print something at every start? It must not do so without a terminal.",
+            )
+        states += _states(some, kinds, answer, digest)
+    return states
+
+
+class Answer:
+    """A text that is read from its beginning, piece by piece."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def until(self, mark: str) -> str:
+        """What comes before the mark; raises ChangedMeanwhile if there is none."""
+        end = self._text.find(mark, self._at)
+        if end < 0:
+            raise ChangedMeanwhile
+        piece = self._text[self._at : end]
+        self._at = end + len(mark)
+        return piece
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self._at >= len(self._text)
+
+
+def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> Iterator[FileState]:
+    rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind != "a"]
+    targets = [answer.until("\n\0") for kind in kinds if kind == "l"]
+    # No name holds a NUL, so this is the end of the digests whatever the files are called.
+    lines = answer.until("\0\n").split("\n")
+    digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
     if digest and len(digests) != kinds.count("f"):
-        raise _ChangedMeanwhile
+        raise ChangedMeanwhile
     stats, links, sums = iter(rows), iter(targets), iter(digests)
-    states = []
     for path, letter in zip(paths, kinds, strict=True):
         if letter == "a":
-            states.append(FileState(path))
+            yield FileState(path)
             continue
-        mode, uid, gid, size, owner, group = next(stats).groups()
-        states.append(
-            FileState(
-                path,
-                kind=_KINDS[letter],
-                mode=int(mode, 8),
-                # A number without a name in the host's user table belongs to itself.
-                owner=owner if owner != "UNKNOWN" else uid,
-                group=group if group != "UNKNOWN" else gid,
-                uid=int(uid),
-                gid=int(gid),
-                size=int(size),
-                sha256=next(sums) if digest and letter == "f" else "",
-                target=next(links) if letter == "l" else "",
-            )
+        row = next(stats)
+        if row is None:
+            raise ChangedMeanwhile
+        mode, uid, gid, size, device, owner, group = row.groups()
+        yield FileState(
+            path,
+            kind=_KINDS[letter],
+            mode=int(mode, 8),
+            # A number without a name in the host's user table belongs to itself.
+            owner=owner if owner != "UNKNOWN" else uid,
+            group=group if group != "UNKNOWN" else gid,
+            uid=int(uid),
+            gid=int(gid),
+            size=int(size),
+            sha256=next(sums) if digest and letter == "f" else "",
+            target=next(links) if letter == "l" else "",
+            device=int(device),
         )
-    return states

@@ -22,10 +22,12 @@ class WithTools(LocalConnector):
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(GraphHost("here", connector="local"), lambda reference: reference)
         self.tools = env
+        self.count = 0
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
     ) -> CommandResult:
+        self.count += 1
         command = replace(command, env={**self.tools, **command.env})
         return super().run(command, deadline=deadline, cancel=cancel, on_output=on_output)
 

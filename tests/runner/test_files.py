@@ -14,6 +14,7 @@ from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
+from tests.runner.conftest import WithTools
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
@@ -50,6 +51,31 @@ def test_hundreds_of_paths_are_answered_in_their_order(runner: Runner, folder: P
     states = runner.inspect_all([f"{folder}/{number}" for number in range(500)])
     assert [state.kind for state in states] == ["file", "absent"] * 250
     assert states[498].sha256 == hashlib.sha256(b"498").hexdigest()
+
+
+def test_ten_thousand_paths_of_any_name_are_answered_with_one_command(
+    runner: Runner, folder: Path, connector: WithTools
+) -> None:
+    names = [f"{number}" for number in range(10_000)]
+    odd = {1: "new\nline", 2: "two words", 3: "back\\slash", 4: "-rf", 5: "é漢", 6: "\udcff", 7: "lin\nk", 8: "x" * 250}
+    for number, name in odd.items():
+        names[number] = name
+    for number, name in enumerate(names):
+        if number == 7:
+            (folder / name).symlink_to("some\nwhere")
+        elif number % 100 < 10:
+            (folder / name).write_bytes(str(number).encode())
+    connector.count = 0
+    states = runner.inspect_all([f"{folder}/{name}" for name in names])
+    assert connector.count == 1
+    for number, state in enumerate(states):
+        assert state.path == f"{folder}/{names[number]}"
+        if number == 7:
+            assert (state.kind, state.target) == ("link", "some\nwhere")
+        elif number % 100 < 10:
+            assert state.sha256 == hashlib.sha256(str(number).encode()).hexdigest()
+        else:
+            assert state.kind == "absent"
 
 
 def test_without_digest_no_content_is_read(runner: Runner, folder: Path) -> None:
