@@ -27,6 +27,9 @@ chroot "$root" sh -eu -s "$@" <<'INSIDE'
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 apt-get -q update
 apt-get -q -y --no-install-recommends install "$@" </dev/null
+# Debian's dnf-plugins-core and zypper exclude each other: only what holds packages is taken out of it.
+(cd /tmp && apt-get -q download dnf-plugins-core && dpkg-deb --fsys-tarfile dnf-plugins-core_*.deb |
+  tar -x -C / --wildcards '*/dnf-plugins/versionlock.py' '*/dnfpluginscore/*' '*/plugins/versionlock.*' && rm dnf-plugins-core_*.deb)
 apt-get clean
 rm -rf /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/share/info/*
 rm -f /etc/apt/apt.conf.d/99lab /usr/sbin/policy-rc.d /etc/ssh/ssh_host_* /etc/resolv.conf
