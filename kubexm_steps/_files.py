@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -48,26 +48,16 @@ class Content:
         return cls(hashlib.sha256(raw).hexdigest(), len(raw), raw)
 
     @classmethod
-    def of_file(cls, path: Path) -> Content:
-        """What is in a file on the control node."""
-        try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return cls(digest, file.tell(), None, path)
-        except OSError as error:
-            raise local_failure("read", path, error) from error
+    def of_file(cls, ctx: StepContext, path: Path) -> Content:
+        """What is in a file on the control node; it is read once a run."""
+        source = ctx.runner.source(path)
+        return cls(source.sha256, source.size, None, path)
 
     def text(self) -> str | None:
         """The text to show; None if it is none or too much."""
         if self.size > SHOWN_LIMIT:
             return None
         return as_text(self.data if self.local is None else self.local.read_bytes())
-
-    def open(self) -> bytes | BinaryIO:
-        """What the runner's ``write`` takes."""
-        if self.local is None:
-            return self.data or b""
-        return self.local.open("rb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +174,7 @@ def file_diff(ctx: StepContext, change: Change) -> Diff:
 
 def shown_text(ctx: StepContext, state: FileState) -> str | None:
     """The text of a file as it is; None if it is none, or too much to be shown."""
-    return None if state.size > SHOWN_LIMIT else as_text(ctx.runner.read_bytes(state.path, limit=SHOWN_LIMIT))
+    return None if state.size > SHOWN_LIMIT else as_text(ctx.runner.content(state, limit=SHOWN_LIMIT))
 
 
 def as_text(data: bytes | None) -> str | None:
@@ -199,13 +189,15 @@ def as_text(data: bytes | None) -> str | None:
 
 def write_file(ctx: StepContext, wanted: Wanted) -> Result:
     """Make the file what it should be, and remember what is needed to undo that."""
-    before = ctx.runner.inspect(wanted.path)
+    folder = posixpath.dirname(wanted.path)
+    before, parent = ctx.runner.inspect_all([wanted.path, folder])
     change = compare(ctx, wanted, before)
     if not change.any:
         return Result(
             changed=False, message=f"{wanted.path} is as it should be", outputs=file_outputs(ctx, wanted, before)
         )
-    folders = ctx.runner.missing_folders(posixpath.dirname(wanted.path)) if wanted.create_parents else []
+    make = wanted.create_parents and parent.kind not in ("directory", "link")
+    folders = ctx.runner.missing_folders(folder) if make else []
     remember(ctx, [change], folders)
     if folders:
         ctx.runner.mkdir(folders[-1])
@@ -225,12 +217,18 @@ def apply_change(ctx: StepContext, change: Change) -> None:
         if change.permissions or (change.ownership and change.mode & 0o6000):
             ctx.runner.chmod(wanted.path, change.mode)
         return
-    source = b"" if wanted.content is None else wanted.content.open()
-    try:
-        ctx.runner.write(wanted.path, source, mode=change.mode, owner=wanted.owner, group=wanted.group)
-    finally:
-        if not isinstance(source, bytes):
-            source.close()
+    if wanted.content is not None and wanted.content.local is not None:
+        ctx.runner.send(
+            wanted.content.local,
+            wanted.path,
+            mode=change.mode,
+            owner=wanted.owner,
+            group=wanted.group,
+            known=change.before,
+        )
+        return
+    data = b"" if wanted.content is None else wanted.content.data or b""
+    ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group)
 
 
 def forecast_absence(ctx: StepContext, path: str) -> Forecast:
@@ -298,7 +296,7 @@ def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
     elif state.kind == "file":
         record |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
         if change.content:
-            record["content"] = ctx.keep(ctx.runner.read_bytes(state.path, limit=KEEP_LIMIT))
+            record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
     return record
 
 

@@ -270,7 +270,7 @@ class ArchiveStep(Step[ArchiveParams]):
             return ctx.runner.archive_entries(params.src, self._format, strip=params.strip_components)
         path: Path = ctx.local_path(params.local_src or "")
         if params.sha256 is not None:
-            self._verify(str(path), Content.of_file(path).sha256)
+            self._verify(str(path), Content.of_file(ctx, path).sha256)
         return checked(local_entries(path, self._format), str(path), params.strip_components)
 
     def _verify(self, name: str, digest: str) -> None:

@@ -160,7 +160,7 @@ class CopyStep(Step[CopyParams]):
         mode = params.mode
         if mode is None and not ctx.sensitive:
             mode = _usual_mode(local)
-        return Wanted(path, Content.of_file(local), mode, params.owner, params.group, params.create_parents)
+        return Wanted(path, Content.of_file(ctx, local), mode, params.owner, params.group, params.create_parents)
 
     def _plan(self, ctx: StepContext, tree: _Tree) -> _Plan:
         states = {state.path: state for state in ctx.runner.inspect_all([*tree.folders, *tree.links, *tree.files])}

@@ -129,6 +129,10 @@ class Runner:
         """The text (UTF-8) of a file that is not larger than the limit."""
         return files.read_text(self._session, path, limit=limit)
 
+    def content(self, state: FileState, *, limit: int = READ_LIMIT) -> bytes:
+        """The bytes of a file as ``inspect`` has seen it; those of a small one are read once an action."""
+        return files.content(self._session, state, limit=limit)
+
     # changes
 
     def write(

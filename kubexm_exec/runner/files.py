@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from kubexm_exec.step import StepFailed
 READ_LIMIT: Final = 16 << 20
 """Bytes that ``read`` takes unless it is told otherwise."""
 _FOLDER_MODE: Final = 0o755
+_MOST_SEEN: Final = 1 << 20
+_MANY_SEEN: Final = 16
 
 # The folder is closed to others until its owner and mode are right.
 _MKDIR: Final = """
@@ -54,6 +57,17 @@ def read_bytes(session: Session, path: str, *, limit: int = READ_LIMIT) -> bytes
         raise file_failure(session, "read", path, error, hint=hint) from error
     if len(data) > limit:
         raise StepFailed(f"read {path}: it is larger than {limit} bytes", hint="this step is meant for small files")
+    return data
+
+
+def content(session: Session, state: FileState, *, limit: int = READ_LIMIT) -> bytes:
+    """The bytes of a file whose digest is known; a small one that was read already is not read again."""
+    data = session.seen.get(state.sha256) if state.sha256 else None
+    if data is None or len(data) > limit:
+        data = read_bytes(session, state.path, limit=limit)
+        if len(data) <= _MOST_SEEN and len(session.seen) < _MANY_SEEN:
+            # Under its own digest: it may have changed since it was looked at.
+            session.seen[hashlib.sha256(data).hexdigest()] = data
     return data
 
 
@@ -241,6 +255,7 @@ __all__ = [
     "bring",
     "chmod",
     "chown",
+    "content",
     "inspect",
     "missing_folders",
     "mkdir",

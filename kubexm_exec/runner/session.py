@@ -31,6 +31,8 @@ class Session:
     """What all transfers of the run share."""
     on_progress: OnProgress | None = None
     """Told how far something long is."""
+    seen: dict[str, bytes] = field(default_factory=dict)
+    """Content that was read already, by its digest: what a diff shows is what an undo keeps."""
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Tell those who watch how far it is."""
