@@ -1,0 +1,280 @@
+"""The step type ``cron``: a command that cron runs at given times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner import quote
+from kubexm_exec.runner.cron import CronLook
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps import _edits
+from kubexm_steps._accounts import AccountName
+from kubexm_steps._edits import Edit
+from kubexm_steps._files import HIDDEN, restore
+from kubexm_steps._schedule import CronSchedule
+from kubexm_steps._types import Text
+from kubexm_steps._units import new_mode
+
+FOLDER: Final = "/etc/cron.d"
+_MARK: Final = "# kubexm: "
+_OF_CRON: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or any(char in text for char in "\n\r\0"):
+        raise ValueError("it must be one line that says something")
+    return text.strip()
+
+
+def _file_name(name: str) -> str:
+    # Files with a dot in their name are not read by cron.
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", name):
+        raise ValueError(f"{name!r} is not a name that cron reads in {FOLDER}: letters, digits, `_` and `-`")
+    return name
+
+
+Line = Annotated[Text, AfterValidator(_one_line)]
+
+
+class CronParams(Params):
+    """Parameters of ``cron``."""
+
+    name: Line = Field(description="What it is called: a comment with it stands above the entry, and finds it again.")
+    schedule: CronSchedule | None = Field(
+        None,
+        description="When it runs: minute, hour, day of the month, month and day of the week, such as `*/15 * * * *`; "
+        "or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, `@reboot`.",
+    )
+    command: Line | None = Field(None, description="A line of shell. A `%` in it is just that.")
+    user: AccountName = Field("root", description="User that it runs as.")
+    file: Annotated[str, AfterValidator(_file_name)] | None = Field(
+        None,
+        description=f"Name of a file in {FOLDER} of its own for this entry. Without it, it goes into the user's "
+        "crontab.",
+    )
+    env: dict[str, Text] = Field(
+        default_factory=dict, description=f"Variables. {', '.join(_OF_CRON)} are cron's own and go with `file` only."
+    )
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the entry, or its file.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> CronParams:
+        if self.state == "absent":
+            if self.schedule is not None or self.command is not None or self.env:
+                raise ValueError("an entry that is to be absent has no schedule, command or env")
+            return self
+        if self.schedule is None or self.command is None:
+            raise ValueError("say when and what: `schedule` and `command`")
+        for name, value in self.env.items():
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a variable")
+            if any(char in value for char in "\n\r\0") or ("'" in value and '"' in value and self.file):
+                raise ValueError(f"cron cannot take the value of {name}: it is one line with one kind of quotes")
+            if name in _OF_CRON and self.file is None:
+                raise ValueError(f"{name} would hold for all that follows in the crontab; give the entry a `file`")
+        return self
+
+
+class CronOutputs(Outputs):
+    """What later steps can know of the entry."""
+
+    name: str = Field(description="What it is called.")
+    path: str = Field("", description="Its file, if it has one of its own.")
+
+
+class CronStep(Step[CronParams]):
+    """A command that cron runs at given times: in a user's crontab, or in a file of its own in `/etc/cron.d`.
+
+    An entry in a crontab is found again by its name, which stands as a comment in the line above; everything else in
+    the table is left alone. On hosts with systemd, `timer` gives you logs and missed runs.
+
+    - The schedule is checked before anything runs, and once more by crontab itself.
+    - A `%` in the command is escaped, so that it means what it means in a shell.
+    - A host without cron is `unknown` in a check, and a failure in a run: install it first.
+    - Undo brings back the old entry, or takes out the new one; a table that others changed meanwhile keeps their
+      changes.
+    """
+
+    outputs_model = CronOutputs
+    reversible = True
+    example = """\
+- name: backup
+  type: cron
+  with:
+    name: etcd backup
+    schedule: 0 3 * * *
+    command: /usr/local/bin/etcd-backup --keep 7
+    user: root
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the entry with what should be."""
+        seen = self._look(ctx)
+        if why := self._cannot(seen):
+            if self.params.state == "absent":
+                return Forecast.satisfied(why, self._outputs())
+            return Forecast.unknown(why)
+        if seen.held is not None:
+            edit = self._edit(ctx, seen)
+            if not edit.any:
+                return Forecast.satisfied(f"{seen.held.path} is as it should be", self._outputs())
+            return Forecast.change(f"would {self._verb(seen.held.exists)} {seen.held.path}", [edit.diff(ctx)])
+        before, after = seen.table, self._table(seen.table)
+        if (before or "") == after:
+            return Forecast.satisfied(f"{self._what} is as it should be", self._outputs())
+        there = entry(before or "", self.params.name) is not None
+        diff = Diff(f"crontab of {self.params.user}", before, after or None)
+        if ctx.sensitive or ctx.holds_secret(before or "") or ctx.holds_secret(after):
+            diff = Diff(diff.path, note=HIDDEN)
+        return Forecast.change(f"would {self._verb(there)} {self._what}", [diff])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the entry, or take it out."""
+        params = self.params
+        seen = self._look(ctx)
+        if why := self._cannot(seen):
+            if params.state == "absent":
+                return Result(changed=False, message=why, outputs=self._outputs())
+            hint = (
+                "make the user first with a user step" if not seen.user else "install it first: package cron or cronie"
+            )
+            raise StepFailed(f"{self._what}: {why}", hint=hint)
+        if seen.held is not None:
+            return self._write_file(ctx, seen)
+        before, after = seen.table, self._table(seen.table)
+        if (before or "") == after:
+            return Result(changed=False, message=f"{self._what} is as it should be", outputs=self._outputs())
+        kept = None if before is None else ctx.keep(before.encode("utf-8", "surrogateescape"))
+        ctx.save_undo({"before": kept, "after": ctx.keep(after.encode("utf-8", "surrogateescape"))})
+        _write(ctx, params.user, before, after)
+        there = entry(before or "", params.name) is not None
+        return Result(message=f"{self._done(there)} {self._what}", outputs=self._outputs())
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the old entry."""
+        params = self.params
+        if params.file is not None:
+            restore(ctx, undo)
+            return
+        before = None if undo["before"] is None else ctx.kept(undo["before"]).decode("utf-8", "surrogateescape")
+        now = self._look(ctx).table
+        wanted = before or ""
+        if (now or "") != ctx.kept(undo["after"]).decode("utf-8", "surrogateescape"):
+            # Somebody else was here since: only the entry itself is put back.
+            wanted = with_entry(now or "", params.name, entry(before or "", params.name))
+        if wanted != (now or "") or (now is not None and not wanted and before is None):
+            _write(ctx, params.user, now, wanted, keep_empty=before is not None)
+
+    @property
+    def _what(self) -> str:
+        return f"entry {self.params.name!r} in the crontab of {self.params.user}"
+
+    @property
+    def _path(self) -> str:
+        return f"{FOLDER}/{self.params.file}" if self.params.file else ""
+
+    def _look(self, ctx: StepContext) -> CronLook:
+        return ctx.runner.crontabs.look(self.params.user, self._path)
+
+    def _cannot(self, seen: CronLook) -> str:
+        if seen.held is not None:
+            return "" if seen.held.folder or self.params.state == "absent" else f"there is no folder {FOLDER}: no cron"
+        if not seen.user:
+            return f"there is no user {self.params.user}"
+        return "" if seen.crontab else "there is no cron on the host"
+
+    def _entry(self) -> str | None:
+        """The line, as it stands in the table of a user."""
+        params = self.params
+        if params.state == "absent" or params.command is None:
+            return None
+        command = params.command
+        if params.env:
+            command = f"export {' '.join(f'{name}={quote(value)}' for name, value in params.env.items())}; {command}"
+        return f"{params.schedule} {_escaped(command)}"
+
+    def _table(self, table: str | None) -> str:
+        return with_entry(table or "", self.params.name, self._entry())
+
+    def _edit(self, ctx: StepContext, seen: CronLook) -> Edit:
+        params = self.params
+        assert seen.held is not None
+        if params.state == "absent" or params.command is None:
+            return Edit(seen.held, None)
+        lines = [f"{_MARK}{params.name}", *(f"{name}={_value(value)}" for name, value in params.env.items())]
+        lines.append(f"{params.schedule} {params.user} {_escaped(params.command)}")
+        text = "\n".join(lines) + "\n"
+        return Edit(seen.held, text, new_mode(ctx, text))
+
+    def _write_file(self, ctx: StepContext, seen: CronLook) -> Result:
+        edit = self._edit(ctx, seen)
+        path = edit.held.path
+        if not edit.any:
+            return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
+        _edits.save(ctx, [edit])
+        _edits.apply(ctx, [edit])
+        return Result(message=f"{self._done(edit.held.exists)} {path}", outputs=self._outputs())
+
+    def _verb(self, there: bool) -> str:
+        return "remove" if self.params.state == "absent" else "change" if there else "create"
+
+    def _done(self, there: bool) -> str:
+        return f"{self._verb(there).removesuffix('e')}ed"
+
+    def _outputs(self) -> dict[str, Any]:
+        return {"name": self.params.name, "path": "" if self.params.state == "absent" else self._path}
+
+
+def entry(table: str, name: str) -> str | None:
+    """The line below the comment with the name; None if there is none."""
+    lines = table.split("\n")
+    for number, line in enumerate(lines[:-1]):
+        if line.rstrip() == f"{_MARK}{name}":
+            return lines[number + 1]
+    return None
+
+
+def with_entry(table: str, name: str, line: str | None) -> str:
+    """The table with this line below the comment with the name, or with neither."""
+    lines = table.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    kept: list[str] = []
+    place = None
+    number = 0
+    while number < len(lines):
+        if lines[number].rstrip() == f"{_MARK}{name}":
+            # The comment and its line; of several only the first place counts.
+            place = len(kept) if place is None else place
+            number += 2
+            continue
+        kept.append(lines[number])
+        number += 1
+    if line is not None:
+        where = len(kept) if place is None else place
+        kept[where:where] = [f"{_MARK}{name}", line]
+    return "\n".join(kept) + "\n" if kept else ""
+
+
+def _write(ctx: StepContext, user: str, before: str | None, after: str, *, keep_empty: bool = False) -> None:
+    if after or keep_empty:
+        ctx.runner.crontabs.write(user, after)
+    elif before is not None:
+        ctx.runner.crontabs.remove(user)
+
+
+def _escaped(command: str) -> str:
+    """The command for a table of cron, where a bare ``%`` ends the line."""
+    return command.replace("%", "\\%")
+
+
+def _value(text: str) -> str:
+    """The value of a variable in a file of cron."""
+    if re.fullmatch(r"[^\s'\"#]+(?: [^\s'\"#]+)*", text):
+        return text
+    return f"'{text}'" if '"' in text else f'"{text}"'
