@@ -55,7 +55,7 @@ class ActionContext(StepContext):
         from kubexm_exec.runner import Runner
 
         attempt = self._attempt
-        connector = self._runtime.connect(attempt.host, attempt.deadline)
+        connector = self._runtime.connect(attempt.host, attempt.deadline, attempt.cancel)
         attempt.connected = True
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
@@ -137,7 +137,9 @@ class ActionContext(StepContext):
         try:
             found = store.known(resource)
             if found is None and self._runtime.looks_only:
-                raise UnknownValueError(f"resource {resource.label}", self._runtime.looks_only)
+                label = f"resource {resource.label}"
+                known = "is not here" if resource.sha256 else "has no sha256, so that its source must be asked"
+                raise UnknownValueError(label, f"{label} {known}: {self._runtime.looks_only}")
             return found or store.fetch(
                 resource,
                 deadline=attempt.deadline,

@@ -171,14 +171,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        parts = urlsplit(newurl)
-        where = f"resource {self._source.label}: {self._source.shown} leads to {shown_url(newurl)}"
-        if parts.scheme not in ("http", "https"):
-            raise ResourceError(where, "only http and https addresses are followed")
-        if req.type == "https" and parts.scheme == "http":
-            raise ResourceError(f"{where}, which is not encrypted", "ask for the https address that it should lead to")
-        if len(getattr(req, "redirect_dict", {})) >= MOST_REDIRECTS:
-            raise ResourceError(f"{where} after {MOST_REDIRECTS} other redirects", "look where its address leads to")
+        refused = self._refused(req, newurl)
+        if refused is not None:
+            fp.close()
+            raise refused
         new = super().redirect_request(req, fp, code, msg, headers, newurl)
         if new is not None:
             # urllib keeps the headers of the first request only in part.
@@ -188,6 +184,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 else:
                     new.remove_header(name)
         return new
+
+    def _refused(self, req: urllib.request.Request, newurl: str) -> ResourceError | None:
+        where = f"resource {self._source.label}: {self._source.shown} leads to {shown_url(newurl)}"
+        if req.type == "https" and urlsplit(newurl).scheme != "https":
+            return ResourceError(f"{where}, which is not encrypted", "ask for the https address that it should lead to")
+        if len(getattr(req, "redirect_dict", {})) >= MOST_REDIRECTS:
+            return ResourceError(f"{where} after {MOST_REDIRECTS} other redirects", "look where its address leads to")
+        return None
 
 
 def _same_place(one: str, other: str) -> bool:

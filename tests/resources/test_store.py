@@ -1,0 +1,419 @@
+"""The store against a real web server: one download, verified, resumed, cached, and a clear word when it cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.resources import transfer
+from kubexm_exec.resources.cache import Cache
+from kubexm_exec.resources.source import ResourceError, Source
+from kubexm_exec.resources.store import ResourceStore
+from tests.resources.server import Web, certificate, serve
+
+CONTENT = random.Random(1).randbytes(700_000)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def source(web: Web, path: str = "/tool.bin", *, sha256: str = DIGEST, **more: Any) -> Source:
+    return Source.of_url("tool", web.url(path), sha256=sha256, timeout=more.pop("timeout", 10.0), **more)
+
+
+def parts(cache: Cache) -> list[Path]:
+    return [path for path in (cache.folder / "parts").iterdir() if path.suffix != ".json"]
+
+
+@pytest.fixture(autouse=True)
+def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.01)
+
+
+def test_a_file_arrives_verified_under_its_name_in_a_cache_for_its_owner_alone(web: Web) -> None:
+    web.add(CONTENT)
+    store = ResourceStore()
+    found = store.fetch(source(web))
+    assert found.path.read_bytes() == CONTENT
+    assert (found.path.name, found.sha256, found.size, found.where) == ("tool.bin", DIGEST, len(CONTENT), "fetched")
+    assert stat.S_IMODE(store.cache.folder.stat().st_mode) == 0o700
+    assert not parts(store.cache)
+
+
+def test_what_is_in_the_cache_is_not_asked_for_again_by_a_later_run(web: Web) -> None:
+    web.add(CONTENT)
+    ResourceStore().fetch(source(web))
+    again = ResourceStore().fetch(source(web))
+    assert (again.path.read_bytes(), again.where, len(web.asked)) == (CONTENT, "cache", 1)
+
+
+def test_the_same_content_has_each_name_that_is_asked_for(web: Web) -> None:
+    web.add(CONTENT)
+    store = ResourceStore()
+    store.fetch(source(web))
+    other = store.fetch(source(web, "/elsewhere/other.tar.gz"))
+    assert (other.path.name, other.path.read_bytes(), len(web.asked)) == ("other.tar.gz", CONTENT, 1)
+
+
+def test_fifty_who_ask_at_once_cause_one_download(web: Web) -> None:
+    page = web.add(CONTENT, hold=threading.Event())
+    store = ResourceStore()
+    with ThreadPoolExecutor(50) as threads:
+        waiting = [threads.submit(store.fetch, source(web)) for _ in range(50)]
+        assert page.held.wait(10)
+        assert page.hold is not None
+        page.hold.set()
+        found = {one.result(20).path for one in waiting}
+    assert (len(found), len(web.asked)) == (1, 1)
+
+
+PROGRAM = """
+import sys, pathlib
+from kubexm_exec.resources.cache import Cache
+from kubexm_exec.resources.source import Source
+from kubexm_exec.resources.store import ResourceStore
+url, sha256, home = sys.argv[1:]
+print(ResourceStore(Cache(pathlib.Path(home))).fetch(Source.of_url("tool", url, sha256=sha256)).where)
+"""
+
+
+def test_several_processes_share_one_download(web: Web, tmp_path: Path) -> None:
+    page = web.add(CONTENT, hold=threading.Event())
+    command = [sys.executable, "-c", PROGRAM, web.url(), DIGEST, str(tmp_path / "shared")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert page.held.wait(60)
+    assert page.hold is not None
+    page.hold.set()
+    assert sorted(process.communicate(timeout=60)[0].strip() for process in processes) == ["cache", "cache", "fetched"]
+    assert len(web.asked) == 1
+
+
+@pytest.mark.parametrize("length", [True, False], ids=["with a length", "in chunks"])
+def test_a_transfer_that_is_cut_goes_on_where_it_was(web: Web, length: bool) -> None:
+    web.add(CONTENT, drops=[300_000, 200_000], length=length)
+    seen: list[int] = []
+    found = ResourceStore().fetch(source(web), progress=lambda done, total: seen.append(done))
+    assert found.path.read_bytes() == CONTENT
+    assert web.ranges() == ["", "bytes=300000-", "bytes=500000-"]
+    assert seen == sorted(seen)
+
+
+def test_a_later_run_goes_on_with_what_an_earlier_one_left(web: Web) -> None:
+    web.add(CONTENT, drops=[300_000], statuses=[])
+    store = ResourceStore()
+    with pytest.raises(ResourceError, match="the connection ended after 300000 of 700000 bytes"):
+        store.fetch(source(web, retries=0))
+    assert [path.stat().st_size for path in parts(store.cache)] == [300_000]
+    assert ResourceStore().fetch(source(web, retries=0)).path.read_bytes() == CONTENT
+    assert web.asked[1][1]["if-range"] == '"v1"'
+    assert web.ranges() == ["", "bytes=300000-"]
+
+
+def test_another_version_on_the_server_is_fetched_from_its_beginning(web: Web) -> None:
+    old = os.urandom(400_000)
+    page = web.add(old, drops=[100_000])
+    with pytest.raises(ResourceError):
+        ResourceStore().fetch(source(web, sha256="", retries=0))
+    page.content, page.etag = CONTENT, '"v2"'
+    assert ResourceStore().fetch(source(web, sha256="", retries=0)).path.read_bytes() == CONTENT
+
+
+def test_parts_of_two_versions_are_never_taken_for_one_file(web: Web) -> None:
+    """A server without names for versions: only the digest tells."""
+    page = web.add(os.urandom(700_000), drops=[300_000], etag="")
+    with pytest.raises(ResourceError):
+        ResourceStore().fetch(source(web, retries=0))
+    page.content = CONTENT
+    assert ResourceStore().fetch(source(web, retries=0)).path.read_bytes() == CONTENT
+    assert web.ranges() == ["", "bytes=300000-", ""]
+
+
+def test_without_digest_and_version_nothing_is_put_together(web: Web) -> None:
+    page = web.add(os.urandom(700_000), drops=[300_000], etag="")
+    with pytest.raises(ResourceError):
+        ResourceStore().fetch(source(web, sha256="", retries=0))
+    page.content = CONTENT
+    assert ResourceStore().fetch(source(web, sha256="", retries=0)).path.read_bytes() == CONTENT
+    assert web.ranges() == ["", ""]
+
+
+def test_a_server_that_knows_no_ranges_is_asked_for_the_whole(web: Web) -> None:
+    web.add(CONTENT, drops=[300_000], ranges=False)
+    assert ResourceStore().fetch(source(web)).path.read_bytes() == CONTENT
+
+
+def test_a_part_that_is_complete_already_is_only_verified(web: Web) -> None:
+    web.add(CONTENT)
+    store = ResourceStore()
+    part = store.cache.part(source(web))
+    part.begin(0, '"v1"')
+    part.append(CONTENT)
+    part.close()
+    assert store.fetch(source(web)).path.read_bytes() == CONTENT
+    assert web.ranges() == [f"bytes={len(CONTENT)}-"]
+
+
+def test_other_content_is_refused_and_kept_aside(web: Web) -> None:
+    wrong = b"something else"
+    web.add(wrong)
+    store = ResourceStore()
+    with pytest.raises(ResourceError) as caught:
+        store.fetch(source(web))
+    got = hashlib.sha256(wrong).hexdigest()
+    (aside,) = (store.cache.folder / "rejected").iterdir()
+    assert aside.read_bytes() == wrong
+    assert caught.value.message == (
+        f"resource tool: what {web.url()} gives has another sha256 than it must: "
+        f"expected {DIGEST}, got {got}; what arrived is kept as {aside}"
+    )
+    assert "compare it with what its makers publish" in caught.value.hint
+    assert store.known(source(web)) is None
+    assert not list((store.cache.folder / "files").iterdir())
+
+
+def test_a_file_that_was_damaged_in_the_cache_is_not_used_but_fetched_again(web: Web) -> None:
+    web.add(CONTENT)
+    damaged = ResourceStore().fetch(source(web)).path
+    damaged.write_bytes(b"rotten")
+    found = ResourceStore().fetch(source(web))
+    assert (found.path.read_bytes(), found.where) == (CONTENT, "fetched")
+    (aside,) = (ResourceStore().cache.folder / "rejected").iterdir()
+    assert aside.read_bytes() == b"rotten"
+
+
+def test_without_a_digest_the_server_is_asked_once_a_run_whether_there_is_something_newer(web: Web) -> None:
+    page = web.add(b"one", etag='"1"')
+    bare = source(web, sha256="")
+    assert ResourceStore().fetch(bare).path.read_bytes() == b"one"
+    second = ResourceStore()
+    assert second.fetch(bare).path.read_bytes() == b"one"
+    assert second.fetch(bare).path.read_bytes() == b"one"
+    assert [headers.get("if-none-match") for _, headers in web.asked] == [None, '"1"']
+    page.content, page.etag = b"two", '"2"'
+    assert ResourceStore().fetch(bare).path.read_bytes() == b"two"
+
+
+def test_a_date_serves_as_the_name_of_a_version(web: Web) -> None:
+    web.add(b"one", etag="", modified="Sun, 01 Nov 2026 10:00:00 GMT")
+    bare = source(web, sha256="")
+    assert [ResourceStore().fetch(bare).path.read_bytes() for _ in range(2)] == [b"one", b"one"]
+    assert web.asked[1][1]["if-modified-since"] == "Sun, 01 Nov 2026 10:00:00 GMT"
+
+
+def test_a_busy_server_is_tried_again(web: Web) -> None:
+    web.add(CONTENT, statuses=[503, 429])
+    assert ResourceStore().fetch(source(web)).path.read_bytes() == CONTENT
+    assert len(web.asked) == 3
+
+
+def test_a_server_that_stays_busy_is_given_up_with_the_number_of_attempts(web: Web) -> None:
+    web.add(CONTENT, statuses=[503] * 10)
+    with pytest.raises(ResourceError, match=r"the server answered 503 Service Unavailable \(3 attempts\)$"):
+        ResourceStore().fetch(source(web, retries=2))
+
+
+@pytest.mark.parametrize(("status", "hint"), [(404, "there is no such file"), (403, "it does not let you have it")])
+def test_a_no_is_not_tried_again_and_says_what_to_do(web: Web, status: int, hint: str) -> None:
+    web.add(CONTENT, statuses=[status])
+    with pytest.raises(ResourceError, match=f"resource tool: {web.url()}: the server answered {status}") as caught:
+        ResourceStore().fetch(source(web))
+    assert hint in caught.value.hint
+    assert len(web.asked) == 1
+
+
+def test_nothing_listens_there() -> None:
+    with serve() as gone:
+        address = gone.url()
+    with pytest.raises(ResourceError, match="connection refused") as caught:
+        ResourceStore().fetch(Source.of_url("tool", address, retries=1))
+    assert "is the server up" in caught.value.hint
+
+
+def test_a_server_that_falls_silent_is_given_up_after_the_timeout(web: Web) -> None:
+    web.add(CONTENT, hold=threading.Event())
+    with pytest.raises(ResourceError, match=r"no answer within 0\.2s"):
+        ResourceStore().fetch(source(web, timeout=0.2, retries=0))
+
+
+def test_redirects_are_followed_a_few_times(web: Web) -> None:
+    web.add(CONTENT)
+    web.redirects = {f"/r{n}": web.url(f"/r{n + 1}" if n < 4 else "/tool.bin") for n in range(5)}
+    assert ResourceStore().fetch(source(web, "/r0")).path.read_bytes() == CONTENT
+    web.redirects["/tool.bin"] = web.url("/r9")
+    with pytest.raises(ResourceError, match="after 5 other redirects"):
+        ResourceStore().fetch(source(web, "/r0", sha256="0" * 64))
+
+
+def test_a_redirect_in_a_circle_ends(web: Web) -> None:
+    web.redirects["/a"] = web.url("/a")
+    with pytest.raises(ResourceError):
+        ResourceStore().fetch(source(web, "/a"))
+    assert len(web.asked) < 12
+
+
+def test_a_redirect_to_a_file_of_this_machine_is_refused(web: Web) -> None:
+    web.redirects["/a"] = "file:///etc/passwd"
+    with pytest.raises(ResourceError, match="Redirection to url 'file:///etc/passwd' is not allowed"):
+        ResourceStore().fetch(source(web, "/a"))
+
+
+def test_headers_go_to_the_server_and_to_no_other(web: Web) -> None:
+    headers = {"Authorization": "Bearer s3cret", "X-Team": "blue"}
+    web.add(CONTENT, "/private", needs=headers)
+    assert ResourceStore().fetch(source(web, "/private", headers=headers)).path.read_bytes() == CONTENT
+    with serve() as other:
+        other.add(b"two")
+        web.redirects["/away"] = other.url()
+        ResourceStore().fetch(source(web, "/away", sha256="", headers=headers))
+        assert other.asked[0][1].keys().isdisjoint({"authorization", "x-team"})
+    web.redirects["/near"] = web.url("/private")
+    assert ResourceStore().fetch(source(web, "/near", sha256="", headers=headers)).path.read_bytes() == CONTENT
+
+
+def test_a_certificate_is_checked_with_the_ca_that_is_named(tmp_path: Path) -> None:
+    ca, context = certificate(tmp_path)
+    with serve(context) as secure:
+        secure.add(CONTENT)
+        with pytest.raises(ResourceError, match="is not trusted: self-signed certificate") as caught:
+            ResourceStore().fetch(source(secure))
+        assert caught.value.hint == "name the CA that signed it in `caFile`"
+        assert ResourceStore().fetch(source(secure, ca_file=str(ca))).path.read_bytes() == CONTENT
+        with pytest.raises(ResourceError, match="there is no CA file"):
+            ResourceStore().fetch(source(secure, sha256="", ca_file=str(tmp_path / "nothing.pem")))
+
+
+def test_https_never_becomes_http_on_the_way(web: Web, tmp_path: Path) -> None:
+    ca, context = certificate(tmp_path)
+    web.add(CONTENT)
+    with serve(context) as secure:
+        secure.redirects["/tool.bin"] = web.url()
+        with pytest.raises(ResourceError, match="which is not encrypted"):
+            ResourceStore().fetch(source(secure, ca_file=str(ca)))
+    assert web.asked == []
+
+
+def test_the_proxy_of_the_environment_is_asked(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy is a web server that gets the whole address."""
+    web.add(CONTENT, "http://files.example/tool.bin")
+    monkeypatch.setenv("http_proxy", web.url(""))
+    found = ResourceStore().fetch(Source.of_url("tool", "http://files.example/tool.bin", sha256=DIGEST))
+    assert found.path.read_bytes() == CONTENT
+
+
+def test_a_cancel_ends_the_wait_at_once_and_keeps_what_has_arrived(web: Web) -> None:
+    page = web.add(CONTENT, hold=threading.Event())
+    store, cancel = ResourceStore(), Cancel()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(store.fetch, source(web), cancel=cancel)
+        assert page.held.wait(10)
+        cancel.set()
+        with pytest.raises(CommandCancelled):
+            waiting.result(10)
+    assert page.hold is not None
+    page.hold.set()
+    page.hold = None
+    assert ResourceStore().fetch(source(web)).path.read_bytes() == CONTENT
+
+
+def test_one_whose_time_is_over_does_not_spoil_it_for_the_others(web: Web) -> None:
+    page = web.add(CONTENT, hold=threading.Event())
+    store = ResourceStore()
+    with ThreadPoolExecutor(2) as threads:
+        patient = threads.submit(store.fetch, source(web))
+        assert page.held.wait(10)
+        hasty = threads.submit(store.fetch, source(web), deadline=Deadline.after(0.05))
+        with pytest.raises(CommandTimedOut):
+            hasty.result(10)
+        assert page.hold is not None
+        page.hold.set()
+        assert patient.result(10).path.read_bytes() == CONTENT
+    assert len(web.asked) == 1
+
+
+def test_a_failure_is_told_to_all_who_wait_and_forgotten_by_the_next(web: Web) -> None:
+    page = web.add(CONTENT, hold=threading.Event(), drops=[1])
+    store = ResourceStore()
+    with ThreadPoolExecutor(5) as threads:
+        waiting = [threads.submit(store.fetch, source(web, retries=0)) for _ in range(5)]
+        assert page.held.wait(10)
+        assert page.hold is not None
+        page.hold.set()
+        errors = [one.exception(10) for one in waiting]
+    assert all(isinstance(error, ResourceError) for error in errors)
+    assert len({id(error) for error in errors}) == 5
+    page.hold = None
+    assert store.fetch(source(web, retries=0)).path.read_bytes() == CONTENT
+
+
+def test_a_cache_that_cannot_be_written_is_named(web: Web, tmp_path: Path) -> None:
+    web.add(CONTENT)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ResourceError, match=r"the cache .* cannot be made: not a directory") as caught:
+        ResourceStore(Cache(tmp_path / "file" / "cache")).fetch(source(web))
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_tokens_in_an_address_are_not_shown_or_written_down(web: Web) -> None:
+    web.add(b"x")
+    signed = source(web, "/tool.bin?X-Signature=t0ps3cret", sha256="")
+    assert signed.shown == f"{web.url()}?..."
+    store = ResourceStore()
+    store.fetch(signed)
+    kept = [path for path in store.cache.folder.rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if b"t0ps3cret" in path.read_bytes() or "t0ps3cret" in str(path)]
+    assert "t0ps3cret" not in store.fetch(signed).path.name
+    with pytest.raises(ResourceError) as caught:
+        store.fetch(replace(source(web, "/no?X-Signature=t0ps3cret"), sha256=""))
+    assert "t0ps3cret" not in caught.value.message
+
+
+@pytest.mark.parametrize("url", ["https://user:s3cret@example.com/x", "http://u@h/x"])
+def test_an_address_with_a_password_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ResourceError, match="holds a user or a password") as caught:
+        Source.of_url("tool", url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://h/a/b.tar.gz?x=1", "b.tar.gz"),
+        ("https://h/", "resource"),
+        ("https://h/a/%2e%2e%2f%2e%2e%2fetc%2fpasswd", ".._.._etc_passwd"),
+        ("https://h/a/..", "resource"),
+        ("https://h/a%00b", "a_b"),
+        ("https://h/" + "x" * 500, "x" * 120),
+    ],
+)
+def test_the_name_of_a_file_never_leads_elsewhere(url: str, name: str) -> None:
+    assert Source.of_url("tool", url).filename == name
+
+
+def test_prune_removes_what_nobody_has_used_and_leaves_what_is_new_or_at_work(web: Web) -> None:
+    web.add(CONTENT)
+    web.add(b"old", "/old")
+    store = ResourceStore()
+    fresh = store.fetch(source(web)).path
+    old = store.fetch(source(web, "/old", sha256="")).path
+    busy = store.cache.part(source(web, "/busy"))
+    busy.begin(0, "")
+    busy.append(b"half")
+    busy.close()
+    for path in [old, *(store.cache.folder / "records").iterdir(), *parts(store.cache)]:
+        os.utime(path, (1, 1))
+    with store.cache.locked(source(web, "/busy").key, Cancel()):
+        gone = store.cache.prune(3600)
+    assert (gone.files, fresh.exists(), old.exists(), busy.path.exists()) == (2, True, False, True)
+    assert store.cache.prune(0).files >= 2
+    assert not fresh.exists()
