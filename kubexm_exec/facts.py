@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubexm_exec.connectors.base import Cancel, Command, Connector, ConnectorError, Deadline
+from kubexm_exec.connectors.turns import Turns
 from kubexm_exec.factscript import FACT_NAMES, SCRIPT, parse, with_skew
 
 
@@ -25,10 +26,10 @@ def gather(connector: Connector, *, deadline: Deadline, cancel: Cancel) -> Mappi
 class Facts:
     """The facts of all hosts of a run: gathered on first use, once a host, by one asker at a time."""
 
-    def __init__(self, connect: Callable[[str, Deadline], Connector]) -> None:
+    def __init__(self, connect: Callable[[str, Deadline, Cancel], Connector]) -> None:
         self._connect = connect
         self._known: dict[str, Mapping[str, Any]] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        self._turns: dict[str, Turns] = {}
         self._lock = threading.Lock()
 
     def of(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
@@ -37,16 +38,21 @@ class Facts:
         if known is not None:
             return known
         with self._lock:
-            lock = self._locks.setdefault(host, threading.Lock())
-        if not lock.acquire(timeout=-1 if (left := deadline.left()) is None else left):
+            turn = self._turns.setdefault(host, Turns(1))
+        if not turn.take(deadline, cancel):
             raise ConnectorError(f"facts of {host} are still being gathered by another step")
         try:
-            if host not in self._known:
-                connector = self._connect(host, deadline)
-                self._known[host] = gather(connector, deadline=deadline, cancel=cancel)
-            return self._known[host]
+            known = self._known.get(host)
+            if known is None:
+                connector = self._connect(host, deadline, cancel)
+                known = self._known[host] = gather(connector, deadline=deadline, cancel=cancel)
+            return known
         finally:
-            lock.release()
+            turn.give_back()
+
+    def forget(self, host: str) -> None:
+        """Ask the host again next time: it is not what it was."""
+        self._known.pop(host, None)
 
 
 __all__ = ["FACT_NAMES", "Facts", "gather", "parse"]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from kubexm_exec.connectors.base import Connector, ConnectorError, Deadline
+from kubexm_exec.connectors.base import (
+    Cancel,
+    CommandCancelled,
+    Connector,
+    ConnectorError,
+    ConnectorFactory,
+    Deadline,
+)
+from kubexm_exec.connectors.turns import Turns
 from kubexm_exec.graph import GraphHost
 
 
@@ -37,46 +47,69 @@ class ConnectorPool:
         self._secret = secret
         self._open_timeout = open_timeout
         # So many logins at once would all be slow, and the last ones too late.
-        self._opening = threading.BoundedSemaphore(most_opening)
+        self._opening = Turns(most_opening)
         self._open: dict[str, Connector] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        self._turns: dict[str, Turns] = {}
+        self._makers: dict[str, ConnectorFactory] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    def get(self, host: str, deadline: Deadline) -> Connector:
-        """The host's connector; raises ConnectorError if it cannot be opened before the deadline."""
+    def get(self, host: str, deadline: Deadline, cancel: Cancel | None = None) -> Connector:
+        """The host's connector; raises ConnectorError if it cannot be opened before the deadline.
+
+        A cancel ends the waiting, and the opening, with CommandCancelled.
+        """
         connector = self._open.get(host)
         if connector is not None:
             return connector
+        cancel = cancel or Cancel()
         with self._lock:
-            lock = self._locks.setdefault(host, threading.Lock())
-        if not _acquire(lock, deadline.earlier(self._open_time(host))):
+            turn = self._turns.setdefault(host, Turns(1))
+        if not turn.take(deadline.earlier(self._open_time(host)), cancel):
             raise ConnectorError(f"{host} is still being connected to by another step")
         try:
             if host not in self._open:
                 # The wait for a turn is not the host's fault, so its own time begins after it.
-                if not _acquire(self._opening, deadline):
+                if not self._opening.take(deadline, cancel):
                     raise ConnectorError(f"there was no time left to connect to {host}: too many others were first")
                 try:
-                    self._open_one(host, deadline.earlier(self._open_time(host)))
+                    self._open_one(host, deadline.earlier(self._open_time(host)), cancel)
                 finally:
-                    self._opening.release()
+                    self._opening.give_back()
             return self._open[host]
         finally:
-            lock.release()
+            turn.give_back()
 
     def _open_time(self, host: str) -> float:
         """Seconds for connecting: a host may be given more than usual."""
         return max(self._open_timeout, self._hosts[host].options.get("connectTimeout") or 0.0)
 
-    def _open_one(self, host: str, deadline: Deadline) -> None:
+    def _maker(self, name: str) -> ConnectorFactory:
+        """What makes connectors of that name; one that has something to share between hosts is asked once a run."""
+        factory = self._connectors.load(name)
+        for_run = getattr(factory, "for_run", None)
+        if for_run is None:
+            return cast(ConnectorFactory, factory)
+        with self._lock:
+            if name not in self._makers:
+                self._makers[name] = for_run()
+            return self._makers[name]
+
+    def _open_one(self, host: str, deadline: Deadline, cancel: Cancel) -> None:
         graph_host = self._hosts[host]
-        connector: Connector = self._connectors.load(graph_host.connector)(graph_host, self._secret)
+        connector = self._maker(graph_host.connector)(graph_host, self._secret)
+        remove = cancel.on_set(functools.partial(_stop, connector))
         try:
             connector.open(deadline)
-        except BaseException:
+            if cancel.is_set():
+                raise CommandCancelled("it was cancelled")
+        except BaseException as error:
             connector.close()
+            if cancel.is_set() and isinstance(error, ConnectorError):
+                raise CommandCancelled("it was cancelled") from error
             raise
+        finally:
+            remove()
         with self._lock:
             if not self._closed:
                 self._open[host] = connector
@@ -99,6 +132,7 @@ class ConnectorPool:
         return failed
 
 
-def _acquire(lock: threading.Lock | threading.BoundedSemaphore, deadline: Deadline) -> bool:
-    left = deadline.left()
-    return lock.acquire() if left is None else lock.acquire(timeout=left)
+def _stop(connector: Connector) -> None:
+    # Whoever opens it closes it once more, and hears what is wrong with that.
+    with contextlib.suppress(Exception):
+        connector.close()

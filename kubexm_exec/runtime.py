@@ -161,11 +161,11 @@ class Runtime:
         """Asks the person who runs this."""
         return Asker(self.lines, self.options.output, self.options.terminal)
 
-    def connect(self, host: str, deadline: Deadline) -> Connector:
-        """The open connector of a host; raises ConnectorError."""
+    def connect(self, host: str, deadline: Deadline, cancel: Cancel) -> Connector:
+        """The open connector of a host; raises ConnectorError, or CommandCancelled."""
         if self.offline:
             raise UnknownValueError(f"host {host}", self.offline)
-        return self._pool.get(host, deadline)
+        return self._pool.get(host, deadline, cancel)
 
     def facts(self, host: str) -> Mapping[str, Any]:
         """The facts of a host for an expression."""
@@ -181,6 +181,10 @@ class Runtime:
     def facts_by(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
         """The facts of a host for a step, within its time."""
         return self._facts.of(host, deadline, cancel)
+
+    def forget_facts(self, host: str) -> None:
+        """Have a host's facts gathered again when they are asked for: it was rebooted, say."""
+        self._facts.forget(host)
 
     def cache(self, *key: str) -> MutableMapping[str, Any]:
         """The values remembered under a key for the length of the run."""

@@ -86,7 +86,7 @@ def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any],
     def ask(host: str) -> tuple[Any, str]:
         deadline = Deadline.after(_TIME)
         try:
-            return plain(gather(pool.get(host, deadline), deadline=deadline, cancel=cancel)), ""
+            return plain(gather(pool.get(host, deadline, cancel), deadline=deadline, cancel=cancel)), ""
         except CommandTimedOut:
             return None, f"no answer within {_TIME:g}s"
         except CommandCancelled:

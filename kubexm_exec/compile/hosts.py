@@ -24,7 +24,7 @@ from kubexm_spec.source import Place
 
 _OPTION_KEYS = (
     "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump", "proxy_command",
-    "connect_timeout", "become",
+    "connect_timeout", "server_alive_interval", "server_alive_count_max", "become",
 )  # fmt: skip
 _CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 

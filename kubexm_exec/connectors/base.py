@@ -201,11 +201,15 @@ class Connector(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of everything. Calling it again is harmless."""
+        """Let go of everything. Calling it again is harmless; by another thread, it ends an ``open`` that goes on."""
 
 
 class ConnectorFactory(Protocol):
-    """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host."""
+    """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host.
+
+    One whose connectors share something (a gateway, say) has a method ``for_run``: it is asked once a run for the
+    factory to be used in that run.
+    """
 
     def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> Connector:
         """A connector that is not open yet; ``secrets`` resolves references such as ``env:NAME``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from kubexm_exec.connectors.base import (
     CommandResult,
     CommandTimedOut,
     ConnectorError,
+    ConnectorFactory,
     Deadline,
     OnOutput,
     OutcomeUnknown,
     Sink,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
+from kubexm_exec.connectors.sshconnection import Connection
 from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.sshfiles import (
     CANNOT_DECODE,
@@ -31,8 +34,9 @@ from kubexm_exec.connectors.sshfiles import (
     is_lines,
     reading,
 )
-from kubexm_exec.connectors.sshlink import Link, open_link
-from kubexm_exec.connectors.sshoptions import Become, SshOptions, read_options
+from kubexm_exec.connectors.sshgateways import Gateways
+from kubexm_exec.connectors.sshlink import Link
+from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshshell import (
     KILL,
     LONGEST_LINE,
@@ -60,21 +64,23 @@ class _TooLong(Exception):
 class SshConnector:
     """Runs commands and writes files on a host over one SSH connection, opened on first use and again if it dropped."""
 
-    def __init__(self, host: GraphHost, secrets: Callable[[str], str]) -> None:
+    def __init__(self, host: GraphHost, secrets: Callable[[str], str], gateways: Gateways | None = None) -> None:
+        """``gateways``: those that it shares with other hosts."""
         self._host = host
-        self._secrets = secrets
-        self._options: SshOptions | None = None
-        self._link: Link | None = None
+        self._connection = Connection(host, secrets, gateways or Gateways())
         self._shell: Shell | None = None
         self._shell_in_use = False
-        self._opening = threading.Lock()
         self._lock = threading.Lock()
-        self._closed = False
+
+    @classmethod
+    def for_run(cls) -> ConnectorFactory:
+        """Makes connectors that go through the same gateways."""
+        return functools.partial(cls, gateways=Gateways())
 
     def open(self, deadline: Deadline) -> None:
-        """Connect and log in, unless that is done already."""
-        self._closed = False
-        self._connected(deadline)
+        """Connect and log in, unless that is done already; a close by another thread ends it."""
+        self._connection.reopen()
+        self._connection.link(deadline, Cancel())
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
@@ -166,12 +172,9 @@ class SshConnector:
 
     def close(self) -> None:
         """Close the connection; a command that still runs on it loses its channel."""
-        self._closed = True
         with self._lock:
-            link, self._link = self._link, None
             self._shell = None
-        if link is not None:
-            link.close()
+        self._connection.close()
 
     def _put_small(self, writing: Writing, data: bytes, path: str, deadline: Deadline, cancel: Cancel) -> bool:
         """In one round trip; False, and nothing is done, if the host cannot read what it is sent."""
@@ -184,31 +187,6 @@ class SshConnector:
         if ending.exit_code not in (0, CANNOT_DECODE):
             raise file_error(exchange.stderr.kept().decode("utf-8", "replace"), path)
         return ending.exit_code == 0
-
-    def _connected(self, deadline: Deadline) -> Link:
-        link = self._link
-        if link is not None and link.alive:
-            return link
-        left = deadline.left()
-        if not self._opening.acquire(timeout=-1 if left is None else left):
-            raise ConnectorError(f"host {self._host.name} is still being connected to by another step")
-        try:
-            link = self._link
-            if link is not None and link.alive:
-                return link
-            if link is not None:
-                link.close()
-            if self._options is None:
-                self._options = read_options(self._host, self._secrets)
-            link = open_link(self._options, deadline)
-            with self._lock:
-                if not self._closed:
-                    self._link, self._shell = link, None
-                    return link
-            link.close()
-            raise ConnectorError("the run is over")
-        finally:
-            self._opening.release()
 
     def _do_file(
         self,
@@ -237,7 +215,7 @@ class SshConnector:
         on_output: OnOutput | None = None,
     ) -> tuple[Exchange, Ending]:
         """Run a job to its end, in the shell that is there if it is free and will do."""
-        link = self._connected(deadline)
+        link = self._connection.link(deadline, cancel)
         try:
             if feed is None:
                 done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
@@ -245,7 +223,8 @@ class SshConnector:
                     return done
             if document is not None:
                 feed = feed_bytes(document)
-            return self._in_channel(self._connected(deadline), job, deadline, cancel, feed, max_output, on_output)
+            link = self._connection.link(deadline, cancel)
+            return self._in_channel(link, job, deadline, cancel, feed, max_output, on_output)
         except ConnectorError as error:
             name = f"host {self._host.name}"
             if str(error).startswith(name):
@@ -271,7 +250,7 @@ class SshConnector:
         keep = False
         try:
             if shell is not None and not shell.usable:
-                self._drop(link, shell)
+                shell.close()
                 shell = None
             if shell is None:
                 shell = open_shell(link, self._become, deadline, cancel)
@@ -289,12 +268,10 @@ class SshConnector:
         finally:
             with self._lock:
                 self._shell_in_use = False
-                if keep and self._link is link:
+                if keep:
                     self._shell = shell
-                else:
-                    keep = False
             if shell is not None and not keep:
-                self._drop(link, shell)
+                shell.close()
 
     def _in_channel(
         self,
@@ -363,17 +340,11 @@ class SshConnector:
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
             said = said[-500:] or "without a word"
             return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
-        what = "the shell on the host ended" if link.alive else "the connection dropped"
+        what = "the shell on the host ended" if link.alive else link.loss
         return OutcomeUnknown(
             f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
         )
 
     @property
     def _become(self) -> Become | None:
-        assert self._options is not None
-        return self._options.become
-
-    @staticmethod
-    def _drop(link: Link, shell: Shell) -> None:
-        shell.channel.close()
-        link.release()
+        return self._connection.options.become

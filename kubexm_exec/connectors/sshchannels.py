@@ -22,8 +22,9 @@ _LAST_WORDS: Final = 1.0
 class Shell:
     """A shell that waits for one command after the other."""
 
-    def __init__(self, channel: paramiko.Channel, sync: str, pending: bytes) -> None:
+    def __init__(self, link: Link, channel: paramiko.Channel, sync: str, pending: bytes) -> None:
         self.channel = channel
+        self._link = link
         self._sync = sync
         self._pending = pending
 
@@ -43,6 +44,11 @@ class Shell:
         self.channel.sendall(pending + frame)
         return sync
 
+    def close(self) -> None:
+        """End it, and give its channel's place back."""
+        self.channel.close()
+        self._link.release()
+
 
 def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Cancel) -> Shell:
     """A new shell, which holds one of the connection's channels until it is closed."""
@@ -51,11 +57,11 @@ def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Ca
     try:
         if become is None:
             start(channel, "exec /bin/sh")
-            return Shell(channel, sync, encode(setup(sync) + "\n"))
+            return Shell(link, channel, sync, encode(setup(sync) + "\n"))
         greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
         sync = nonce()
-        return Shell(channel, sync, encode(setup(sync) + "\n"))
+        return Shell(link, channel, sync, encode(setup(sync) + "\n"))
     except BaseException:
         channel.close()
         link.release()
@@ -88,11 +94,22 @@ def open_script(
 
 
 def start(channel: paramiko.Channel, line: str) -> None:
-    """Let the host's login shell run a line."""
-    import paramiko
+    """Let the host's login shell run a line.
 
+    Its answer is not waited for: that would cost a round trip, and for ever if the host hangs. A refusal closes the
+    channel, and whoever reads from it sees that.
+    """
+    import paramiko
+    from paramiko.common import cMSG_CHANNEL_REQUEST
+
+    message = paramiko.Message()
+    message.add_byte(cMSG_CHANNEL_REQUEST)
+    message.add_int(channel.remote_chanid)
+    message.add_string("exec")
+    message.add_boolean(True)
+    message.add_string(encode(line))
     try:
-        channel.exec_command(encode(line))
+        channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise ConnectorError(f"the host starts no shell: {str(error) or 'the connection broke'}") from error
 

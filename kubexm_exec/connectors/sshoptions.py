@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -26,6 +26,15 @@ class Become:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """When a silent host is asked whether it is there, and how often in vain before it is given up."""
+
+    interval: float = 15.0
+    """Seconds; 0: it is never asked."""
+    most: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class SshOptions:
     """How one host is reached; None means that ~/.ssh/config or the usual default decides."""
 
@@ -41,7 +50,26 @@ class SshOptions:
     proxy_jump: str | None = None
     proxy_command: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
+    server_alive_interval: float | None = None
+    server_alive_count_max: int | None = None
     become: Become | None = None
+
+    def alive(self, config: Mapping[str, Any]) -> Alive:
+        """How a silent host is noticed: as the inventory says, or ~/.ssh/config, or as usual."""
+        usual = Alive()
+        return Alive(
+            _first(self.server_alive_interval, _number(config.get("serveraliveinterval")), usual.interval),
+            round(_first(self.server_alive_count_max, _number(config.get("serveralivecountmax")), usual.most)),
+        )
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+def _number(value: Any) -> float | None:
+    """A number of ~/.ssh/config; what ssh itself would refuse counts for nothing."""
+    return float(value) if isinstance(value, str) and value.isdecimal() else None
 
 
 def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
@@ -68,6 +96,8 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         proxy_jump=given.get("proxyJump"),
         proxy_command=given.get("proxyCommand"),
         connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
+        server_alive_interval=given.get("serverAliveInterval"),
+        server_alive_count_max=given.get("serverAliveCountMax"),
         become=_become(given.get("become"), host.name, secrets),
     )
 

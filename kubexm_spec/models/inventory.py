@@ -36,6 +36,12 @@ class ConnectionSpec(Model):
     )
     proxy_command: str | None = Field(default=None, description="Program that makes the connection; takes %h, %p, %r.")
     connect_timeout: Duration | None = Field(default=None, description="Time for connecting and logging in (30s).")
+    server_alive_interval: Duration | None = Field(
+        default=None, description="Silence after which a host is asked whether it is there (15s); 0 never asks."
+    )
+    server_alive_count_max: int | None = Field(
+        default=None, ge=1, description="Questions in vain after which the connection is given up (3)."
+    )
     become: bool | str | BecomeSpec | None = Field(
         default=None, description="true for root, the user to become, or user, method and password."
     )

@@ -216,7 +216,7 @@ def test_a_host_that_its_gateway_cannot_reach_is_said_so(box: SshHost, home: Pat
 def test_a_connection_that_dropped_is_opened_again_for_the_next_command(box: SshHost, opened: Any) -> None:
     connector = opened(box.host())
     assert run(connector, "echo", "one").out == "one\n"
-    transport = connector._link.transport
+    transport = connector._connection._link.transport
     box.drop_connections()
     transport.join(10)
     assert run(connector, "echo", "two").out == "two\n"
@@ -249,7 +249,7 @@ def test_a_command_during_which_the_connection_drops_has_an_unknown_outcome_and_
 def test_a_restarted_server_is_connected_to_again(tmp_path: Path, opened: Any) -> None:
     with ssh_host(tmp_path / "box") as host:
         connector = opened(host.host())
-        transport = connector._link.transport
+        transport = connector._connection._link.transport
         host.stop()
         transport.join(10)
         threading.Timer(0.1, host.start).start()

@@ -1,0 +1,132 @@
+"""The transport below a connection: its socket, its ciphers and keys, and whether anybody is still there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import paramiko
+from paramiko.common import cMSG_GLOBAL_REQUEST
+
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.connectors.sshoptions import Alive
+
+CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+"""What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
+_IDLE_LOOK: Final = 60.0
+"""Seconds between two looks of an idle connection's thread if nobody is asked; paramiko's own 0.1 costs much CPU."""
+_NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+
+def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socket:
+    """A TCP connection to the first of a host's addresses that answers; ``stop`` ends the waiting with an OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    errors: dict[tuple[Any, ...], OSError] = {}
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        sock = socket.socket(family, kind, protocol)
+        remove = stop.on_set(lambda sock=sock: hang_up(sock))  # type: ignore[misc]
+        try:
+            left = deadline.left()
+            if stop.is_set() or left == 0.0:
+                raise TimeoutError("timed out")
+            # An address that swallows everything must leave some time for the next one.
+            sock.settimeout(None if left is None else left / (len(found) - number))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            errors[address] = error
+        finally:
+            remove()
+    others = [error for error in errors.values() if error.errno not in _NOBODY]
+    if others:
+        raise others[0]
+    raise paramiko.ssh_exception.NoValidConnectionsError(errors)
+
+
+def hang_up(sock: Any) -> None:
+    """Wake whoever reads from a socket, or connects it: closing alone would not."""
+    if isinstance(sock, socket.socket):
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+    else:
+        sock.close()
+
+
+class HostTransport(paramiko.Transport):
+    """A transport that asks a silent host whether it is there, and ends when it has asked often enough in vain."""
+
+    silent: bool = False
+    """Whether it ended because the host did not answer."""
+    _unanswered = 0
+    _most = 0
+
+    @classmethod
+    def over(cls, kinds: Sequence[str], sock: Any, **more: Any) -> HostTransport:
+        """A transport that asks first for the kinds of key that the host is known by."""
+        transport = cls(sock, **more)
+        security = transport.get_security_options()
+        security.ciphers = [name for name in CIPHERS if name in security.ciphers] or list(security.ciphers)
+        if kinds:
+            wanted = [kind for known in kinds for kind in _signatures(known) if kind in security.key_types]
+            security.key_types = [*wanted, *(kind for kind in security.key_types if kind not in wanted)]
+        return transport
+
+    def watch(self, alive: Alive) -> None:
+        """Ask from now on, whenever nothing has come for a while."""
+        self.sock.settimeout(alive.interval or _IDLE_LOOK)
+        if alive.interval:
+            self._most = alive.most
+            _set_tcp_limits(self.sock, alive)
+            # Called by the reading thread whenever its read has timed out, that is after each interval of silence.
+            self.packetizer.set_keepalive(0.001, self._ask)
+
+    def _ask(self) -> None:
+        if self._unanswered >= self._most:
+            self.silent = True
+            raise paramiko.SSHException("the host does not answer any more")
+        self._unanswered += 1
+        # If somebody is just writing, they may be stuck because nobody reads: then that has to do as the question.
+        if self.clear_to_send_lock.acquire(blocking=False):
+            try:
+                if self.clear_to_send.is_set():
+                    message = paramiko.Message()
+                    message.add_byte(cMSG_GLOBAL_REQUEST)
+                    message.add_string("keepalive@openssh.com")
+                    message.add_boolean(True)
+                    self._send_message(message)  # type: ignore[attr-defined]
+            finally:
+                self.clear_to_send_lock.release()
+
+    def _parse_request_success(self, m: paramiko.Message) -> None:
+        self._unanswered = 0
+        super()._parse_request_success(m)  # type: ignore[misc]
+
+    def _parse_request_failure(self, m: paramiko.Message) -> None:
+        # How OpenSSH answers a request that it does not know: it is there.
+        self._unanswered = 0
+        super()._parse_request_failure(m)  # type: ignore[misc]
+
+
+def _set_tcp_limits(sock: Any, alive: Alive) -> None:
+    """Let the kernel notice a dead peer no later than we do, also while something is being written."""
+    if not isinstance(sock, socket.socket) or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    seconds = max(1, round(alive.interval))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", seconds),
+        ("TCP_KEEPINTVL", seconds),
+        ("TCP_KEEPCNT", max(1, alive.most)),
+        ("TCP_USER_TIMEOUT", 1000 * seconds * (alive.most + 1)),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _signatures(kind: str) -> tuple[str, ...]:
+    return ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
