@@ -22,7 +22,6 @@ class OutcomeUnknown(ConnectorError):
     """What was running, for messages; filled in by those who know how much of it may be shown."""
 
 
-
 class CommandTimedOut(Exception):
     """A command ran into its deadline; its whole process group has been killed."""
 
