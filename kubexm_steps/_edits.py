@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubexm_exec.runner import Held
@@ -24,6 +24,13 @@ class Edit:
     def any(self) -> bool:
         """Whether there is anything to do."""
         return self.held.exists if self.after is None else not self.held.exists or self.held.text != self.after
+
+    def back(self) -> Edit:
+        """What undoes it, once it is done."""
+        held = self.held
+        state = replace(held.state, kind="absent" if self.after is None else "file")
+        now = replace(held, state=state, data=(self.after or "").encode("utf-8", "surrogateescape"), folder=True)
+        return Edit(now, held.text if held.exists else None, held.state.mode if held.exists else self.mode)
 
     def diff(self, ctx: StepContext) -> Diff:
         """The change for people."""

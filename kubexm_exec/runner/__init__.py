@@ -21,12 +21,16 @@ from kubexm_exec.transfers import Source, Transfers
 if TYPE_CHECKING:
     from kubexm_exec.runner.cron import Crontabs
     from kubexm_exec.runner.downloads import Downloads
+    from kubexm_exec.runner.firewall import Firewalls
+    from kubexm_exec.runner.git import Git
     from kubexm_exec.runner.kernel import Kernel
     from kubexm_exec.runner.mounts import MountTable
     from kubexm_exec.runner.packages import Packages
+    from kubexm_exec.runner.keys import Keys
     from kubexm_exec.runner.services import Services
     from kubexm_exec.runner.swap import SwapSpace
     from kubexm_exec.runner.system import System
+    from kubexm_exec.runner.trust import Trust
     from kubexm_exec.runner.units import Units
     from kubexm_exec.runner.users import Users
 
@@ -284,6 +288,13 @@ class Runner:
         return Users(self._session)
 
     @cached_property
+    def keys(self) -> Keys:
+        """The keys that let users in."""
+        from kubexm_exec.runner.keys import Keys
+
+        return Keys(self._session)
+
+    @cached_property
     def services(self) -> Services:
         """Services, by systemd or openrc."""
         from kubexm_exec.runner.services import services
@@ -303,3 +314,24 @@ class Runner:
         from kubexm_exec.runner.cron import Crontabs
 
         return Crontabs(self._session)
+
+    @cached_property
+    def trust(self) -> Trust:
+        """The certificates that the host trusts."""
+        from kubexm_exec.runner.trust import Trust
+
+        return Trust(self._session)
+
+    @cached_property
+    def firewall(self) -> Firewalls:
+        """Openings in the host's firewall."""
+        from kubexm_exec.runner.firewall import Firewalls
+
+        return Firewalls(self._session)
+
+    @cached_property
+    def git(self) -> Git:
+        """Checkouts of git repositories."""
+        from kubexm_exec.runner.git import Git
+
+        return Git(self._session)

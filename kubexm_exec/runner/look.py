@@ -96,10 +96,12 @@ def look(
     *arguments: str,
     stdin: bytes | None = None,
     what: str = "look at the host",
+    more: bool = False,
 ) -> Look:
     """Read files and run a fixed piece of shell, which prints named parts: ``part NAME`` and then what belongs to it.
 
-    It has two helpers, ``part NAME`` and ``have PROGRAM``, and the system's folders in PATH.
+    It has the helpers ``part NAME`` and ``have PROGRAM``, and the system's folders in PATH. With ``more`` it may also
+    tell files that it has found itself, with ``file PATH``.
     """
     command = script(_PRELUDE + body, str(len(files)), *files, *arguments, stdin=stdin, max_output=_MOST)
     result = execute(session, command, check=False, live=False)
@@ -116,14 +118,15 @@ def look(
             held.append(_held(session, rest))
         else:
             parts[name.decode()] = parts.get(name.decode(), b"") + rest
-    if len(held) != len(files):
+    if len(held) != len(files) and not more:
         raise StepFailed(
             f"{what}: the host's answer makes no sense",
             stdout=result.out,
             stderr=result.err,
             hint="does its shell print something at every start? It must not do so without a terminal.",
         )
-    return Look(dict(zip(files, held, strict=True)), parts)
+    names = [*files, *(found.path for found in held[len(files) :])]
+    return Look(dict(zip(names, held, strict=True)), parts)
 
 
 def _held(session: Session, said: bytes) -> Held:

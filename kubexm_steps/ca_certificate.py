@@ -1,0 +1,216 @@
+"""The step type ``ca-certificate``: a certification authority that the host trusts, or does not."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner.trust import Anchor
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._edits import Edit, apply, diffs, save
+from kubexm_steps._files import local_failure, restore
+
+_SOON: Final = 30 * 86400
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate that is fit to be trusted."""
+
+    pem: str
+    fingerprint: str
+    subject: str
+    not_after: str
+    ends: float
+    begins: float
+
+    def line(self) -> str:
+        """A line of it that no other certificate has: it is in the middle of its signature."""
+        return self.pem.splitlines()[-3]
+
+    def note(self, now: float) -> str:
+        """What is odd about its dates."""
+        if self.ends < now:
+            return f"; it expired on {self.not_after}"
+        if self.begins > now:
+            return "; it is not valid yet"
+        return f"; it expires on {self.not_after}" if self.ends < now + _SOON else ""
+
+
+def read_certificate(text: str) -> Certificate:
+    """The one CA certificate in a PEM text; ValueError says what is wrong with it."""
+    blocks = [(found[1], found[0]) for found in _BLOCK.finditer(text)]
+    if any("PRIVATE KEY" in kind for kind, _ in blocks):
+        raise ValueError("there is a private key in it: hosts that trust a CA need only its certificate")
+    certificates = [block for kind, block in blocks if kind in ("CERTIFICATE", "X509 CERTIFICATE")]
+    if len(certificates) != 1:
+        count = len(certificates) or "no"
+        raise ValueError(f"there {'is' if count == 'no' else 'are'} {count} certificates in it: use one step for each")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        der = ssl.PEM_cert_to_DER_cert(certificates[0].replace("X509 CERTIFICATE", "CERTIFICATE"))
+        context.load_verify_locations(cadata=der)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError("it is not a certificate in PEM form, or it is damaged") from error
+    found = context.get_ca_certs()
+    if not found:
+        raise ValueError("it is not the certificate of a CA (its basicConstraints do not say CA:TRUE)")
+    said: Mapping[str, Any] = found[0]
+    subject = ", ".join(f"{key}={value}" for part in said["subject"] for key, value in part)
+    return Certificate(
+        pem=ssl.DER_cert_to_PEM_cert(der),
+        fingerprint=hashlib.sha256(der).hexdigest(),
+        subject=subject,
+        not_after=str(said["notAfter"]),
+        ends=ssl.cert_time_to_seconds(str(said["notAfter"])),
+        begins=ssl.cert_time_to_seconds(str(said["notBefore"])),
+    )
+
+
+def _name(name: str) -> str:
+    name = name.removesuffix(".crt").removesuffix(".pem")
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) is None:
+        raise ValueError(f"{name!r} is not a name for a certificate: letters, digits, `-`, `_` and dots")
+    return name
+
+
+class CaCertificateParams(Params):
+    """Parameters of ``ca-certificate``."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(description="Name of its file on the host, such as `site-ca`.")
+    content: str | None = Field(None, description="The certificate in PEM form.")
+    src: Annotated[str, LocalFile()] | None = Field(
+        None, description="A file on the control node with the certificate in PEM form, relative to the spec's file."
+    )
+    state: Literal["present", "absent"] = Field("present", description="`absent`: the host does not trust it.")
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> CaCertificateParams:
+        if self.state == "present" and (self.content is None) == (self.src is None):
+            raise ValueError("give the certificate either as content or as src")
+        if self.state == "absent" and (self.content is not None or self.src is not None):
+            raise ValueError("a certificate that is to be absent needs only its name")
+        return self
+
+
+class CaCertificateOutputs(Outputs):
+    """What later steps can know of the certificate."""
+
+    path: str = Field(description="Its file on the host.")
+    fingerprint: str = Field("", description="Its sha256; empty if it is absent.")
+    subject: str = Field("", description="Whose it is.")
+    not_after: str = Field("", description="When it expires.")
+
+
+class CaCertificateStep(Step[CaCertificateParams]):
+    """A certification authority that all programs of the host trust, or no longer trust.
+
+    The certificate goes where the distribution wants it, and its own tool makes the bundle anew: Debian, Ubuntu and
+    Alpine (`/usr/local/share/ca-certificates`), Fedora and Red Hat, SUSE, Arch.
+
+    - It is read first: what is damaged, is no CA's or holds a private key is refused. One that is expired is taken, and
+      the message says so.
+    - It counts as there only if the bundle has it too.
+    - Programs that run already go on with what they have read; restart them.
+    - Undo takes it away, or brings back what was there.
+    """
+
+    outputs_model = CaCertificateOutputs
+    reversible = True
+    example = """\
+- name: trust
+  type: ca-certificate
+  with: {name: site-ca, src: files/site-ca.pem}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the file and the bundle with what should be."""
+        wanted = self._wanted(ctx)
+        now = self._look(ctx, wanted)
+        if now is None:
+            return Forecast.unknown("update-ca-certificates or update-ca-trust is not there yet")
+        edit = self._edit(now, wanted)
+        if self._is_right(now, edit):
+            return Forecast.satisfied(self._message(wanted), self._outputs(now, wanted))
+        verb = "trust" if wanted else "no longer trust"
+        return Forecast.change(f"would {verb} {self.params.name}{_note(wanted)}", diffs(ctx, [edit]))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write or remove the file, and make the bundle anew."""
+        wanted = self._wanted(ctx)
+        now = self._look(ctx, wanted)
+        if now is None:
+            raise StepFailed(
+                f"trust {self.params.name}: the host has neither update-ca-certificates nor update-ca-trust",
+                hint="install the package ca-certificates first",
+            )
+        edit = self._edit(now, wanted)
+        outputs = self._outputs(now, wanted)
+        if self._is_right(now, edit):
+            return Result(changed=False, message=self._message(wanted), outputs=outputs)
+        save(ctx, [edit], tool=now.tool)
+        apply(ctx, [edit])
+        ctx.runner.trust.update(now.tool)
+        if wanted is not None:
+            after = self._look(ctx, wanted)
+            if after is None or not after.trusted:
+                raise StepFailed(
+                    f"trust {self.params.name}: {now.tool} did not take it",
+                    hint=f"run {now.tool} on the host to see why",
+                )
+        verb = "trusted" if wanted else "no longer trusted"
+        return Result(message=f"{self.params.name} is {verb}{_note(wanted)}", outputs=outputs)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+        ctx.runner.trust.update(undo["tool"])
+
+    def _wanted(self, ctx: StepContext) -> Certificate | None:
+        params = self.params
+        if params.state == "absent":
+            return None
+        text = params.content or ""
+        if params.src is not None:
+            path = ctx.local_path(params.src)
+            try:
+                text = path.read_text("utf-8", "replace")
+            except OSError as error:
+                raise local_failure("read", path, error) from error
+        try:
+            return read_certificate(text)
+        except ValueError as error:
+            where = params.src or "content"
+            raise StepFailed(
+                f"trust {params.name}: {where}: {error}", hint="`openssl x509 -text` shows what is in a certificate"
+            ) from error
+
+    def _look(self, ctx: StepContext, wanted: Certificate | None) -> Anchor | None:
+        return ctx.runner.trust.look(self.params.name, wanted.line() if wanted else "")
+
+    def _edit(self, now: Anchor, wanted: Certificate | None) -> Edit:
+        return Edit(now.held, wanted.pem if wanted else None)
+
+    def _is_right(self, now: Anchor, edit: Edit) -> bool:
+        return not edit.any and (now.trusted or self.params.state == "absent")
+
+    def _message(self, wanted: Certificate | None) -> str:
+        return f"{self.params.name} is {'trusted' if wanted else 'not trusted'}{_note(wanted)}"
+
+    def _outputs(self, now: Anchor, wanted: Certificate | None) -> dict[str, Any]:
+        outputs: dict[str, Any] = {"path": now.held.path}
+        if wanted is not None:
+            outputs |= {"fingerprint": wanted.fingerprint, "subject": wanted.subject, "notAfter": wanted.not_after}
+        return outputs
+
+
+def _note(wanted: Certificate | None) -> str:
+    return wanted.note(time.time()) if wanted else ""

@@ -1,0 +1,210 @@
+"""The step type ``git``: a checkout of a repository at a branch, a tag or a commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.runner.git import Access, Checkout
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps._types import HostPath
+
+
+def _repo(url: str) -> str:
+    if not url or url.startswith("-") or any(char in url for char in "\0\r\n"):
+        raise ValueError(f"{url!r} is not the address of a repository")
+    if "::" in url.partition("/")[0]:
+        raise ValueError(f"{url!r}: addresses that run a program are not taken")
+    if re.match(r"(?i)https?://[^/@]*:[^/@]*@", url):
+        raise ValueError("an address with a password in it is not taken; use `username` and `password`")
+    return url
+
+
+def _ref(name: str) -> str:
+    if not name or name.startswith("-") or re.search(r"[\0-\x20~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$", name):
+        raise ValueError(f"{name!r} is not the name of a branch or tag, or a commit")
+    return name
+
+
+def _one_line(text: str) -> str:
+    if any(char in text for char in "\0\r\n"):
+        raise ValueError("one line, please")
+    return text
+
+
+class GitParams(Params):
+    """Parameters of ``git``."""
+
+    repo: Annotated[str, AfterValidator(_repo)] = Field(
+        description="Address of the repository, as for `git clone`: https, ssh, a path on the host."
+    )
+    path: HostPath = Field(description="The folder on the host that is the checkout.")
+    ref: Annotated[str, AfterValidator(_ref)] = Field(
+        "HEAD", description="Branch, tag or commit. Without it, what the repository itself has as HEAD."
+    )
+    depth: int | None = Field(None, ge=1, description="Get only that many commits of history.")
+    force: bool = Field(False, description="Give up local changes and commits; without it they are a failure.")
+    submodules: bool = Field(False, description="Get submodules too, and theirs.")
+    username: Annotated[str, AfterValidator(_one_line)] | None = Field(
+        None, description="User for https; many servers take any with a token."
+    )
+    password: Annotated[str, AfterValidator(_one_line)] | None = Field(
+        None, description="Password or token for https, as a secret. It is never written down on the host."
+    )
+    ssh_key: HostPath | None = Field(None, description="Key for ssh: a file on the host, without a passphrase.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> GitParams:
+        if self.username is not None and self.password is None:
+            raise ValueError("a username goes with a password")
+        if self.path == "/":
+            raise ValueError("the root folder is no place for a checkout")
+        return self
+
+
+class GitOutputs(Outputs):
+    """What later steps can know of the checkout."""
+
+    path: str = Field(description="The checkout.")
+    commit: str = Field(description="The commit that is checked out.")
+
+
+class GitStep(Step[GitParams]):
+    """A checkout of a git repository at a branch, a tag or a commit.
+
+    The repository is asked first which commit the name stands for; if the checkout has it, nothing is done. The host
+    itself fetches, so it needs git and a way to the repository.
+
+    - A branch is checked out as a branch of that name; tags and commits (`detached HEAD`) as they are.
+    - Local changes to files that git knows, and commits that are nowhere else, are never lost: they are a failure
+      unless `force: true`. Files that git does not know stay.
+    - User and password go to git on standard input: they are in no list of processes, in no file and in no address.
+      New host keys of ssh servers are taken, changed ones refused.
+    - Undo goes back to the former commit and branch with their local changes, or removes a new checkout.
+    """
+
+    outputs_model = GitOutputs
+    reversible = True
+    example = """\
+- name: source
+  type: git
+  with:
+    repo: https://git.example/team/app.git
+    path: /opt/app
+    ref: v1.4.2
+    depth: 1
+    password: "{{ secret('env:GIT_TOKEN') }}"
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare what is checked out with what the repository has."""
+        now = self._look(ctx)
+        if not now.git:
+            return Forecast.unknown("git is not installed yet")
+        if not now.wanted:
+            # A short number of a commit that is not here yet, or no name at all.
+            return Forecast.unknown(f"{self.params.repo} has no branch or tag {self.params.ref}")
+        if self._is_right(now):
+            return Forecast.satisfied(self._message(now), self._outputs(now))
+        self._refuse(now)
+        note = f"{now.head[:12]} -> {now.wanted[:12]}" if now.head else f"checkout of {now.wanted[:12]}"
+        if now.changes and self.params.force:
+            note += f", {len(now.changes)} local {'change' if len(now.changes) == 1 else 'changes'} given up"
+        verb = "update" if now.kind == "checkout" else "check out"
+        return Forecast.change(
+            f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)]
+        )
+
+    def run(self, ctx: StepContext) -> Result:
+        """Fetch and check out."""
+        params = self.params
+        now = self._look(ctx)
+        if not now.git:
+            raise StepFailed("git is not installed on the host", hint="install it first with a package step")
+        if not now.wanted:
+            raise StepFailed(
+                f"{params.repo} has no branch or tag {params.ref}", hint="a commit is named by all of its 40 digits"
+            )
+        if self._is_right(now):
+            return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
+        self._refuse(now)
+        if now.kind == "checkout":
+            kept = ctx.runner.git.save_changes(params.path) if now.changes and now.head else ""
+            undo = {"head": now.head, "branch": now.branch, "url": now.url, "changes": kept}
+            ctx.save_undo(undo if now.head else {})
+        else:
+            above = ctx.runner.missing_folders(params.path)[:-1] if now.kind == "absent" else []
+            ctx.save_undo({"made": now.kind, "above": above})
+        ctx.runner.git.checkout(
+            params.repo,
+            params.path,
+            now,
+            self._access(),
+            depth=params.depth,
+            force=params.force,
+            submodules=params.submodules,
+        )
+        verb = "updated" if now.kind == "checkout" else "checked out"
+        return Result(message=f"{verb} {params.path} at {now.wanted[:12]}", outputs=self._outputs(now))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Go back to what was there."""
+        path = self.params.path
+        if "head" in undo:
+            ctx.runner.git.go_back(
+                path, undo["head"], undo["branch"], undo["url"], undo["changes"], submodules=self.params.submodules
+            )
+        elif undo.get("made") == "absent":
+            ctx.runner.remove(path, recursive=True)
+            ctx.runner.remove_empty(undo["above"])
+        elif undo.get("made") == "empty":
+            ctx.runner.shell('cd -- "$1" && find . -mindepth 1 -delete', path, live=False)
+
+    def _access(self) -> Access:
+        params = self.params
+        user = params.username or ("git" if params.password else "")
+        return Access(user, params.password or "", params.ssh_key or "")
+
+    def _look(self, ctx: StepContext) -> Checkout:
+        params = self.params
+        now = ctx.runner.git.look(params.repo, params.path, params.ref, self._access())
+        if now.kind in ("folder", "other"):
+            thing = "a folder with something else in it" if now.kind == "folder" else "not a folder"
+            raise StepFailed(
+                f"check out {params.path}: it is {thing}", hint="choose another path, or remove it with a step first"
+            )
+        return now
+
+    def _is_right(self, now: Checkout) -> bool:
+        if now.kind != "checkout" or now.head != now.wanted or now.url != self.params.repo:
+            return False
+        if now.wanted_kind == "branch" and now.branch != now.wanted_ref:
+            return False
+        return not (self.params.force and now.changes)
+
+    def _refuse(self, now: Checkout) -> None:
+        """Nothing that is only here is given up unasked."""
+        if self.params.force or now.kind != "checkout":
+            return
+        if now.changes:
+            names = ", ".join(line[3:] for line in now.changes[:3])
+            more = ", ..." if len(now.changes) > 3 else ""
+            raise StepFailed(
+                f"update {self.params.path}: it has local changes ({names}{more})",
+                hint="look at them with `git diff` on the host; `force: true` gives them up",
+            )
+        if now.own_commits and now.head != now.wanted:
+            raise StepFailed(
+                f"update {self.params.path}: its commit {now.head[:12]} was made there and is nowhere else",
+                hint="push it, or give it up with `force: true`",
+            )
+
+    def _message(self, now: Checkout) -> str:
+        changed = ", with local changes" if now.changes else ""
+        return f"{self.params.path} is at {now.head[:12]} ({self.params.ref}){changed}"
+
+    def _outputs(self, now: Checkout) -> dict[str, Any]:
+        return {"path": self.params.path, "commit": now.wanted}
