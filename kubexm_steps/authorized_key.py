@@ -1,0 +1,200 @@
+"""The step type ``authorized-key``: public keys that let somebody in as a user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kubexm_exec.runner.keys import KeyFile
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_steps import _keys
+from kubexm_steps._accounts import AccountName, one_or_many
+from kubexm_steps._files import Change, Content, Wanted, apply_change, compare, file_diff, restore
+from kubexm_steps._keys import Key, read
+from kubexm_steps._types import HostPath, show_mode
+
+_FOLDER: Final = 0o700
+_FILE: Final = 0o600
+
+
+def _public(texts: list[str]) -> list[str]:
+    number = 1
+    for text in texts:
+        number += len(_keys.parse(text, number))
+    if number == 1:
+        raise ValueError("there is no key in it")
+    return texts
+
+
+class AuthorizedKeyParams(Params):
+    """Parameters of ``authorized-key``."""
+
+    user: AccountName = Field(description="User that the keys let in.")
+    keys: Annotated[list[str], BeforeValidator(one_or_many), AfterValidator(_public)] = Field(
+        description="Public keys as they stand in a `.pub` file, one or several; a text may hold several lines."
+    )
+    options: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
+        default_factory=list,
+        description='What the keys are restricted to, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
+    )
+    exclusive: bool = Field(False, description="Remove all other keys of the user.")
+    path: HostPath | None = Field(
+        None, description="Another file than `.ssh/authorized_keys` in the user's home; its folder must be there."
+    )
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the keys if they are there.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> AuthorizedKeyParams:
+        if self.state == "absent" and (self.exclusive or self.options):
+            raise ValueError("exclusive and options go with `state: present`")
+        _keys.check_options(",".join(self.options))
+        if self.options and any(key.options for text in self.keys for key in _keys.parse(text)):
+            raise ValueError("options stand before a key already; write them in one place")
+        return self
+
+
+class AuthorizedKeyOutputs(Outputs):
+    """What later steps can know of the keys."""
+
+    user: str = Field(description="User that the keys let in.")
+    path: str = Field("", description="The file that holds them; empty if there is no such user.")
+    keys: int = Field(0, description="How many keys the user has in all.")
+
+
+class AuthorizedKeyStep(Step[AuthorizedKeyParams]):
+    """Public keys that let somebody in as a user over SSH.
+
+    A key is recognised by its own text, whatever comment or options stand around it: it is never there twice. Other
+    keys, comments and lines are left alone, unless `exclusive: true` says that there shall be no other keys.
+
+    - The keys are checked when the spec is compiled: a damaged or a private one never gets to a host.
+    - `~/.ssh` is `0700` and the file `0600`, and both belong to the user; a folder given by `path` is left as it is.
+    - A link in the place of the file or of `~/.ssh` is not followed: it could lead anywhere.
+    - The options of a key become what the step says, also if it says none.
+    - Undo brings back the old file with its mode and owner.
+    """
+
+    outputs_model = AuthorizedKeyOutputs
+    reversible = True
+    example = """\
+- name: deploy-key
+  type: authorized-key
+  with:
+    user: deploy
+    keys: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB5SCsiJuABdSKHiJqlFBX8Y2oWq0Jp3+LNfbbJVhXw2 deploy@example
+    options: [no-pty, 'from="10.0.0.0/8"']
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare the keys with what should be."""
+        params = self.params
+        found = ctx.runner.keys.look(params.user, params.path or "")
+        if found is None:
+            if params.state == "absent":
+                return Forecast.satisfied(f"there is no user {params.user}", self._outputs(None, ""))
+            return Forecast.unknown(f"the user {params.user} is not there yet")
+        text = self._text(found)
+        change = self._change(ctx, found, text)
+        folder = self._folder_note(found)
+        if change is None and not folder:
+            return Forecast.satisfied(f"keys of {params.user} are as they should be", self._outputs(found, text))
+        shown = [Diff(found.folder.path, note=folder)] if folder else []
+        if change is not None:
+            shown.append(file_diff(ctx, change))
+        return Forecast.change(f"would change the keys of {params.user}", shown)
+
+    def run(self, ctx: StepContext) -> Result:
+        """Write the file."""
+        params = self.params
+        found = ctx.runner.keys.look(params.user, params.path or "")
+        if found is None:
+            if params.state == "absent":
+                message = f"there is no user {params.user}"
+                return Result(changed=False, message=message, outputs=self._outputs(None, ""))
+            raise StepFailed(f"keys of {params.user}: there is no such user", hint="make it first with a user step")
+        text = self._text(found)
+        change = self._change(ctx, found, text)
+        folder = self._folder_note(found)
+        outputs = self._outputs(found, text)
+        if change is None and not folder:
+            return Result(changed=False, message=f"keys of {params.user} are as they should be", outputs=outputs)
+        self._save(ctx, found, change)
+        owner, group = str(found.uid), str(found.gid)
+        if not found.folder.exists:
+            ctx.runner.mkdir(found.folder.path, mode=_FOLDER, owner=owner, group=group, parents=False)
+        elif folder:
+            ctx.runner.chown(found.folder.path, owner, group)
+            ctx.runner.chmod(found.folder.path, _FOLDER)
+        if change is not None:
+            apply_change(ctx, change)
+        return Result(message=f"changed the keys of {params.user}", outputs=outputs)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the old file."""
+        restore(ctx, undo)
+        folder = undo["folder"]
+        if folder is not None:
+            ctx.runner.chown(folder["path"], folder["owner"], folder["group"])
+            ctx.runner.chmod(folder["path"], folder["mode"])
+
+    def _wanted(self) -> list[Key]:
+        options = ",".join(self.params.options)
+        keys: list[Key] = []
+        for key in (key for text in self.params.keys for key in _keys.parse(text)):
+            if not any(key.same(known) for known in keys):
+                keys.append(replace(key, options=options) if options else key)
+        return keys
+
+    def _text(self, found: KeyFile) -> str:
+        if self.params.state == "absent":
+            return _keys.without_keys(found.held.text, self._wanted())
+        return _keys.with_keys(found.held.text, self._wanted(), exclusive=self.params.exclusive)
+
+    def _change(self, ctx: StepContext, found: KeyFile, text: str) -> Change | None:
+        """What is to be done with the file; None if nothing."""
+        if not found.held.exists and not text:
+            return None
+        wanted = Wanted(found.held.path, Content.of(text), _FILE, str(found.uid), str(found.gid))
+        change = compare(ctx, wanted, found.held.state)
+        # Keys that are not there need not be removed, so nothing else of the file is anybody's business.
+        if self.params.state == "absent" and not change.content:
+            return None
+        return change if change.any else None
+
+    def _folder_note(self, found: KeyFile) -> str:
+        """What is to be done with `~/.ssh`, in few words."""
+        folder = found.folder
+        if self.params.state == "absent" or (self.params.path is not None and folder.exists):
+            return ""
+        if self.params.path is not None:
+            raise StepFailed(
+                f"keys of {found.user}: there is no folder {folder.path}", hint="make it first with a directory step"
+            )
+        if not folder.exists:
+            return f"folder created, {show_mode(_FOLDER)}"
+        notes = [] if folder.mode == _FOLDER else [f"{show_mode(folder.mode)} -> {show_mode(_FOLDER)}"]
+        if not folder.owned_by(str(found.uid), str(found.gid)):
+            notes.append(f"{folder.owner}:{folder.group} -> {found.user}")
+        return ", ".join(notes)
+
+    def _save(self, ctx: StepContext, found: KeyFile, change: Change | None) -> None:
+        state, folder = found.held.state, found.folder
+        file: dict[str, Any] = {"path": state.path, "kind": state.kind}
+        if found.held.exists:
+            file |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
+            file["content"] = ctx.keep(found.held.data)
+        before = {"path": folder.path, "mode": folder.mode, "owner": str(folder.uid), "group": str(folder.gid)}
+        ctx.save_undo(
+            {
+                "files": [] if change is None else [file],
+                "folders": [] if folder.exists else [folder.path],
+                "folder": before if folder.exists and self._folder_note(found) else None,
+            }
+        )
+
+    def _outputs(self, found: KeyFile | None, text: str) -> dict[str, Any]:
+        count = sum(read(line) is not None for line in text.splitlines())
+        return {"user": self.params.user, "path": found.held.path if found is not None else "", "keys": count}
