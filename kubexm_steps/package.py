@@ -192,12 +192,13 @@ class PackageStep(Step[PackageParams]):
             if problem is not None and plan.missing:
                 raise problem
         if plan.missing:
-            raise packages.unknown(manager, plan.missing)
+            raise packages.unknown(manager, plan.missing, survey)
         if plan.done:
             return Result(changed=False, message=self._as_it_should_be(), outputs=self._outputs(plan))
-        self._remember(ctx, plan, plan.moves)
+        purge = not any(found.leftover for found in survey.found)
+        self._remember(ctx, plan, plan.moves, purge)
         outcome = manager.apply(plan.change)
-        self._remember(ctx, plan, outcome.moves)
+        self._remember(ctx, plan, outcome.moves, purge)
         if outcome.failure is not None:
             raise outcome.failure
         return Result(
@@ -207,17 +208,30 @@ class PackageStep(Step[PackageParams]):
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put packages and holds back."""
-        moves = [Move(**each) for each in undo.get("moves", ())]
-        manager = ctx.runner.packages.manager(undo["manager"], wait=self.params.lock_timeout)
-        ctx.runner.packages.revert(manager, moves, held=undo.get("held", ()), unheld=undo.get("unheld", ()))
+        packages = ctx.runner.packages
+        packages.revert(
+            packages.manager(undo["manager"], wait=self.params.lock_timeout),
+            [Move(**each) for each in undo["moves"]],
+            held=undo["held"],
+            unheld=undo["unheld"],
+            purge=undo["purge"],
+        )
 
     def _after(self, ctx: StepContext, manager: Manager, plan: Plan, moves: Sequence[Move]) -> Plan:
-        """The versions that are installed now; asked for only if what was named is not what was installed."""
+        """The versions that are installed now; asked for again only if they are not just those that were meant."""
         news = {move.name: move.after for move in moves}
         versions = {name: news.get(name, old) for name, old in plan.versions.items()}
-        if self.params.state == "absent" or all(versions.values()):
+        known = self.params.state == "absent" or all(move.after for move in plan.moves)
+        if known and all(versions.get(move.name) == move.after for move in plan.moves):
             return replace(plan, versions=versions)
-        return ctx.runner.packages.plan(manager, self._asks(), Goal(hold=self.params.hold))[0]
+        after, _ = ctx.runner.packages.plan(manager, self._asks(), self._goal())
+        if not after.done:
+            names = _some([move.name for move in after.moves] or list(after.versions))
+            raise StepFailed(
+                f"{manager.name} says that all is done, but {names} is not as it should be",
+                hint="its output may tell why; another package may stand in the way",
+            )
+        return after
 
     def _manager(self, ctx: StepContext) -> Manager:
         manager = ctx.runner.packages.manager(self.params.manager, wait=self.params.lock_timeout)
@@ -292,12 +306,8 @@ class PackageStep(Step[PackageParams]):
             return self._hold_words(plan, "held", "released")
         named = {move.name for move in plan.moves}
         text = _verbs([move for move in moves if move.name in named] or plan.moves, ("installed", "changed", "removed"))
-        others = [move for move in moves if move.name not in named]
-        return (
-            f"{text}, and with {'it' if len(named) == 1 else 'them'} {_some([str(move) for move in others])}"
-            if (others)
-            else text
-        )
+        others = [str(move) for move in moves if move.name not in named]
+        return f"{text}; along with {'it' if len(named) == 1 else 'them'} {_some(others)}" if others else text
 
     def _hold_words(self, plan: Plan, hold: str, release: str) -> str:
         change = plan.change
@@ -322,7 +332,7 @@ class PackageStep(Step[PackageParams]):
     def _outputs(self, plan: Plan) -> dict[str, Any]:
         return {"versions": dict(plan.versions)}
 
-    def _remember(self, ctx: StepContext, plan: Plan, moves: Sequence[Move]) -> None:
+    def _remember(self, ctx: StepContext, plan: Plan, moves: Sequence[Move], purge: bool) -> None:
         change = plan.change
         ctx.save_undo(
             {
@@ -330,8 +340,9 @@ class PackageStep(Step[PackageParams]):
                 "moves": [
                     {"name": move.name, "before": move.before, "after": move.after, "auto": move.auto}
                     for move in moves
-                    if move.before != "configuration"
+                    if move.before not in ("configuration", "half installed")
                 ],
+                "purge": purge,
                 "held": list(change.unhold),
                 "unheld": [name for name in change.hold if name not in change.unhold],
             }

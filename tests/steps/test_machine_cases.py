@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("machines")
 
 CASES = Path(__file__).parent / "machines"
 KEYS = {
-    "step", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo", "fails",
+    "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo", "fails",
     "cleanup", "shown",
 }  # fmt: skip
 
@@ -39,7 +39,9 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
         tmp_path, case["step"], case["with"], sensitive=case.get("sensitive", False), host=machine.host(), timeout=120
     )
     try:
-        machine.sh(case.get("prepare", ""))
+        # What many cases begin with is a script beside them; its functions are there for `prepare`.
+        setup = (CASES / case["setup"]).read_text("utf-8") if "setup" in case else ""
+        machine.sh(setup + case.get("prepare", ""))
         play(case, world, machine)
     finally:
         world.close()

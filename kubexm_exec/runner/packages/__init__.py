@@ -75,11 +75,20 @@ class Packages:
         survey = manager.survey(asks, index=needs_index(asks, goal), holds=goal.hold is not None)
         return make_plan(asks, survey, goal, manager.compare), survey
 
-    def revert(self, manager: Manager, moves: Sequence[Move], *, held: Sequence[str], unheld: Sequence[str]) -> None:
+    def revert(
+        self,
+        manager: Manager,
+        moves: Sequence[Move],
+        *,
+        held: Sequence[str] = (),
+        unheld: Sequence[str] = (),
+        purge: bool = False,
+    ) -> None:
         """Put packages back to what they were before the moves; what cannot be had any more is a failure.
 
-        ``held`` were held before and ``unheld`` were not. What is as it was is left alone. Nothing that others
-        installed meanwhile is removed: if it needs what is to go, that is a failure, and nothing is done.
+        ``held`` were held before and ``unheld`` were not. With ``purge`` what goes leaves no configuration. What is
+        as it was is left alone. Nothing that others installed meanwhile is removed: if it needs what is to go, that is
+        a failure, and nothing is done.
         """
         asks = [Ask(name) for name in dict.fromkeys([*(move.name for move in moves), *held, *unheld])]
         if not asks:
@@ -92,7 +101,7 @@ class Packages:
         for move in moves:
             now = found[move.name]
             if not move.before:
-                if now.installed and not now.provider:
+                if (now.installed or now.broken) and not now.provider:
                     remove.append(move.name)
             elif now.installed != move.before or now.provider:
                 if move.before in now.versions:
@@ -106,7 +115,7 @@ class Packages:
             unhold=tuple(name for name in found if found[name].held and (name in touched or name in unheld)),
             hold=tuple(name for name in held if name in touched or not found[name].held),
             auto=tuple(move.name for move in moves if move.auto and move.name in touched),
-            purge=True,
+            purge=purge,
             downgrade=True,
         )
         if change.any:
@@ -120,7 +129,7 @@ class Packages:
                 hint="the rest is as it was before; install what is missing by hand if it is needed",
             )
 
-    def unknown(self, manager: Manager, missing: Sequence[Missing]) -> StepFailed:
+    def unknown(self, manager: Manager, missing: Sequence[Missing], survey: Survey) -> StepFailed:
         """The failure that a package is not to be had, with what was probably meant."""
         first = missing[0]
         if first.ask.file:
@@ -135,6 +144,11 @@ class Packages:
                 hint=f"it has {some}; is a repository missing, or the package held?",
             )
         names = ", ".join(each.ask.name for each in missing)
+        if survey.age is None:
+            return StepFailed(
+                f"package {names}: the host has no index of packages yet",
+                hint="do not say `update: never`, or add a repository first with a repository step",
+            )
         close = suggest(first.ask.name, manager.alike(first.ask.name)) if len(missing) == 1 else None
         hint = "look at the name, or add its repository first with a repository step"
         return StepFailed(

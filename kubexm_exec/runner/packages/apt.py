@@ -39,7 +39,7 @@ while [ "$files" -gt 0 ]; do
 done
 known=$(dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Architecture}|${Version}\n' "$@" 2>/dev/null)
 [ -z "$known" ] || printf '%s\n' "$known" | sed 's/^/known|/'
-here=$(printf '\n%s\n' "$known" | grep '^.i')
+here=$(printf '\n%s\n' "$known" | grep '^.[iWt]')
 unknown=0
 for n do
   shift
@@ -82,6 +82,9 @@ difference "$before" "$(all)"
 exit $code
 """
 )
+# The second letter of dpkg's states: installed, perhaps with triggers to come; and begun, but not ended.
+_INSTALLED: Final = frozenset("iWt")
+_BROKEN: Final = frozenset("HUF")
 _SIMULATED: Final = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", re.MULTILINE)
 
 
@@ -163,7 +166,7 @@ def _installed(line: str, native: str) -> tuple[str, str] | None:
     """Name and version of a line about a package that is installed; a foreign one has its architecture in its name."""
     status, name, version = line.split("|", 2)
     name = name.removesuffix(":all").removesuffix(f":{native}")
-    return (name, version) if status[1:2] == "i" else None
+    return (name, version) if status[1:2] in _INSTALLED | _BROKEN else None
 
 
 def _parse(asks: Sequence[Ask], text: str) -> Survey:
@@ -185,7 +188,7 @@ def _parse(asks: Sequence[Ask], text: str) -> Survey:
                 found.append(Found(name=""))
                 continue
         state, installed = _known(name, native, said.get("known", ()))
-        here = state[1:2] == "i" and state[:2] not in ("iU", "iF", "iH")
+        here = state[1:2] in _INSTALLED
         provider, provided = ("", "") if here or ask.file else _provider(name, said.get("provides", ()))
         candidate, versions = policies.get(name, ("", ()))
         found.append(
@@ -194,6 +197,7 @@ def _parse(asks: Sequence[Ask], text: str) -> Survey:
                 installed=installed if here else provided,
                 provider=provider,
                 leftover=state[1:2] == "c",
+                broken=state[1:2] in _BROKEN,
                 held=(provider or name) in held,
                 candidate=candidate,
                 versions=versions,

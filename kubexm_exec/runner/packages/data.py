@@ -37,6 +37,8 @@ class Found:
     """The installed package that stands in for this name."""
     leftover: bool = False
     """Removed, but its configuration is still there."""
+    broken: bool = False
+    """Only half installed: something failed on the way."""
     held: bool = False
     candidate: str = ""
     """What the manager would install by itself; empty if the index does not have it."""
@@ -112,7 +114,8 @@ class Move:
 
     def __str__(self) -> str:
         if not self.before:
-            return f"{self.name} {self.after} installed"
+            # Which version it is, or even which package, may be the manager's choice.
+            return f"{self.name} {self.after} installed" if self.after else f"{self.name} installed"
         if not self.after:
             return f"{self.name} {self.before} removed"
         return f"{self.name} {self.before} -> {self.after}"

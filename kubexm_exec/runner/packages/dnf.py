@@ -59,7 +59,9 @@ weak=$1 unhold=$2 hold=$3 remove=$4; shift 4
 before=$(all) code=0
 if [ -n "$unhold$hold" ]; then "$dnf" -C -q versionlock list >/dev/null || exit; fi
 if [ -n "$unhold" ]; then "$dnf" -C -q versionlock delete $unhold >&2 || exit; fi
-if [ $# -gt 0 ]; then transaction --allowerasing install "$@" >&2 || code=$?; fi
+# What is to go may make way for what is to come.
+erase=; [ -z "$remove" ] || erase=--allowerasing
+if [ $# -gt 0 ]; then transaction $erase install "$@" >&2 || code=$?; fi
 if [ -n "$remove" ] && [ $code -eq 0 ]; then transaction --noautoremove remove $remove >&2 || code=$?; fi
 [ $code -eq 0 ] || hold=$unhold
 if [ -n "$hold" ]; then "$dnf" -C -q versionlock add $hold >&2 || { [ $code -ne 0 ] || code=1; }; fi
@@ -71,9 +73,11 @@ _SIMULATE: Final = (
     _FIND
     + _TRANSACTION
     + r"""
-weak=$1 remove=$2 off=$3; shift 3
-if [ $# -gt 0 ]; then transaction -C --assumeno $off install "$@"; echo "code|$?"; fi
-if [ -n "$remove" ]; then transaction -C --assumeno $off --noautoremove remove $remove; echo "code|$?"; fi
+weak=$1 remove=$2 off=$3 erase=; shift 3
+[ -z "$remove" ] || erase=--allowerasing
+exec 2>&1
+if [ $# -gt 0 ]; then transaction -C --assumeno $off $erase install "$@"; fi
+if [ -n "$remove" ]; then transaction -C --assumeno $off --noautoremove remove $remove; fi
 exit 0
 """
 )
@@ -126,7 +130,7 @@ class Dnf(Manager):
             _SIMULATE, str(change.recommends), " ".join(change.remove), off, *map(_spec, change.install)
         )  # fmt: skip
         result = self.ask(command)
-        if "Operation aborted" not in result.out and "Nothing to do" not in result.out and change.install:
+        if not re.search("Operation aborted|Nothing to do", result.out) or re.search("^Error:", result.out, re.M):
             raise self.failure(describe(change), result)
         return _table(result.out)
 

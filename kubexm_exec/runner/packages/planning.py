@@ -55,7 +55,7 @@ class _Planner:
 
     def absent(self, found: Found) -> None:
         self.versions[found.name] = ""
-        if not found.installed or found.provider:
+        if (not found.installed and not found.broken) or found.provider:
             if found.leftover and self.goal.purge:
                 self.remove.append(found.name)
                 self.moves.append(Move(found.name, "configuration", ""))
@@ -66,7 +66,7 @@ class _Planner:
                 raise _is_held(found, "removed")
             self.unhold.append(found.name)
         self.remove.append(found.name)
-        self.moves.append(Move(found.name, found.installed, ""))
+        self.moves.append(Move(found.name, found.installed or "half installed", ""))
 
     def present(self, ask: Ask, found: Found) -> None:
         if ask.file and not found.name:
@@ -135,7 +135,8 @@ class _Planner:
 
 
 def _is_held(found: Found, what: str) -> StepFailed:
+    where = f"held at {found.installed}" if found.installed else "held as absent"
     return StepFailed(
-        f"package {found.name}: it is held at {found.installed} and would have to be {what}",
+        f"package {found.name}: it is {where} and would have to be {what}",
         hint="somebody held it on purpose; with `hold: true` or `hold: false` this step decides about the hold",
     )

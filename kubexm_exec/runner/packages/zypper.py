@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import unescape
 from typing import Final
 
@@ -49,6 +50,7 @@ exit $code
 )
 _SOLVABLE: Final = re.compile(r"<solvable ([^>]*)>")
 _ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
+_TAG: Final = re.compile(rb"<[^>]*>")
 _SECTION: Final = re.compile(r"<(to-[a-z-]+)>(.*?)</\1>", re.DOTALL)
 
 
@@ -92,7 +94,7 @@ class Zypper(Manager):
             return ()
         result = self.ask(script(_FIND + 'zypper -n -x --no-refresh "$@"', *words), expect=range(256))
         if result.exit_code not in (0, 100, 101, 102, 103):
-            raise self.failure(describe(change), result)
+            raise self.failure(describe(change), replace(result, stdout=_TAG.sub(b"", result.stdout)))
         moves: list[Move] = []
         for section, text in _SECTION.findall(result.out):
             for each in _solvables([text]):
