@@ -21,8 +21,8 @@ pytestmark = pytest.mark.xdist_group("machines")
 
 CASES = Path(__file__).parent / "machines"
 KEYS = {
-    "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo", "fails",
-    "cleanup", "shown",
+    "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo",
+    "fails", "cleanup", "shown",
 }  # fmt: skip
 
 
