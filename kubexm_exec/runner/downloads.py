@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kubexm_exec.connectors.base import CommandResult
-from kubexm_exec.runner.commands import execute, last_line
+from kubexm_exec.runner.commands import execute, last_line, shorten
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
@@ -57,14 +57,15 @@ get() {{
       if [ $secure = yes ]; then set -- "$@" --https-only; fi
       [ -z "$ca" ] || set -- "$@" --ca-certificate="$ca"
       wget "$@" -- "$url" ;;
-    busybox) wget -q -c -T "$idle" -O "$part" "$url" ;;
+    busybox) wget -q -c -O "$part" "$url" ;; # not -T: some versions crash with it
   esac
 }}
-# Exit codes of curl and wget (4) for what may pass; all else is a no.
+# Exit codes of curl and wget (4) for what may pass; all else is a no. Busybox has but one code.
 passing() {{
   case $tool$1 in
-    curl5|curl6|curl7|curl18|curl28|curl35|curl52|curl55|curl56|curl92|wget4|busybox*) return 0 ;;
-    *) return 1 ;;
+    curl5|curl6|curl7|curl18|curl28|curl35|curl52|curl55|curl56|curl92|wget4) return 0 ;;
+    busybox*) case $said in *'server returned error'*) return 1 ;; *) return 0 ;; esac ;;
+    *) case $said in *' 408'*|*' 429'*|*' 500'*|*' 502'*|*' 503'*|*' 504'*) return 0 ;; *) return 1 ;; esac ;;
   esac
 }}
 size() {{ if [ -f "$part" ]; then stat -c %s -- "$part"; else echo 0; fi; }}
@@ -74,9 +75,11 @@ fetch() {{
   while :; do
     before=$(size)
     ( while sleep 1 >/dev/null 2>&1; do printf 'size %s\n' "$(size)"; done ) & teller=$!
-    get >&2 </dev/null; code=$?
+    said=$(get 2>&1 </dev/null); code=$?
     kill $teller; wait $teller 2>/dev/null
     [ $code -ne 0 ] || return 0
+    printf '%s\n' "$said" >&2
+    [ -s "$part" ] || rm -f -- "$part"
     if [ "$before" -gt 0 ] && [ "$(size)" -eq "$before" ] && ! passing $code; then
       # What is here may be all there is, or too much: from the beginning.
       if [ -n "$want" ] && [ "$(digest)" = "$want" ]; then return 0; fi
@@ -108,6 +111,8 @@ rm -f -- "$part.rejected"
 """
 _DONE: Final = re.compile(r"^done ([0-9a-f]{64}) (\d+)$", re.MULTILINE)
 _GOT: Final = re.compile(r"^got ([0-9a-f]{64})$", re.MULTILINE)
+_TELLING: Final = re.compile(r"^curl: \(|ERROR|^wget: |failed: ")
+_STAMP: Final = re.compile(r"^[0-9]{4}-[0-9-]+ [0-9:]+ ")
 _SIZE: Final = re.compile(rb"size (\d+)\n")
 
 
@@ -197,7 +202,7 @@ class Downloads:
                 "its makers publish",
             )
         if result.exit_code == _NO_ANSWER:
-            said = last_line(result.err).replace(wanted.url, wanted.shown)
+            said = _said(result.err).replace(wanted.url, wanted.shown)
             return StepFailed(
                 f"{what}: {said or 'no answer'}",
                 stderr=result.err.replace(wanted.url, wanted.shown),
@@ -210,6 +215,12 @@ def part_of(wanted: Download) -> str:
     """Where a download grows: beside its place, and named after what it is."""
     tag = hashlib.sha256(f"{wanted.url}\0{wanted.sha256}\0{wanted.path}".encode()).hexdigest()[:16]
     return posixpath.join(posixpath.dirname(wanted.path), f".kx-{tag}.part")
+
+
+def _said(text: str) -> str:
+    """What a tool said last that tells why: some of them go on with advice."""
+    telling = [line.strip() for line in text.splitlines() if _TELLING.search(line)]
+    return shorten(_STAMP.sub("", telling[-1])) if telling else last_line(text)
 
 
 def _configuration(headers: Mapping[str, str]) -> bytes:
