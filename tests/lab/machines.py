@@ -187,7 +187,7 @@ class Machine:
     def more_addresses(self, count: int) -> list[str]:
         """Let it answer at that many addresses beside its own, as that many hosts would."""
         more = [self._ground.address(100 + number) for number in range(count)]
-        commands = "\n".join(f"addr add {address}/24 dev eth0" for address in more)
+        commands = "\n".join(f"addr replace {address}/24 dev eth0" for address in more)
         subprocess.run(["ip", "-n", self._space, "-batch", "-"], input=commands, text=True, check=True, timeout=60)
         return more
 
