@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from kubexm_exec.runner.firewall import Firewalls
     from kubexm_exec.runner.git import Git
     from kubexm_exec.runner.kernel import Kernel
+    from kubexm_exec.runner.keys import Keys
     from kubexm_exec.runner.mounts import MountTable
     from kubexm_exec.runner.packages import Packages
-    from kubexm_exec.runner.keys import Keys
     from kubexm_exec.runner.services import Services
     from kubexm_exec.runner.swap import SwapSpace
     from kubexm_exec.runner.system import System
+    from kubexm_exec.runner.trees import Trees
     from kubexm_exec.runner.trust import Trust
     from kubexm_exec.runner.units import Units
     from kubexm_exec.runner.users import Users
@@ -279,6 +280,13 @@ class Runner:
         from kubexm_exec.runner.packages import Packages
 
         return Packages(self._session)
+
+    @cached_property
+    def trees(self) -> Trees:
+        """Folders with all that is in them."""
+        from kubexm_exec.runner.trees import Trees
+
+        return Trees(self._session)
 
     @cached_property
     def users(self) -> Users:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,12 @@ class FileState:
     def exists(self) -> bool:
         """Whether there is anything."""
         return self.kind != "absent"
+
+    def holds(self, data: bytes) -> bool:
+        """Whether a file holds these bytes, as far as is known."""
+        if not self.sha256:
+            return len(data) == self.size
+        return hashlib.sha256(data).hexdigest() == self.sha256
 
     def owned_by(self, owner: str | None, group: str | None) -> bool:
         """Whether it belongs to that user and that group (names or numbers); None stands for any."""
@@ -107,7 +114,9 @@ def inspect(session: Session, paths: Sequence[str], *, digest: bool = True) -> l
         command = script(SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20)
     else:
         command = script(MANY, SCRIPT, "yes" if digest else "no", stdin=path_list(paths), max_output=_LONGEST_ANSWER)
-    return asked(session, command, paths[0], lambda result: parse(session, paths, result, digest=digest))
+    return asked(
+        session, command, paths[0], lambda result: parse(session, paths, Answer.of(result), result, digest=digest)
+    )
 
 
 def path_list(paths: Iterable[str]) -> bytes:
@@ -147,10 +156,11 @@ def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResu
             raise file_failure(session, "look at", path, CommandResult(command="", exit_code=1, stderr=line.encode()))
 
 
-def parse(session: Session, paths: Sequence[str], result: CommandResult, *, digest: bool) -> list[FileState]:
-    """The states in an answer, which may have come in several parts."""
+def parse(
+    session: Session, paths: Sequence[str], answer: Answer, result: CommandResult, *, digest: bool
+) -> list[FileState]:
+    """The states in the rest of an answer, which may have come in several parts."""
     _raise_if_hidden(session, paths, result)
-    answer = Answer(result.stdout.decode("utf-8", "surrogateescape"))
     states: list[FileState] = []
     while len(states) < len(paths):
         kinds = answer.until("\n")
@@ -173,6 +183,11 @@ class Answer:
         self._text = text
         self._at = 0
 
+    @classmethod
+    def of(cls, result: CommandResult) -> Answer:
+        """What a command has printed."""
+        return cls(result.stdout.decode("utf-8", "surrogateescape"))
+
     def until(self, mark: str) -> str:
         """What comes before the mark; raises ChangedMeanwhile if there is none."""
         end = self._text.find(mark, self._at)
@@ -181,11 +196,6 @@ class Answer:
         piece = self._text[self._at : end]
         self._at = end + len(mark)
         return piece
-
-    @property
-    def at_end(self) -> bool:
-        """Whether nothing is left."""
-        return self._at >= len(self._text)
 
 
 def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> Iterator[FileState]:

@@ -1,0 +1,365 @@
+"""What steps that write whole folders have in common: what differs, how it is shown, done, and undone."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.runner.trees import NewFile, TreeChange, TreeLook, is_transient
+from kubexm_exec.step import Diff, StepContext, StepFailed
+from kubexm_steps._files import KEEP_LIMIT, SHOWN_LIMIT, Change, Content, Wanted, compare, file_diff, local_failure
+from kubexm_steps._types import Mode, OneFileParams
+
+MOST_DIFFS: Final = 50
+_PRELOADED: Final = 4 << 20
+
+LeftOut = Callable[[str, bool], bool]
+"""Says whether a name below the folder (and whether it is a folder) is left alone."""
+
+
+def nothing(name: str, folder: bool) -> bool:
+    """Leaves nothing out."""
+    return False
+
+
+class TreeParams(OneFileParams):
+    """The parameters of every step that may write a folder."""
+
+    dir_mode: Mode | None = Field(
+        None, description='Permissions of folders that are made, such as `"0750"`; else 0755.'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What is in a local folder, by its path on the host."""
+
+    path: str
+    folders: list[str]
+    links: dict[str, str]
+    files: dict[str, Path]
+
+    @property
+    def count(self) -> int:
+        """How many files and links there are."""
+        return len(self.files) + len(self.links)
+
+
+def read_tree(local: Path, path: str, left_out: LeftOut) -> Tree:
+    """What is in a folder of the control node."""
+    tree = Tree(path, [path], {}, {})
+    for entry in _walk(local, local, left_out):
+        target = posixpath.join(path, entry.relative_to(local).as_posix())
+        if entry.is_symlink():
+            tree.links[target] = str(entry.readlink())
+        elif entry.is_dir():
+            tree.folders.append(target)
+        elif entry.is_file():
+            tree.files[target] = entry
+        else:
+            raise StepFailed(f"copy {entry}: it is a device, pipe or socket", hint="keep such things out of the folder")
+    return tree
+
+
+def _walk(top: Path, folder: Path, left_out: LeftOut) -> Iterator[Path]:
+    """Everything below, each folder before what is in it, in the same order everywhere."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise local_failure("read", folder, error) from error
+    for entry in entries:
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if left_out(entry.relative_to(top).as_posix(), is_folder):
+            continue
+        yield entry
+        if is_folder:
+            yield from _walk(top, entry, left_out)
+
+
+def usual_mode(local: Path) -> int:
+    """As git does it: what counts is whether it can be run, not the umask of whoever checked it out."""
+    return 0o755 if local.stat().st_mode & stat.S_IXUSR else 0o644
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is missing, different or too much on the host."""
+
+    tree: Tree
+    look: TreeLook
+    folders: list[str] = field(default_factory=list)
+    links: list[Change] = field(default_factory=list)
+    files: list[Change] = field(default_factory=list)
+    gone: list[FileState] = field(default_factory=list)
+    emptied: list[FileState] = field(default_factory=list)
+    """Those inside others first."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.folders or self.links or self.files or self.gone or self.emptied)
+
+    def count(self) -> str:
+        """What is copied, for a message."""
+        parts = [(len(self.files), "file"), (len(self.links), "link"), (len(self.folders), "folder")]
+        return ", ".join(f"{number} {noun}{'s' if number > 1 else ''}" for number, noun in parts if number)
+
+    @property
+    def too_much(self) -> int:
+        """How many things are removed."""
+        return len(self.gone) + len(self.emptied)
+
+
+def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool, left_out: LeftOut) -> Plan:
+    """Compare the folder on the host with the local one, in one round trip."""
+    above = posixpath.dirname(tree.path)
+    look = ctx.runner.trees.look(tree.path, [above, *tree.folders, *tree.links, *tree.files], below=delete)
+    plan = Plan(tree, look)
+    kept: set[str] = set()
+    if delete:
+        kept = _surplus(plan, left_out)
+    for path in tree.folders:
+        state = _in_place(plan, path, ("directory", "link"), delete, kept, "a folder")
+        if not state.exists:
+            plan.folders.append(path)
+    for path, target in tree.links.items():
+        state = _in_place(plan, path, ("file", "link"), delete, kept, "a link")
+        if (state.kind, state.target) != ("link", target):
+            plan.links.append(Change(Wanted(path, None), state, 0, True, False, False))
+    for path, local in tree.files.items():
+        state = _in_place(plan, path, ("file", "link"), delete, kept, "a file")
+        change = compare(ctx, wanted_file(ctx, params, local, path), state)
+        if change.any:
+            plan.files.append(change)
+    # Those deepest down first: a folder is removed when it is empty.
+    plan.emptied.sort(key=lambda state: state.path.count("/"), reverse=True)
+    return plan
+
+
+def wanted_file(ctx: StepContext, params: TreeParams, local: Path, path: str) -> Wanted:
+    """A local file as it should be on the host."""
+    mode = params.mode
+    if mode is None and not ctx.sensitive:
+        mode = usual_mode(local)
+    return Wanted(path, Content.of_file(ctx, local), mode, params.owner, params.group, params.create_parents)
+
+
+def _surplus(plan: Plan, left_out: LeftOut) -> set[str]:
+    """Find what is not in the source; gives the folders that have to stay for something in them."""
+    tree, look = plan.tree, plan.look
+    wanted = {*tree.folders, *tree.links, *tree.files}
+    device = look.device
+    kept: set[str] = set()
+    surplus: list[FileState] = []
+    start = len(tree.path.rstrip("/")) + 1
+    for state in look.below:
+        folder = state.kind == "directory"
+        if state.device != device or is_transient(state.path) or left_out(state.path[start:], folder):
+            kept.update(_above(state.path, tree.path))
+            kept.add(state.path)
+        elif state.path not in wanted:
+            surplus.append(state)
+    for state in surplus:
+        if state.path not in kept:
+            (plan.emptied if state.kind == "directory" else plan.gone).append(state)
+    return kept
+
+
+def _above(path: str, root: str) -> Iterator[str]:
+    while (path := posixpath.dirname(path)) not in (root, "/", ""):
+        yield path
+
+
+def _in_place(plan: Plan, path: str, kinds: Sequence[str], delete: bool, kept: set[str], wanted: str) -> FileState:
+    """What is at a place where something else may be; with ``delete`` that goes away, if nothing in it has to stay."""
+    state = plan.look.states[path]
+    if state.kind in (*kinds, "absent"):
+        return state
+    what = "a folder" if state.kind == "directory" else "a file" if state.kind == "file" else "a device, pipe or socket"
+    if not delete:
+        raise StepFailed(
+            f"copy to {path}: {wanted} is wanted there, and it is {what}",
+            hint="remove it first, or choose another path",
+        )
+    if path in kept:
+        raise StepFailed(
+            f"copy to {path}: {wanted} is wanted there, and it is {what} with excluded things in it",
+            hint="move those away first, or exclude the folder itself",
+        )
+    (plan.emptied if state.kind == "directory" else plan.gone).append(state)
+    return FileState(path)
+
+
+def plan_diffs(ctx: StepContext, plan: Plan) -> list[Diff]:
+    """The changes for people, the first ones of many."""
+    diffs = [Diff(path, note="folder created") for path in plan.folders]
+    diffs += [Diff(change.wanted.path, note="link") for change in plan.links]
+    removed = sorted([*plan.gone, *plan.emptied], key=lambda state: state.path)
+    diffs += [Diff(state.path, note="folder removed" if state.kind == "directory" else "removed") for state in removed]
+    left = max(0, MOST_DIFFS - len(diffs))
+    shown = plan.files[:left]
+    if not ctx.sensitive:
+        _preload(ctx, shown)
+    rest = len(diffs) + len(plan.files)
+    diffs = [*diffs[:MOST_DIFFS], *(file_diff(ctx, change) for change in shown)]
+    rest -= len(diffs)
+    return [*diffs, Diff(plan.tree.path, note=f"and {rest} more")] if rest else diffs
+
+
+def _preload(ctx: StepContext, changes: Sequence[Change]) -> None:
+    """Read what the diffs show in one go."""
+    some: list[FileState] = []
+    total = 0
+    for change in changes:
+        if change.content and change.before.kind == "file" and change.before.size <= SHOWN_LIMIT:
+            total += change.before.size
+            if total <= _PRELOADED:
+                some.append(change.before)
+    ctx.runner.trees.preload(some)
+
+
+def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
+    """Do it, and remember before that what is needed to undo it."""
+    tree, look = plan.tree, plan.look
+    folder_mode = params.dir_mode if params.dir_mode is not None else 0o700 if ctx.sensitive else 0o755
+    made = plan.folders
+    if made and made[0] == tree.path:
+        # Those above it are made too, or there is a clear failure.
+        above = ctx.runner.missing_folders(posixpath.dirname(tree.path)) if params.create_parents else []
+        made = [*above, *made]
+    _remember(ctx, plan, made)
+    if plan.folders and plan.folders[0] == tree.path:
+        ctx.runner.mkdir(
+            tree.path, mode=folder_mode, owner=params.owner, group=params.group, parents=params.create_parents
+        )
+    owner = f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
+    change = TreeChange(
+        gone=[state.path for state in plan.gone],
+        emptied=[state.path for state in plan.emptied],
+        folders=[path for path in plan.folders if path != tree.path],
+        folder_mode=folder_mode,
+        links={link.wanted.path: tree.links[link.wanted.path] for link in plan.links},
+        owner=owner,
+    )
+    for file in plan.files:
+        path = file.wanted.path
+        if file.content:
+            content = ctx.runner.source(tree.files[path])
+            change.files.append(NewFile(path, content, file.mode, *_numbers(file.before, look)))
+            continue
+        if file.ownership:
+            change.owners.setdefault(owner, []).append(path)
+        if file.permissions or (file.ownership and file.mode & 0o6000):
+            change.modes.setdefault(file.mode, []).append(path)
+    ctx.runner.trees.change(tree.path, change, look)
+
+
+def _numbers(before: FileState, look: TreeLook) -> tuple[int, int]:
+    """Owner and group of a file that is replaced are kept; a new one is ours, in a set-group-id folder the folder's."""
+    if before.kind == "file":
+        return before.uid, before.gid
+    folder = look.states.get(posixpath.dirname(before.path))
+    return look.uid, folder.gid if folder is not None and folder.mode & 0o2000 else look.gid
+
+
+# undo
+
+
+def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
+    before = [change.before for change in (*plan.links, *plan.files)]
+    replaced = [
+        change.before for change in (*plan.links, *plan.files) if change.content and change.before.kind == "file"
+    ]
+    replaced += [state for state in plan.gone if state.kind == "file"]
+    total = sum(state.size for state in replaced)
+    others = [state for state in plan.gone if state.kind == "other"]
+    if total > KEEP_LIMIT or others:
+        why = "too much content is replaced" if not others else f"{others[0].path} cannot be kept"
+        ctx.log.warning(f"cannot be undone: {why}", bytes=total, limit=KEEP_LIMIT)
+        return
+    contents = dict(zip((state.path for state in replaced), ctx.runner.trees.read(replaced), strict=True))
+    links = [state.path for state in plan.gone if state.kind == "link"]
+    gone = [state for state in plan.gone if state.kind == "file"]
+    gone += ctx.runner.inspect_all(links, digest=False)
+    records = [_record(ctx, state, contents.get(state.path)) for state in (*before, *gone)]
+    removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
+    ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed})
+
+
+def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    if state.kind == "link":
+        record["target"] = state.target
+    elif state.kind != "absent":
+        record |= {"mode": state.mode, "uid": state.uid, "gid": state.gid}
+        if content is not None:
+            record["content"] = ctx.keep(content)
+    return record
+
+
+def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Put back what ``apply_plan`` has changed; what was made goes away, folders only if nothing else is in them."""
+    root, records, removed = undo["root"], undo["files"], undo["removed"]
+    made = [path for path in undo["made"] if path.startswith(f"{root.rstrip('/')}/")]
+    paths = dict.fromkeys([root, *(record["path"] for record in (*records, *removed)), *made])
+    look = ctx.runner.trees.look(root, list(paths), below=True)
+    change = TreeChange(folder_mode=0o700)
+    for record in records:
+        _put_back(ctx, record, look, change)
+    for record in removed:
+        if look.states[record["path"]].kind != "directory":
+            change.folders.append(record["path"])
+            change.modes.setdefault(record["mode"], []).append(record["path"])
+            change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(record["path"])
+    change.emptied = _emptied(made, look, set(change.gone))
+    if change.any:
+        if not look.states[root].exists:
+            ctx.runner.mkdir(root)
+        ctx.runner.trees.change(root, change, look)
+    ctx.runner.remove_empty(undo["made"])
+
+
+def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, change: TreeChange) -> None:
+    path, kind = record["path"], record["kind"]
+    now = look.states[path]
+    if kind == "absent":
+        if now.kind in ("file", "link"):
+            change.gone.append(path)
+    elif kind == "link":
+        if (now.kind, now.target) != ("link", record["target"]):
+            change.links[path] = record["target"]
+    elif "content" in record:
+        data = ctx.kept(record["content"])
+        same = now.kind == "file" and now.sha256 == hashlib.sha256(data).hexdigest()
+        if not same or (now.mode, now.uid, now.gid) != (record["mode"], record["uid"], record["gid"]):
+            change.files.append(NewFile(path, data, record["mode"], record["uid"], record["gid"]))
+    elif now.kind == "file":
+        if (now.uid, now.gid) != (record["uid"], record["gid"]):
+            change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(path)
+        if now.mode != record["mode"] or record["mode"] & 0o6000:
+            change.modes.setdefault(record["mode"], []).append(path)
+
+
+def _emptied(made: Sequence[str], look: TreeLook, gone: set[str]) -> list[str]:
+    """Those of the folders that will be empty, the deepest first."""
+    inside: dict[str, int] = {}
+    for state in look.below:
+        if state.path not in gone:
+            folder = posixpath.dirname(state.path)
+            inside[folder] = inside.get(folder, 0) + 1
+    there = {state.path for state in look.below if state.kind == "directory"}
+    emptied: list[str] = []
+    for folder in sorted(made, key=lambda path: path.count("/"), reverse=True):
+        if folder in there and not inside.get(folder):
+            emptied.append(folder)
+            above = posixpath.dirname(folder)
+            inside[above] = inside.get(above, 0) - 1
+    return emptied

@@ -1,0 +1,114 @@
+"""The step type ``sync``: a folder of the host holds what a folder of the control node holds."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_steps._patterns import Excluded, checked_pattern
+from kubexm_steps._trees import Plan, Tree, TreeParams, apply_plan, make_plan, plan_diffs, read_tree, restore_tree
+
+
+class SyncParams(TreeParams):
+    """Parameters of ``sync``."""
+
+    src: Annotated[str, LocalFile()] = Field(
+        description="Folder on the control node, relative to the file that this step is written in."
+    )
+    delete: bool = Field(False, description="Remove what is in `path` on the host and not in `src`.")
+    exclude: list[Annotated[str, AfterValidator(checked_pattern)]] = Field(
+        default_factory=list,
+        description="Patterns as in a .gitignore; what they match is neither sent nor removed.",
+    )
+
+    @model_validator(mode="after")
+    def _not_all_of_it(self) -> SyncParams:
+        if self.delete and self.path == "/":
+            raise ValueError("delete on the root folder would remove everything; name a folder below it")
+        return self
+
+
+class SyncOutputs(Outputs):
+    """What later steps can know of the folder."""
+
+    path: str = Field(description="The folder on the host.")
+    files: int = Field(description="How many files and links the source has, without those excluded.")
+
+
+class SyncStep(Step[SyncParams]):
+    """A folder on the host that holds what a folder on the control node holds.
+
+    The two are compared in one round trip, by sha256. What differs goes as one stream, is put on the disk beside its
+    place, and then each file is replaced in one go.
+
+    - `delete: true` removes what is not in the source. Without it, `sync` is a `copy` with `exclude`.
+    - `exclude` takes patterns as in a `.gitignore`: `*.log` at any depth, `/cache` at the top, `build/` for folders
+      only, `**` for any number of folders, and `!keep.log` for an exception. What is excluded is neither sent nor
+      removed. Folders that hold something excluded stay, and so do other file systems that are mounted inside.
+    - Without `mode`, files that are executable here are `0755`, others `0644`; those of a `sensitive` step are `0600`.
+    - `check` shows what would be added, changed and removed.
+    - Undo brings back what was replaced and removed (up to 64 MiB), and removes what was made.
+    """
+
+    outputs_model = SyncOutputs
+    reversible = True
+    example = """\
+- name: site
+  type: sync
+  with:
+    src: ./files/site
+    path: /srv/site
+    delete: true
+    exclude: ["*.swp", /uploads]
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Compare by digest."""
+        path = self.params.path
+        plan = self._plan(ctx)
+        above = posixpath.dirname(path)
+        if not self.params.create_parents and not plan.look.states[above].exists:
+            return Forecast.unknown(f"the folder {above} is not there yet")
+        if not plan.any:
+            return Forecast.satisfied(f"{path} is the same", self._outputs(plan.tree))
+        return Forecast.change(f"would {_what(plan, 'copy', 'remove')}", plan_diffs(ctx, plan))
+
+    def run(self, ctx: StepContext) -> Result:
+        """Send what differs, and remove what is too much."""
+        plan = self._plan(ctx)
+        outputs = self._outputs(plan.tree)
+        if not plan.any:
+            return Result(changed=False, message=f"{self.params.path} is the same", outputs=outputs)
+        apply_plan(ctx, self.params, plan)
+        return Result(message=_what(plan, "copied", "removed"), outputs=outputs)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore_tree(ctx, undo)
+
+    def _plan(self, ctx: StepContext) -> Plan:
+        params = self.params
+        local = ctx.local_path(params.src)
+        if not local.is_dir():
+            missing = "it is not a folder" if local.exists() else "it is not there"
+            raise StepFailed(
+                f"sync {params.src}: {missing} on the control node ({local})", hint="use `copy` for a single file"
+            )
+        left_out = Excluded(params.exclude)
+        tree = read_tree(local, params.path, left_out)
+        return make_plan(ctx, params, tree, delete=params.delete, left_out=left_out)
+
+    def _outputs(self, tree: Tree) -> dict[str, Any]:
+        return {"path": self.params.path, "files": tree.count}
+
+
+def _what(plan: Plan, copy: str, remove: str) -> str:
+    parts = [f"{copy} {plan.count()} to {plan.tree.path}"] if plan.count() else []
+    if plan.too_much:
+        where = "" if parts else f" from {plan.tree.path}"
+        parts.append(f"{remove} {plan.too_much}{where}")
+    return " and ".join(parts)
