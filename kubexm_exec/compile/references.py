@@ -19,6 +19,9 @@ from kubexm_exec.resources.resolve import VARIANT
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.source import Place
 
+_OF_STEPS = frozenset({"steps", "tasks", "modules", "item"})
+"""Names of what a step has or finds out."""
+
 _Variable = tuple[str, str, str]
 """What a value is called: kind, scope or place, name."""
 
@@ -54,7 +57,10 @@ def check_references(state: State) -> None:
         for name, value in scope.resources.items():
             # Seen from before the first step: nothing has run, and any host may ask for it.
             looker = Looker(replace(node, id=f"{scope_id}#resources", task="", hosts=()), extra=frozenset({VARIANT}))
-            checker.values(value, state.resource_places[(scope_id, name)], looker, ())
+            before = len(state.diagnostics)
+            checker.values(value, state.resource_places[(scope_id, name)], looker, (), early=True)
+            if len(state.diagnostics) > before:
+                state.broken_resources.add((scope_id, name))
         checker.unseen(scope, node)
 
 
@@ -115,14 +121,34 @@ class _Checker:
             if step_type is not None:
                 check_with(self.state, step_type, spec, where, draft.notes)
 
-    def values(self, value: Any, place: Place, looker: Looker, notes: Sequence[Note], *, bare: bool = False) -> None:
-        """Check all texts in some data."""
+    def values(
+        self,
+        value: Any,
+        place: Place,
+        looker: Looker,
+        notes: Sequence[Note],
+        *,
+        bare: bool = False,
+        early: bool = False,
+    ) -> None:
+        """Check all texts in some data; ``early``: they are the same for the whole run, whatever steps find out."""
         for path, text in texts(value):
             if bare or is_dynamic(text):
                 where = place.child(*path) if path else place
                 compiled = self._compiled(text, where, notes, bare)
                 for reference in compiled.references if compiled is not None else ():
-                    self.reference(reference, where, looker, notes)
+                    if early and reference.root in _OF_STEPS:
+                        self._too_early(reference, where)
+                    else:
+                        self.reference(reference, where, looker, notes)
+
+    def _too_early(self, reference: Reference, place: Place) -> None:
+        self.state.diagnostics.error(
+            "bad-resource",
+            f"a resource is the same for all steps, so that it cannot refer to {reference.root}",
+            find_reference(place, reference),
+            hint="use params, vars and facts in it, or give the step a `url` of its own",
+        )
 
     def _compiled(self, text: str, place: Place, notes: Sequence[Note], bare: bool) -> Compiled | None:
         expressions = self.state.expressions

@@ -31,6 +31,8 @@ def check_resources(state: State) -> None:
     for draft in state.all_drafts():
         _find_used(state, evaluator, draft)
     for one in declared(state):
+        if not one.inline and (one.scope, one.name) in state.broken_resources:
+            continue
         if check_written(one.spec, one.place, state.diagnostics):
             _check(state, evaluator, one)
 

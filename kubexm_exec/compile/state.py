@@ -164,6 +164,8 @@ class State:
     """Modules and tasks whose document cannot be used, so that nobody knows what is in them."""
     output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     resource_places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    broken_resources: set[tuple[str, str]] = field(default_factory=set)
+    """Resources that refer to something that is not there."""
     resource_users: dict[NodeID, dict[str, str]] = field(default_factory=dict)
     """The resources that each draft uses, with the scopes that they are written in."""
     modules: list[ModuleDraft] = field(default_factory=list)

@@ -85,8 +85,9 @@ def render(
     def one(value: str | dict[str, str] | None, key: str) -> str:
         if isinstance(value, dict):
             if variant not in value:
-                hint = did_you_mean(variant, value) or f"its `{key}` has {', '.join(value)}"
-                raise ResourceError(f'resource {name} has no variant "{variant}"', hint)
+                raise ResourceError(
+                    f'resource {name} has no `{key}` for the variant "{variant}"', f"it has one for {', '.join(value)}"
+                )
             value = value[variant]
         return text(value) if value is not None else ""
 

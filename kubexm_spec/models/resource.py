@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -48,17 +49,26 @@ def _is_dynamic(text: str) -> bool:
     return "{{" in text or "{%" in text
 
 
-def _url(text: str) -> str:
+_Varied = str | dict[str, str]
+"""A text, or one for each variant."""
+
+
+def _each(value: _Varied, problem_of: Callable[[str], str]) -> _Varied:
+    """The value, if none of its texts is wrong; expressions are judged when they are rendered."""
+    named = {"": value} if isinstance(value, str) else value
+    for name, text in named.items():
+        if not _is_dynamic(text) and (problem := problem_of(text)):
+            raise ValueError(f'variant "{name}": {problem}' if name else problem)
+    return value
+
+
+def _urls(value: _Varied) -> _Varied:
     # What holds a password is refused by the compiler, which does not show it.
-    if not _is_dynamic(text) and not has_credentials(text) and (problem := url_problem(text)):
-        raise ValueError(problem)
-    return text
+    return _each(value, lambda url: "" if has_credentials(url) else url_problem(url))
 
 
-def _digest(text: str) -> str:
-    if not _is_dynamic(text) and (problem := digest_problem(text)):
-        raise ValueError(problem)
-    return text
+def _digests(value: _Varied) -> _Varied:
+    return _each(value, digest_problem)
 
 
 def _header(text: str) -> str:
@@ -67,8 +77,6 @@ def _header(text: str) -> str:
     return text
 
 
-_Url = Annotated[str, AfterValidator(_url)]
-_Digest = Annotated[str, AfterValidator(_digest)]
 _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
@@ -93,16 +101,16 @@ class ResourceSpec(Model):
     """A file from elsewhere: where it comes from, and the digest that it must have."""
 
     description: str = Field(default="", description="What it is.")
-    path: str | dict[str, str] | None = Field(
+    path: _Varied | None = Field(
         default=None, description="File on the control node, relative to this file; or one for each variant."
     )
-    url: _Url | dict[str, _Url] | None = Field(
+    url: Annotated[_Varied, AfterValidator(_urls)] | None = Field(
         default=None, description="Address: http://, https:// or s3://BUCKET/KEY; or one for each variant."
     )
     bundle: str | None = Field(
         default=None, description="Folder that `kubexm resources bundle` made, relative to this file."
     )
-    sha256: _Digest | dict[str, _Digest] | None = Field(
+    sha256: Annotated[_Varied, AfterValidator(_digests)] | None = Field(
         default=None,
         description="Digest of the content; or one for each variant. Without it, nobody knows what will arrive.",
     )
@@ -151,7 +159,7 @@ class ResourceSpec(Model):
         return list(named)
 
 
-def values_of(value: str | dict[str, str] | None) -> list[str]:
+def values_of(value: _Varied | None) -> list[str]:
     """The texts of something that may differ between variants."""
     if value is None:
         return []
