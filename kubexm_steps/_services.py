@@ -36,9 +36,16 @@ def must_exist(ctx: StepContext, name: str, state: ServiceState) -> None:
     raise StepFailed(f"service {name}: there is no such service on the host", hint=hint)
 
 
-def do(ctx: StepContext, verb: Verb, state: ServiceState, wait: float = 0.0, settle: float = 0.0) -> ServiceState:
+def do(
+    ctx: StepContext,
+    verb: Verb,
+    state: ServiceState,
+    wait: float = 0.0,
+    settle: float = 0.0,
+    runlevel: str = "default",
+) -> ServiceState:
     """Have it done, and wait until it is so; whatever keeps it from that is a failure with the service's own words."""
-    done = ctx.runner.services.do(verb, state.name)
+    done = ctx.runner.services.do(verb, state.name, runlevel=runlevel)
     if done.exit_code != 0:
         raise _failure(ctx, verb, state.name, done)
     if verb in ("start", "restart", "reload"):
@@ -124,6 +131,7 @@ def record(state: ServiceState) -> dict[str, Any]:
         "active": state.active == "active" or state.active == "changing",
         "enabled": None if state.fixed else state.enabled,
         "masked": state.masked,
+        "runlevels": list(state.runlevels) or ["default"],
     }
 
 
@@ -137,7 +145,8 @@ def put_back(ctx: StepContext, undo: Mapping[str, Any], *, restart: bool = False
         do(ctx, "unmask", state)
         state = ctx.runner.services.look(name)
     if undo["enabled"] is not None and not state.fixed and state.enabled != undo["enabled"]:
-        do(ctx, "enable" if undo["enabled"] else "disable", state)
+        for runlevel in undo["runlevels"] if undo["enabled"] else ["default"]:
+            do(ctx, "enable" if undo["enabled"] else "disable", state, runlevel=runlevel)
     if undo["active"] and not state.masked:
         if restart or state.active != "active":
             do(ctx, "restart" if restart else "start", state, wait=60.0)

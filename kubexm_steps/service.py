@@ -113,7 +113,7 @@ class ServiceStep(Step[ServiceParams]):
             )
         ctx.save_undo(record(state))
         for verb in verbs:
-            do(ctx, verb, state, params.wait, params.settle)
+            do(ctx, verb, state, params.wait, params.settle, params.runlevel)
         after = ctx.runner.services.look(params.name)
         return Result(message=f"{_done(verbs)} {params.name}", outputs=self._outputs(after))
 

@@ -40,6 +40,8 @@ class ServiceState:
     """The file that defines it."""
     restarts: int = 0
     """How often it was started again by itself."""
+    runlevels: tuple[str, ...] = ()
+    """Where openrc has it enabled."""
 
 
 class Services(Protocol):
@@ -52,8 +54,11 @@ class Services(Protocol):
     def look(self, name: str) -> ServiceState:
         """How a service is."""
 
-    def do(self, verb: Verb, name: str) -> CommandResult:
-        """Have something done with a service, and wait until the manager says that it is; nothing is raised."""
+    def do(self, verb: Verb, name: str, *, runlevel: str = "default") -> CommandResult:
+        """Have something done with a service, and wait until the manager says that it is; nothing is raised.
+
+        ``runlevel`` is where openrc enables it.
+        """
 
     def told(self, name: str) -> str:
         """What is known about a service that failed: its status and the last lines that it wrote."""
@@ -62,7 +67,7 @@ class Services(Protocol):
         """The services there are."""
 
 
-def services(session: Session, runlevel: str = "default") -> Services:
+def services(session: Session) -> Services:
     """The services of a host, by what its facts say about its init system."""
     init = session.facts()["init"]
     if init == "systemd":
@@ -72,7 +77,7 @@ def services(session: Session, runlevel: str = "default") -> Services:
     if init == "openrc":
         from kubexm_exec.runner.services_openrc import OpenrcServices
 
-        return OpenrcServices(session, runlevel)
+        return OpenrcServices(session)
     raise StepFailed(
         f"services of this host cannot be managed: its init system is {init}",
         hint="kubexm knows systemd and openrc; use a command step for others",

@@ -18,14 +18,14 @@ _LOOK: Final = (
     TOOLS
     + r"""
 command -v rc-service >/dev/null 2>&1 || exit 127
-if rc-service -e -- "$1"; then echo exists=yes; else echo exists=no; exit 0; fi
-printf 'path=%s\n' "$(rc-service -r -- "$1")"
-rc-service -- "$1" status >/dev/null 2>&1 </dev/null
+if rc-service -e "$1"; then echo exists=yes; else echo exists=no; exit 0; fi
+printf 'path=%s\n' "$(rc-service -r "$1")"
+rc-service "$1" status >/dev/null 2>&1 </dev/null
 printf 'status=%s\n' "$?"
 for l in /etc/runlevels/*/"$1"; do
   if [ -L "$l" ] || [ -e "$l" ]; then r=${l%/*}; printf 'runlevel=%s\n' "${r##*/}"; fi
 done
-case $(rc-service -- "$1" describe 2>&1 </dev/null) in *reload:*) echo reload=yes ;; esac
+case $(rc-service "$1" describe 2>&1 </dev/null) in *reload:*) echo reload=yes ;; esac
 """
 )
 _DO: Final = (
@@ -33,15 +33,20 @@ _DO: Final = (
     + r"""
 case $1 in
   enable) rc-update -q add "$2" "$3" ;;
-  disable) rc-update -q -a del "$2" ;;
-  *) rc-service -q -- "$2" "$1" ;;
+  disable)
+    for l in /etc/runlevels/*/"$2"; do
+      [ -L "$l" ] || continue
+      l=${l%/*}
+      rc-update -q del "$2" "${l##*/}" || exit
+    done ;;
+  *) rc-service -q "$2" "$1" ;;
 esac </dev/null
 """
 )
 _TOLD: Final = (
     TOOLS
     + r"""
-rc-service -- "$1" status 2>&1 </dev/null
+rc-service "$1" status 2>&1 </dev/null
 for f in "/var/log/$1.log" "/var/log/$1.err" /var/log/rc.log; do
   if [ -r "$f" ]; then printf '\n%s:\n' "$f"; tail -n 20 "$f"; fi
 done
@@ -66,9 +71,8 @@ class OpenrcServices:
     manager = "openrc"
     can_mask = False
 
-    def __init__(self, session: Session, runlevel: str) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._runlevel = runlevel
 
     def look(self, name: str) -> ServiceState:
         """How a service is."""
@@ -82,9 +86,9 @@ class OpenrcServices:
             )
         return parse(name, result.out)
 
-    def do(self, verb: Verb, name: str) -> CommandResult:
+    def do(self, verb: Verb, name: str, *, runlevel: str = "default") -> CommandResult:
         """Have something done with a service; openrc waits for it."""
-        return execute(self._session, script(_DO, verb, name, self._runlevel), check=False, live=False)
+        return execute(self._session, script(_DO, verb, name, runlevel), check=False, live=False)
 
     def told(self, name: str) -> str:
         """Its status and the last lines of what it logged, if that is where openrc's scripts mostly put it."""
@@ -100,12 +104,14 @@ def parse(name: str, text: str) -> ServiceState:
     said = dict(line.partition("=")[::2] for line in text.splitlines())
     if said.get("exists") != "yes":
         return ServiceState(name, exists=False)
+    runlevels = [line.removeprefix("runlevel=") for line in text.splitlines() if line.startswith("runlevel=")]
     active, detail = _STATUS.get(said.get("status", ""), ("inactive", f"status {said.get('status', '?')}"))
     return ServiceState(
         name=name,
         active=active,
         detail=detail,
-        enabled="runlevel" in said,
+        enabled=bool(runlevels),
         can_reload=said.get("reload") == "yes",
         path=said.get("path", ""),
+        runlevels=tuple(runlevels),
     )

@@ -76,7 +76,7 @@ class SystemdServices:
             )
         return parse(unit_name(name), result.out)
 
-    def do(self, verb: Verb, name: str) -> CommandResult:
+    def do(self, verb: Verb, name: str, *, runlevel: str = "default") -> CommandResult:
         """Have something done with a unit; start and stop wait for their job."""
         return execute(self._session, script(_DO, verb, unit_name(name)), check=False, live=False)
 
