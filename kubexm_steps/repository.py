@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Mapping
@@ -32,15 +31,13 @@ from kubexm_steps._files import (
     apply_change,
     compare,
     file_diff,
-    local_failure,
     remember,
     restore,
 )
-from kubexm_steps._http import HttpError, check_url, failed, patiently, request
+from kubexm_steps._http import check_url
 from kubexm_steps._openpgp import NotAKey, rpm_id
 from kubexm_steps._repositories import Repository, Written, paths, write
-
-_KEY_TIME = 30.0
+from kubexm_steps._repository_keys import load_key
 
 
 def _one_or_more(value: Any) -> Any:
@@ -240,8 +237,9 @@ class RepositoryStep(Step[RepositoryParams]):
                 ctx.runner.packages.trust_key(written.key or b"")
             if params.refresh and params.enabled:
                 ctx.progress(f"fetching the index of {params.name}")
-                wait = params.lock_timeout
-                ctx.runner.packages.refresh_repository(params.manager, params.name, written.path, wait=wait)
+                packages = ctx.runner.packages
+                worker = packages.manager(params.manager, wait=params.lock_timeout)
+                packages.refresh_repository(worker, params.name, written.path, trusted=params.trusted)
         except StepFailed:
             self.rollback(ctx, undo)
             raise
@@ -289,7 +287,9 @@ class RepositoryStep(Step[RepositoryParams]):
                 )
             if params.fingerprint:
                 raise StepFailed("keys of apk have no fingerprint", hint="use `keySha256` instead")
-        key = self._key(ctx)
+        key = load_key(
+            ctx, params.name, text=params.key, file=params.key_file, url=params.key_url, sha256=params.key_sha256
+        )
         repository = Repository(
             params.name,
             params.url,
@@ -323,44 +323,6 @@ class RepositoryStep(Step[RepositoryParams]):
                 hint="name the suites of the repository with `suites`",
             )
         return [codename]
-
-    def _key(self, ctx: StepContext) -> bytes | None:
-        params = self.params
-        if params.key is not None:
-            key = params.key.encode("utf-8")
-        elif params.key_file is not None:
-            path = ctx.local_path(params.key_file)
-            try:
-                key = path.read_bytes()
-            except OSError as error:
-                raise local_failure("read", path, error) from error
-        elif params.key_url is not None:
-            key = self._fetched(ctx, params.key_url)
-        else:
-            return None
-        digest = hashlib.sha256(key).hexdigest()
-        if params.key_sha256 and digest != params.key_sha256.lower():
-            raise StepFailed(
-                f"the key of {params.name} has the sha256 {digest}, not {params.key_sha256.lower()}",
-                hint="nothing was written; find out whether the key was changed on purpose",
-            )
-        return key
-
-    def _fetched(self, ctx: StepContext, url: str) -> bytes:
-        """The key from the web: once a run, whatever the number of hosts."""
-        cache = ctx.cache("run")
-        mark = f"repository-key {url}"
-        if mark not in cache:
-            what = f"fetch the key of {self.params.name} from {url}"
-            try:
-                reply = patiently(ctx, lambda: request("GET", url, headers={}, body=None, timeout=_KEY_TIME))
-            except HttpError as error:
-                raise failed(what, error) from error
-            if reply.status != 200:
-                raise StepFailed(f"{what}: the server answered {reply.status}", hint="look at `keyUrl`")
-            cache[mark] = reply.body
-        key: bytes = cache[mark]
-        return key
 
     def _check_fingerprints(self, written: Written) -> None:
         wanted = self.params.fingerprint

@@ -156,9 +156,9 @@ class Packages:
             hint=f'did you mean "{close}"? If not, {hint}' if close else hint,
         )
 
-    def refresh_repository(self, wanted: ManagerName, name: str, path: str, *, wait: float = 0.0) -> None:
+    def refresh_repository(self, manager: Manager, name: str, path: str, *, trusted: bool = False) -> None:
         """Fetch the index of one repository, which is written down in a file."""
-        repositories.refresh(self.manager(wanted, wait=wait), name, path)
+        repositories.refresh(manager, name, path, trusted=trusted)
 
     def trusted_keys(self) -> set[str]:
         """The ids (eight digits) of the keys that rpm trusts."""

@@ -11,20 +11,31 @@ from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
-# The age of the whole index is not made younger by the refresh of one repository.
+# The age of the whole index is not made younger by the refresh of one repository. apt complains about the signature
+# of a repository that is to do without one, and goes on: only other complaints count then.
 _APT: Final = r"""
 command -v apt-get >/dev/null 2>&1 || exit 127
 lists=/var/lib/apt/lists old=
 for f in $lists/*Packages*; do if [ -e "$f" ]; then old=$(stat -c %Y $lists); break; fi; done
-apt-get -q -o "Dir::Etc::sourcelist=$2" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
-  -o APT::Update::Error-Mode=any update >&2
+mode=any
+[ "$3" = no ] || mode=persistent-failure
+out=$(apt-get -q -o "Dir::Etc::sourcelist=$2" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
+  -o APT::Update::Error-Mode=$mode update 2>&1)
 code=$?
 [ -z "$old" ] || touch -d "@$old" $lists
+printf '%s\n' "$out" >&2
+if [ $code -eq 0 ]; then
+  case $out in
+    *"couldn't be verified"*) ;;
+    *"Some index files failed to download"*) code=100 ;;
+  esac
+fi
 exit $code
 """
 _DNF: Final = r"""
 dnf=$(command -v dnf || command -v yum) || exit 127
-"$dnf" -q -y --setopt=exit_on_lock=True "--disablerepo=*" "--enablerepo=$1" --refresh makecache >&2
+"$dnf" -q -y --setopt=exit_on_lock=True "--setopt=$1.skip_if_unavailable=False" "--disablerepo=*" "--enablerepo=$1" \
+  --refresh makecache >&2
 """
 _ZYPPER: Final = r"""
 command -v zypper >/dev/null 2>&1 || exit 127
@@ -55,9 +66,12 @@ exit 0
 """
 
 
-def refresh(manager: Manager, name: str, path: str) -> None:
-    """Fetch the index of one repository anew; one that cannot be had or is not signed as it should be is a failure."""
-    result = manager.patiently(script(_SCRIPTS[manager.name], name, path))
+def refresh(manager: Manager, name: str, path: str, *, trusted: bool = False) -> None:
+    """Fetch the index of one repository anew; one that cannot be had is a failure.
+
+    So is one that is not signed as it should be, unless it is trusted without a signature.
+    """
+    result = manager.patiently(script(_SCRIPTS[manager.name], name, path, "yes" if trusted else "no"))
     if result.exit_code != 0:
         raise manager.failure(f"fetch the index of {name}", result)
 
