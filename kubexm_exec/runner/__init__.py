@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.runner import archives, commands, files, transfer
+from kubexm_exec.runner import archives, commands, fetching, files, transfer
 from kubexm_exec.runner.archives import Entry, Format
 from kubexm_exec.runner.files import READ_LIMIT
 from kubexm_exec.runner.look import Held
@@ -173,6 +173,10 @@ class Runner:
         has said of the path.
         """
         return files.bring(self._session, local, transfer.Target(path, mode, owner, group), known)
+
+    def fetch(self, state: FileState, local: Path, *, mode: int = 0o644) -> FileState:
+        """Bring a file that ``inspect`` has seen to the control node; gives the file as it was when it was read."""
+        return fetching.fetch(self._session, state, local, mode=mode)
 
     def mkdir(
         self,
