@@ -29,29 +29,31 @@ def configure(level: str, json: bool, stream: Stream, *, mask: Callable[[Any], A
 
     Without it lines go where the embedding program sends those of its own, by the logger ``kubexm``.
     """
-    import structlog
 
     def masked(logger: Any, name: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         found: Mapping[str, Any] = event if mask is None else mask(event)
         return found
 
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt=None)],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            masked,
-            _json if json else _people,
-        ],
-    )
-    handler = _Handler(stream)
-    handler.setFormatter(formatter)
+    handler = _Handler(stream, lambda: _formatter(masked, _json if json else _people))
     logger = logging.getLogger(NAME)
     for old in [each for each in logger.handlers if isinstance(each, _Handler)]:
         logger.removeHandler(old)
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
+
+
+def _formatter(*last: Any) -> logging.Formatter:
+    import structlog
+
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt=None)],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            *last,
+        ],
+    )
 
 
 def get_logger(**bound: Any) -> Any:
@@ -75,9 +77,16 @@ def get_logger(**bound: Any) -> Any:
 class _Handler(logging.Handler):
     """Ours, so that a second ``configure`` finds it; a line that cannot be written is lost and nothing else."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, make: Callable[[], logging.Formatter]) -> None:
         super().__init__()
         self._stream = stream
+        self._make = make
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; structlog takes a while to load, and most runs log nothing."""
+        if self.formatter is None:
+            self.formatter = self._make()
+        return self.formatter.format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import graphlib
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubexm_exec.compile.state import State
@@ -10,11 +12,49 @@ from kubexm_spec.models import StepSpec
 from kubexm_spec.source import Place
 
 
-def scope_graph(state: State) -> Any:
-    """Tasks and modules as a networkx graph; an edge carries the place that asked for it, if any."""
-    import networkx as nx
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Why one waits for another: the place that asked for it, if any, and the same in words."""
 
-    graph: Any = nx.DiGraph()
+    place: Place | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who waits for whom. Plain data: networkx takes long to load, and is needed only once there is a cycle."""
+
+    edges: dict[tuple[str, str], Edge] = field(default_factory=dict)
+    before: dict[str, list[str]] = field(default_factory=dict)
+
+    def add_edge(self, first: str, then: str, *, place: Place | None, text: str) -> None:
+        """``then`` waits for ``first``."""
+        self.edges[first, then] = Edge(place, text)
+        self.before.setdefault(then, []).append(first)
+
+    def ancestors(self, name: str) -> set[str]:
+        """All that are done before."""
+        found: set[str] = set()
+        pending = list(self.before.get(name, ()))
+        while pending:
+            current = pending.pop()
+            if current not in found:
+                found.add(current)
+                pending.extend(self.before.get(current, ()))
+        return found - {name}
+
+    def has_cycle(self) -> bool:
+        """Whether somebody waits for himself."""
+        try:
+            graphlib.TopologicalSorter(self.before).prepare()
+        except graphlib.CycleError:
+            return True
+        return False
+
+
+def scope_graph(state: State) -> Order:
+    """Tasks and modules in their order."""
+    graph = Order()
     for module in state.modules:
         begin, end = f"{module.id}^", module.id
         graph.add_edge(begin, end, place=None, text="")
@@ -41,11 +81,9 @@ def check_cycles(state: State) -> None:
     if any(finding.code == "duplicate-name" for finding in state.diagnostics):
         return  # two of one name look like one that waits for itself
     _report(state, scope_graph(state), "tasks and modules")
-    import networkx as nx
-
     for module in state.modules:
         for task in module.tasks:
-            steps: Any = nx.DiGraph()
+            steps = Order()
             previous = None
             for step in task.steps:
                 spec = step.spec
@@ -63,9 +101,12 @@ def check_cycles(state: State) -> None:
             _report(state, steps, "steps")
 
 
-def _report(state: State, graph: Any, what: str) -> None:
+def _report(state: State, order: Order, what: str) -> None:
+    if not order.has_cycle():
+        return
     import networkx as nx
 
+    graph: Any = nx.DiGraph(list(order.edges))
     for component in nx.strongly_connected_components(graph):
         first = min(component)
         if len(component) == 1 and not graph.has_edge(first, first):
@@ -74,11 +115,11 @@ def _report(state: State, graph: Any, what: str) -> None:
         notes: list[Note] = []
         place: Place | None = None
         for before, after in edges:
-            data = graph.edges[before, after]
-            if data["place"] is not None:
-                notes.append(Note(data["text"], data["place"].span()))
-                if place is None or ("needs" in data["place"].path and "needs" not in place.path):
-                    place = data["place"]
+            edge = order.edges[before, after]
+            if edge.place is not None:
+                notes.append(Note(edge.text, edge.place.span()))
+                if place is None or ("needs" in edge.place.path and "needs" not in place.path):
+                    place = edge.place
         names = [node.rstrip("^") for node, _ in edges]
         shown = list(dict.fromkeys(names))
         state.diagnostics.error(

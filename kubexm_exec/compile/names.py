@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from kubexm_exec.compile.cycles import scope_graph
+from kubexm_exec.compile.cycles import Order, scope_graph
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
@@ -259,7 +258,7 @@ class Names:
     # Before and after
 
     @cached_property
-    def _scopes(self) -> Any:
+    def _scopes(self) -> Order:
         return scope_graph(self.state)
 
     def _scope_done(self, scope_id: str, looker: Looker) -> bool:
@@ -279,11 +278,9 @@ class Names:
         return bool(here.module) and scope_id in self._ancestors_of_scope(around)
 
     def _ancestors_of_scope(self, scope: str) -> set[str]:
-        import networkx as nx
-
         key = f"^{scope}"
         if key not in self._earlier:
-            self._earlier[key] = set(nx.ancestors(self._scopes, scope)) if scope in self._scopes else set()
+            self._earlier[key] = self._scopes.ancestors(scope)
         return self._earlier[key]
 
     def _before(self, target: str, looker: Looker) -> bool:
