@@ -57,6 +57,8 @@ class ActionOutcome:
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
     """Not empty: nothing was done and what it would give is not known, because of this."""
+    added: Sequence[Mapping[str, Any]] = ()
+    """The nodes (JSON forms) that its fragment was compiled to."""
     final: bool = False
     """It must not be tried again, whatever the policy says."""
 

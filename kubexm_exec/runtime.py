@@ -21,9 +21,12 @@ from kubexm_exec.events import EventBus
 from kubexm_exec.expr import Expressions, UnknownValueError
 from kubexm_exec.facts import Facts
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
+from kubexm_exec.journal.known import Known
+from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.output import Later
 from kubexm_exec.pool import ConnectorPool, Loads
 from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.scheduler import Action
 from kubexm_exec.secrets import Secrets
 from kubexm_exec.step import HostView
 from kubexm_exec.templates import TemplateFinder, Templates
@@ -122,6 +125,10 @@ class Runtime:
         """Not empty: no host may be contacted, because of this."""
         self.looks_only = ""
         """Not empty: nothing is fetched or changed, not even on the control node, because of this."""
+        self.journal: Recorder | None = None
+        """Where the run is written down, if it is; set it before the run begins."""
+        self.prior: Mapping[Action, Known] = {}
+        """What earlier sessions of this run have done."""
         self.blobs = BlobStore()
         self.transfers = Transfers(options.uploads)
         self._finder = templates

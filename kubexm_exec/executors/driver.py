@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,11 +19,14 @@ from kubexm_exec.events import (
     RUN_STARTED,
     RUN_STOPPING,
 )
+from kubexm_exec.executors.ledger import Ledger
 from kubexm_exec.executors.record import RunRecord
-from kubexm_exec.executors.workers import Done, Perform, Workers
-from kubexm_exec.failures import failed, left_behind
+from kubexm_exec.executors.timers import Timers
+from kubexm_exec.executors.workers import Done, Perform, Workers, never_raising
+from kubexm_exec.failures import cancelled, left_behind
 from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook
-from kubexm_exec.graphjson import node_to_json
+from kubexm_exec.graphjson import node_from_json, node_to_json
+from kubexm_exec.journal import entries
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
@@ -42,18 +43,6 @@ _STOPPING: Final = {
     "rollback": "a step failed: nothing new is started, then what was done is undone",
     "cancel": "cancelled: what runs is stopped, always hooks are run",
 }
-
-
-def _never_raising(perform: Perform) -> Perform:
-    """A thread that dies of an executor's mistake would leave the run waiting for ever."""
-
-    def guarded(attempt: Attempt) -> ActionOutcome:
-        try:
-            return perform(attempt)
-        except BaseException as error:  # noqa: BLE001  it is reported as the action's failure, with its traceback
-            return ActionOutcome(failed(attempt, error))
-
-    return guarded
 
 
 class Driver:
@@ -74,21 +63,23 @@ class Driver:
         """
         graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
         self._runtime = runtime
-        self._perform = perform = _never_raising(perform)
+        self._perform = perform = never_raising(perform)
         self._name = name
         self._forks = forks
         self._acts = acts
-        self._emit = runtime.bus.emit
-        self._scheduler = Scheduler(graph, forks=forks or 1)
-        self._record = RunRecord(runtime, name)
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
+        self._ledger = Ledger(runtime.journal, runtime.bus, self._events.put) if acts and runtime.journal else None
+        self._emit = runtime.bus.emit if self._ledger is None else self._ledger.emit
+        self._scheduler = Scheduler(graph, forks=forks or 1)
+        self._record = RunRecord(runtime, name, self._ledger)
         self._workers = Workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
         self._again: dict[tuple[str, str], tuple[int, float, str]] = {}
         """Next attempt and first start of the actions that are tried again, and what is not known of the last one."""
+        self._prior = runtime.prior if acts else {}
         self._pauses: set[Action] = set()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = itertools.count()
+        self._timers = Timers()
+        self._at = self._timers.at
         self._stopped = ""
         self._rollback_due = False
         """A failure asked for a rollback before somebody cancelled the run."""
@@ -120,6 +111,7 @@ class Driver:
                 actions=graph.actions(),
             )
             self._loop()
+            self._wait_for_journal()
             if self._stopped == "rollback" or self._rollback_due:
                 self._record.result.not_reversible.extend(undo_all(runtime, list(self._saved.values())))
         except BaseException:
@@ -150,6 +142,8 @@ class Driver:
                 ended |= self._start(action)
             if scheduler.done and not ended:
                 return None
+            if self._ledger is not None:
+                self._ledger.seal()
             # What has ended already may have made more ready: look at once.
             self._collect(wait=not ended)
 
@@ -158,6 +152,8 @@ class Driver:
         stopped = self._scheduler.stopped
         if stopped != self._stopped:
             self._stopped = stopped
+            if self._ledger is not None:
+                self._ledger.note(entries.other(entries.STOP, reason=stopped))
             self._emit(RUN_STOPPING, reason=stopped, message=_STOPPING[stopped])
             for gate in list(self._pauses):
                 self._open(gate)
@@ -172,7 +168,7 @@ class Driver:
         if wait and not events.qsize():
             if not self._running and not self._timers:
                 raise RuntimeError(f"{self._scheduler.pending} actions are left, and none can start: a bug in kubexm")
-            left = self._timers[0][0] - time.monotonic() if self._timers else None
+            left = self._timers.left()
             if left is None or left > 0:
                 try:
                     self._take(events.get(timeout=left))
@@ -181,9 +177,7 @@ class Driver:
         for _ in range(events.qsize()):
             self._take(events.get())
         if self._timers:
-            now = time.monotonic()
-            while self._timers and self._timers[0][0] <= now:
-                heapq.heappop(self._timers)[2]()
+            self._timers.run_due()
 
     def _take(self, event: Done | Callable[[], None] | None) -> None:
         if type(event) is tuple:
@@ -193,9 +187,6 @@ class Driver:
 
     def _wake(self) -> None:
         self._events.put(None)
-
-    def _at(self, seconds: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), what))
 
     def _later(self, seconds: float, what: Callable[[], None], /) -> None:
         """Called by other threads: only this one touches the timers."""
@@ -209,6 +200,11 @@ class Driver:
         self._scheduler.start(action)
         if not action.host:
             return self._pause(action, node)
+        known = self._prior.get(action)
+        if known is not None:
+            if known.outcome is not None:
+                return self._replay(action, node, known.outcome)
+            self._again.setdefault(action, (1, known.started, known.doubt))
         number, _, doubt = self._again.get(action, _FIRST)
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work
@@ -216,14 +212,63 @@ class Driver:
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
         attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt)
         self._running[action] = attempt
+        if self._ledger is not None:
+            return self._start_noted(attempt, self._ledger)
         self._emit(ACTION_STARTED, node.id, action.host, attempt=number, step=node.step_name)
+        return self._begin(attempt)
+
+    def _begin(self, attempt: Attempt) -> bool:
         if self._workers is None:
             self._finish(attempt, self._perform(attempt))
             return True
+        timeout = attempt.node.policy.timeout
         if timeout is not None:
             self._at(timeout + self._runtime.options.grace, lambda: self._overdue(attempt))
         self._workers.submit(attempt, len(self._running))
         return False
+
+    def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
+        """Begin an attempt as soon as the journal knows that it does."""
+        node = attempt.node
+        ledger.note(entries.start(attempt))
+        ledger.emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
+        if self._workers is None:
+            self._wait_for_journal()
+            self._begin_noted(attempt, ledger)
+            return True
+        ledger.then(lambda: self._begin_noted(attempt, ledger))
+        return False
+
+    def _begin_noted(self, attempt: Attempt, ledger: Ledger) -> None:
+        if ledger.error is not None:
+            self._runtime.cancel.set()
+        elif not self._runtime.cancel.is_set() or attempt.node.hook is Hook.ALWAYS:
+            if attempt.deadline.at is not None:
+                attempt.begin()
+            self._begin(attempt)
+            return
+        # It was never begun: nothing is unknown about it.
+        self._finish(attempt, ActionOutcome(cancelled(attempt)))
+
+    def _wait_for_journal(self) -> None:
+        """Go on when all that was noted is durable, or never will be."""
+        ledger = self._ledger
+        while ledger is not None and ledger.outstanding:
+            ledger.seal()
+            if ledger.outstanding:
+                self._take(self._events.get())
+
+    def _replay(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> bool:
+        """An earlier session has done it: what followed from it follows again, and nothing is run."""
+        if outcome.added:
+            nodes = [node_from_json(data) for data in outcome.added]
+            self._scheduler.extend(action, nodes)
+            self._runtime.add_nodes(nodes)
+            self._emit(GRAPH_EXTENDED, nodes=list(outcome.added), by=node.id)
+        status = outcome.result.status
+        self._scheduler.finish(action, Outcome(status, outcome.result.reason))
+        self._record.action(node, outcome, restored=True)
+        return True
 
     def _pause(self, gate: Action, node: ExecutionNode) -> bool:
         if not self._acts or self._scheduler.stopped:
@@ -283,6 +328,8 @@ class Driver:
         delay = retry.wait(attempt.number)
         self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure
         self._scheduler.defer(action)
+        if self._ledger is not None:
+            self._ledger.note(entries.retry(attempt, result))
         self._emit(
             ACTION_RETRY,
             action.node,
@@ -314,6 +361,7 @@ class Driver:
             result.hint = "see which names and references the returned steps use"
             result.ignored = node.policy.ignore_errors
             return
+        outcome.added = [node_to_json(each) for each in nodes]
         told = []
         for added in runtime.add_nodes(nodes):
             told.append(node_to_json(added))

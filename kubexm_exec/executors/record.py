@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubexm_exec.attempt import ActionOutcome
-from kubexm_exec.events import ACTION_FINISHED, NODE_FINISHED, RUN_FINISHED
+from kubexm_exec.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED
+from kubexm_exec.executors.ledger import Ledger
 from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.journal import entries
 from kubexm_exec.result import (
     FailureKind,
     ForecastState,
@@ -49,16 +51,18 @@ class ResultData(Mapping[str, Any]):
 class RunRecord:
     """The only place where results are put together."""
 
-    def __init__(self, runtime: Runtime, executor: str) -> None:
+    def __init__(self, runtime: Runtime, executor: str, ledger: Ledger | None = None) -> None:
         self._runtime = runtime
-        self._emit = runtime.bus.emit
+        self._ledger = ledger
+        outside = runtime.bus if ledger is None else ledger
+        self._emit, self._tell = outside.emit, outside.tell
         self._nodes = runtime.records.nodes
         self.result = GraphExecutionResult(
             graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, start_time=time.time()
         )
 
-    def action(self, node: ExecutionNode, outcome: ActionOutcome) -> None:
-        """An action has come to its end."""
+    def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
+        """An action has come to its end, or had done so in an earlier session."""
         result = outcome.result
         of = self._nodes.get(node.id)
         if of is None:
@@ -72,7 +76,9 @@ class RunRecord:
                 of.end_time = result.end_time
         of.host_results[result.host_name] = result
         self._runtime.records.add(node.id, outcome)
-        self._runtime.bus.tell(ACTION_FINISHED, node.id, result.host_name, ResultData(result))
+        if self._ledger is not None and not restored:
+            self._ledger.note(entries.end(node.id, outcome))
+        self._tell(ACTION_RESTORED if restored else ACTION_FINISHED, node.id, result.host_name, ResultData(result))
 
     def transition(self, transition: Transition) -> None:
         """The scheduler has brought an action or a node to its end by itself."""

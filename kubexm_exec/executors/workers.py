@@ -9,10 +9,23 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.failures import failed
 
 Perform: TypeAlias = Callable[[Attempt], ActionOutcome]
 """Does what an executor does with an attempt; must not raise."""
 Done: TypeAlias = tuple[Attempt, ActionOutcome]
+
+
+def never_raising(perform: Perform) -> Perform:
+    """A thread that dies of an executor's mistake would leave the run waiting for ever."""
+
+    def guarded(attempt: Attempt) -> ActionOutcome:
+        try:
+            return perform(attempt)
+        except BaseException as error:  # noqa: BLE001  it is reported as the action's failure, with its traceback
+            return ActionOutcome(failed(attempt, error))
+
+    return guarded
 
 
 class Workers:

@@ -88,8 +88,9 @@ def _sqlite(path: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # At once as a writer: one that began as a reader can fail in the middle.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        # At once as a writer: one that began as a reader can fail in the middle. Single statements need no more.
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
@@ -115,8 +116,13 @@ def _server(url: str) -> Engine:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A connection that only looks: it never waits for a writer, and no writer waits for it."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with single(engine) as connection:
         yield connection
+
+
+def single(engine: Engine) -> Connection:
+    """A connection on which every statement is a transaction of its own."""
+    return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
 
 def _bring_up(engine: Engine, place: str) -> None:

@@ -9,20 +9,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kubexm_exec.journal.database import open_engine, reading, shown
+from kubexm_exec.journal.database import open_engine, reading, shown, single
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError, explained
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.points import point
 
-Entry: TypeAlias = Mapping[str, Any]
-"""One thing that happened: ``kind`` and what belongs to it."""
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Entry: TypeAlias = Any
+"""One thing that happened, as plain data; the store does not look into it."""
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
 """It ended without saying so: its process died, or somebody took its place."""
 _PAGE: Final = 500
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +110,23 @@ class Store:
 
     def append(self, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
         """Make entries durable, all or none; raises FencedError if somebody else has taken the run on."""
-        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+        with self.connect() as connection:
+            self.append_to(connection, run, epoch, seq, entries)
+
+    def append_to(self, connection: Connection, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
+        """The same on a connection that is kept for it."""
+        text = _ENCODE(entries)
         point("append.before")
-        with explained(self.place), self._engine.begin() as connection:
+        with explained(self.place):
             done = connection.execute(self._insert, {"run": run, "epoch": epoch, "seq": seq, "data": text})
-            if done.rowcount != 1:
-                raise FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
+        if done.rowcount != 1:
+            raise FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
         point("append.after")
+
+    def connect(self) -> Connection:
+        """A connection for somebody who writes often."""
+        with explained(self.place):
+            return single(self._engine)
 
     @cached_property
     def _insert(self) -> Any:

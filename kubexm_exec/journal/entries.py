@@ -1,0 +1,151 @@
+"""The entries of a journal: what happened to actions, as small plain data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.result import FailureKind, ForecastState, HostResult, SkipReason, Status
+
+SESSION: Final = "session"
+"""Somebody began, or went on with, the run. ``mode``: run, resume or rollback; ``holder``, ``time``."""
+START: Final = "start"
+"""An attempt is about to begin. From here on until its end nobody knows what it has done."""
+END: Final = "end"
+"""An action has come to its end: ``result``; ``hidden`` if outputs were not kept because there is a secret in them."""
+RETRY: Final = "retry"
+"""An attempt failed, and there will be another one."""
+UNDO: Final = "undo"
+"""What an attempt will need to be undone; durable before anything is changed."""
+UNDOING: Final = "undoing"
+"""The undo of an action is about to begin."""
+UNDONE: Final = "undone"
+"""An action was undone, or that failed: ``state``, ``message``."""
+STOP: Final = "stop"
+"""Nothing new is started from here on, because of ``reason``."""
+STATUS: Final = "status"
+"""The session has come to its end: ``status``, ``message``."""
+
+_KEPT: Final = 16 << 10
+"""Characters kept of each stream; the whole is in the run's log."""
+
+
+Row: TypeAlias = list[Any]
+"""An entry as it is stored. There are two for each action, so these two kinds are short and have no names in them."""
+
+
+def start(attempt: Attempt) -> Row:
+    """An attempt is about to begin."""
+    return ["s", attempt.node.id, attempt.host, attempt.number, _milliseconds(attempt.started)]
+
+
+def end(node: str, outcome: ActionOutcome) -> Row:
+    """An action has come to its end."""
+    result = outcome.result
+    begun, ended = _milliseconds(result.start_time), _milliseconds(result.end_time)
+    row: Row = ["e", node, result.host_name, result.status.value, result.attempts, begun, ended]
+    more = _more(result)
+    if outcome.outputs and result.outputs != outcome.outputs:
+        more["hidden"] = True
+    if outcome.added:
+        more["nodes"] = list(outcome.added)
+    if more:
+        row.append(more)
+    return row
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    # Writing a whole number down costs a fifth of writing down one with a fraction.
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def other(kind: str, **data: Any) -> Row:
+    """Any other entry."""
+    return ["x", {"kind": kind, **data}]
+
+
+def read(row: Row) -> dict[str, Any]:
+    """A stored entry with names."""
+    if row[0] == "s":
+        _, node, host, attempt, time = row
+        return {"kind": START, "node": node, "host": host, "attempt": attempt, "time": _seconds(time)}
+    if row[0] == "e":
+        more = row[7] if len(row) > 7 else {}
+        return {"kind": END, "node": row[1], "host": row[2], "result": result_of(row), **{
+            key: more[key] for key in ("hidden", "nodes") if key in more
+        }}  # fmt: skip
+    return dict(row[1])
+
+
+def _more(result: HostResult) -> dict[str, Any]:
+    """What else there is to say of a result."""
+    data: dict[str, Any] = {}
+    if result.message:
+        data["message"] = result.message
+    if result.changed:
+        data["changed"] = True
+    if result.stdout:
+        data["stdout"] = result.stdout[-_KEPT:]
+    if result.stderr:
+        data["stderr"] = result.stderr[-_KEPT:]
+    if result.reason is not None:
+        data["reason"] = result.reason.value
+        data["skipped"] = result.skipped
+    if result.kind is not None:
+        data["failure"] = result.kind.value
+    if result.exit_code is not None:
+        data["exitCode"] = result.exit_code
+    if result.forecast is not None:
+        data["forecast"] = result.forecast.value
+    if result.outputs:
+        data["outputs"] = result.outputs
+    if result.diffs:
+        data["diffs"] = result.diffs
+    if result.status is not Status.SUCCESS or result.unknown:
+        for name in ("cause", "hint", "ignored", "unknown", "traceback"):
+            if value := getattr(result, name):
+                data[name] = value
+    if result.command:
+        data["command"] = result.command
+    if result.undo:
+        data["undo"] = result.undo
+    return data
+
+
+def result_of(row: Row) -> HostResult:
+    """The result in the row of an end."""
+    _, _, host, status, attempts, begun, ended, *rest = row
+    data = dict(rest[0]) if rest else {}
+    for name in ("hidden", "nodes"):
+        data.pop(name, None)
+    reason, failure, forecast = (data.pop(name, None) for name in ("reason", "failure", "forecast"))
+    return HostResult(
+        host_name=host,
+        status=Status(status),
+        attempts=attempts,
+        start_time=_seconds(begun),
+        end_time=_seconds(ended),
+        reason=None if reason is None else SkipReason(reason),
+        kind=None if failure is None else FailureKind(failure),
+        forecast=None if forecast is None else ForecastState(forecast),
+        exit_code=data.pop("exitCode", None),
+        **data,
+    )
+
+
+def undo(attempt: Attempt, data: Mapping[str, Any]) -> Row:
+    """What an attempt will need to be undone."""
+    return other(UNDO, node=attempt.node.id, host=attempt.host, attempt=attempt.number, data=data)
+
+
+def retry(attempt: Attempt, result: HostResult) -> Row:
+    """An attempt failed, and there will be another one."""
+    return other(
+        RETRY, node=attempt.node.id, host=attempt.host, attempt=attempt.number, message=result.message,
+        failure=None if result.kind is None else result.kind.value, unsure=attempt.unsure,
+    )  # fmt: skip

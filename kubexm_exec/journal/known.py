@@ -1,0 +1,22 @@
+"""What is known of an action from earlier sessions of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubexm_exec.attempt import ActionOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Either how it ended, or that it was begun and nobody knows how far it came."""
+
+    outcome: ActionOutcome | None = None
+    """How it ended, if that is to count; None: it is to be run."""
+    doubt: str = ""
+    """Not empty: it may have been done; this is why nobody knows."""
+    started: float = 0.0
+    undo: Sequence[Mapping[str, Any]] = ()
+    """What its attempts saved for an undo, in order."""
