@@ -69,7 +69,7 @@ class Manager(ABC):
 
     def ask(self, command: Command, *, expect: Collection[int] = (0,)) -> CommandResult:
         """A question that only the step is interested in."""
-        result = execute(self.session, replace(command, max_output=_OUTPUT), check=False, live=False)
+        result = self.patiently(command, live=False)
         if result.exit_code not in expect:
             raise self.failure("ask for packages", result)
         return result

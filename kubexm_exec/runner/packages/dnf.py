@@ -93,7 +93,7 @@ class Dnf(Manager):
     name = "dnf"
     suffix = ".rpm"
     locked = re.compile(
-        r"Waiting for process with pid|another copy is running|holding the (?:yum|dnf) lock"
+        r"already locked by \d+|Waiting for process with pid|another copy is running|holding the (?:yum|dnf) lock"
         r"|can't create transaction lock"
     )
 

@@ -17,10 +17,10 @@ _APT: Final = r"""
 command -v apt-get >/dev/null 2>&1 || exit 127
 lists=/var/lib/apt/lists old=
 for f in $lists/*Packages*; do if [ -e "$f" ]; then old=$(stat -c %Y $lists); break; fi; done
-mode=any
-[ "$3" = no ] || mode=persistent-failure
-out=$(apt-get -q -o "Dir::Etc::sourcelist=$2" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
-  -o APT::Update::Error-Mode=$mode update 2>&1)
+strict=
+[ "$3" = yes ] || strict='-o APT::Update::Error-Mode=any'
+out=$(apt-get -q -o "Dir::Etc::sourcelist=$2" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 $strict \
+  update 2>&1)
 code=$?
 [ -z "$old" ] || touch -d "@$old" $lists
 printf '%s\n' "$out" >&2

@@ -14,7 +14,8 @@ from kubexm_exec.step import StepFailed
 
 _HOLDER: Final = re.compile(
     r"held by process (?P<pid>\d+) \((?P<program>[^)]*)\)"
-    r"|with pid (?P<pid2>\d+)(?: \((?P<program2>[^)]*)\))?"
+    r"|with pid (?P<pid2>\d+)(?: \((?P<program2>[^)]*)\)| is: (?P<program3>\S+))?",
+    re.IGNORECASE,
 )
 _ERROR_LINE: Final = re.compile(
     r"^(?:E|Error|ERROR|W|error|fatal): *(.+)$|^(?:dpkg|rpm|apk): error[: ]+(.+)$", re.MULTILINE
@@ -120,7 +121,10 @@ def explain(
         holder = _HOLDER.search(text)
         who = "another package manager is at work"
         if holder:
-            pid, program = holder["pid"] or holder["pid2"], holder["program"] or holder["program2"]
+            pid, program = (
+                holder["pid"] or holder["pid2"],
+                holder["program"] or holder["program2"] or holder["program3"],
+            )
             who = f"process {pid} ({program}) is at work" if program else f"process {pid} is at work"
         return _failed(session, result, f"{what}: {who}, and still was after {waited:g}s",
                        "wait for it to end, or give it more time with `lockTimeout`")  # fmt: skip

@@ -24,9 +24,16 @@ _SURVEY: Final = (
 for f in /var/cache/zypp/raw/*/repodata/repomd.xml; do [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"; done
 [ ! -e /etc/zypp/locks ] || sed -n 's/^solvable_name: /lock|/p' /etc/zypp/locks
 [ $# -gt 0 ] || exit 0
-search() { zypper -n -x --no-refresh search -t package --match-exact "$@"; [ $? -eq 0 ] || [ $? -eq 104 ]; }
-search -s "$@" | sed 's/^/index|/'
-search --provides "$@" | sed 's/^/virtual|/'
+search() {
+  tag=$1; shift
+  out=$(zypper -n -x --no-refresh search -t package --match-exact "$@")
+  case $? in
+    0 | 104) printf '%s\n' "$out" | sed "s/^/$tag|/" ;;
+    *) printf '%s\n' "$out" | sed 's/<[^>]*>//g' >&2; exit 1 ;;
+  esac
+}
+search index -s "$@"
+search virtual --provides "$@"
 """
 )
 _REFRESH: Final = _FIND + "zypper -n refresh >&2"

@@ -38,7 +38,7 @@ if [ ! -e /srv/kx/made ]; then
   deb kx-mailer 3.1 'Provides: kx-mail'
   deb kx-broken 1.0 '' 'echo "it cannot be" >&2; exit 3'
   (cd /srv/kx/apt && apt-ftparchive packages . >Packages && apt-ftparchive release . >Release)
-  rpm_ kx-keep 1.0 1 # zypper on Debian fails on an empty database
+  rpm_ kx-keep 1.0 1 'Provides: /bin/sh' # zypper on Debian fails on an empty database
   rpm_ kx-tool 1.0 1
   rpm_ kx-tool 1.2 1
   rpm_ kx-tool 1.2 3
@@ -50,6 +50,8 @@ if [ ! -e /srv/kx/made ]; then
   rpm_ kx-rival 1.0 1 'Conflicts: kx-tool'
   rpm_ kx-mailer 3.1 1 'Provides: kx-mail'
   rpm_ kx-aged 1.0 1 'Epoch: 2'
+  rpm_ kx-slow 1.0 1 '%pre
+touch /srv/kx/started; while [ -e /srv/kx/wait ]; do sleep 0.1; done'
   createrepo_c -q /srv/kx/rpm
   gpg -q --batch --passphrase '' --quick-generate-key 'KX <kx@example.com>' rsa2048 sign never 2>/dev/null
   gpg -q --export --armor >/srv/kx/key.asc
