@@ -12,6 +12,7 @@ from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut, Deadline
 from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.expr import UnknownValueError
+from kubexm_exec.journal import entries
 from kubexm_exec.output import OutputLines
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
@@ -176,14 +177,29 @@ class ActionContext(StepContext):
             self._attempt.undo = json.loads(json.dumps(dict(data), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise TypeError(f"save_undo takes plain JSON data: {error}") from error
+        journal = self._runtime.journal
+        if journal is None:
+            return
+        if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
+            self.log.warning("can be undone in this session only: what it needs for that holds a secret")
+            return
+        journal.write(entries.undo(self._attempt, self._attempt.undo))
 
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo."""
-        return self._runtime.blobs.put(data)
+        token = self._runtime.blobs.put(data)
+        if self._runtime.journal is not None:
+            self._runtime.journal.keep(token, data)
+        return token
 
     def kept(self, token: str) -> bytes:
         """The bytes behind a token."""
-        return self._runtime.blobs.get(token)
+        try:
+            return self._runtime.blobs.get(token)
+        except KeyError:
+            if self._runtime.journal is None:
+                raise
+            return self._runtime.journal.kept(token)
 
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
         """Ask the person who runs this."""

@@ -249,6 +249,8 @@ class ExecutionGraph:
     sources: Mapping[str, str] = field(default_factory=dict)
     """sha256 of every file the graph was made from, by name."""
     description: str = ""
+    target: str = ""
+    """What the run works on: two runs of one target never overlap. It may be a path, so that JSON is without it."""
 
     def steps(self) -> Iterator[ExecutionNode]:
         """The nodes that are work, in graph order."""

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubexm_exec.graph import ExecutionGraph, digest
@@ -44,6 +44,7 @@ class Plan:
             "spec": self.spec,
             "root": self.root,
             "packages": self.packages,
+            "target": self.graph.target,
             "graph": self.graph.to_json(),
         }
         return {**data, "hash": digest(data)}
@@ -52,10 +53,11 @@ class Plan:
 def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any]) -> Plan:
     """The plan of a graph compiled from a spec."""
     root = pathlib.Path(spec).parent.absolute()
-    return Plan(graph, spec, str(root), _packages(sorted({node.step_name for node in graph.steps()}), steps))
+    return Plan(graph, spec, str(root), packages_of(sorted({node.step_name for node in graph.steps()}), steps))
 
 
-def _packages(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str, str]]:
+def packages_of(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str, str]]:
+    """The package and version behind each step type."""
     found: dict[str, dict[str, str]] = {}
     for name in types:
         info = steps.info(name)
@@ -93,7 +95,8 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     if data.pop("hash", None) != digest(data):
         raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE} {path}")
     try:
-        return Plan(ExecutionGraph.from_json(data["graph"]), data["spec"], data["root"], data["packages"])
+        graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
+        return Plan(graph, data["spec"], data["root"], data["packages"])
     except (ValueError, KeyError) as error:
         raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE} {path}") from error
 

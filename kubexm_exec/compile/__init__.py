@@ -158,7 +158,22 @@ def _assemble(state: State) -> ExecutionGraph:
         failure_policy=FailurePolicy(document.failure_policy),
         locks=document.locks,
         sources=_sources(state),
+        target=_target(state),
     )
+
+
+def _target(state: State) -> str:
+    """What the run works on: what the pipeline says, else its inventory by name or place, else itself."""
+    from kubexm_spec.models.inventory import InventoryDocument
+
+    document = state.bundle.pipeline.document
+    if document.lock is not None:
+        return document.lock
+    inventory = state.bundle.inventory
+    named = inventory.document if inventory is not None else None
+    if isinstance(named, InventoryDocument):
+        return f"inventory {named.metadata.name}"
+    return str((inventory or state.bundle.pipeline).source.path.absolute())
 
 
 def _sources(state: State) -> dict[str, str]:

@@ -199,6 +199,11 @@ class PipelineDocument(_Document):
     locks: dict[Name, int] = Field(
         default_factory=dict, description="How many holders each named lock has (1 if not named)."
     )
+    lock: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of what this works on: runs with the same one never overlap. Without it, the inventory.",
+    )
     tags: Strings = Field(default_factory=list, description="Tags of all steps.")
     hooks: HooksSpec | None = Field(default=None, description="Steps around the whole.")
     modules: list[ModuleSpec] = Field(

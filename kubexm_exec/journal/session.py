@@ -1,0 +1,168 @@
+"""One session of a run: takes the target's lease, writes down what the run is made from, and lets go at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.journal import entries, leases
+from kubexm_exec.journal.errors import FencedError, JournalError
+from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.journal.store import Store, folder_of
+
+if TYPE_CHECKING:
+    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.runtime import Runtime
+
+_LOOK: Final = 0.5
+"""Seconds between two looks at a target that is not free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a new run is."""
+
+    run: str
+    name: str
+    target: str
+    spec: str
+    executor: str
+    made_from: Mapping[str, Any]
+
+
+class Session:
+    """A run in the journal, from this process's side."""
+
+    def __init__(
+        self, store: Store, state: Path, run: str, target: str, epoch: int, holder: Holder, after: int
+    ) -> None:
+        self.store = store
+        self.run = run
+        self.target = target
+        self.epoch = epoch
+        self.folder = folder_of(state, run)
+        self.recorder = Recorder(store, run, epoch, after)
+        self._holder = holder
+        self._keeper: leases.Keeper | None = None
+        self._runtime: Runtime | None = None
+        self.asked_by = ""
+        """Who asked for the run to be cancelled, from elsewhere."""
+
+    @classmethod
+    def begin(
+        cls, store: Store, state: Path, start: Start, *, wait: Callable[[leases.HeldError], None] | None
+    ) -> Session:
+        """A new run; raises HeldError if the target is taken, unless ``wait`` (called again and again) says to wait."""
+        holder = Holder.me()
+        _acquire(store, start.target, start.run, 1, holder, wait)
+        try:
+            epoch = store.begin(
+                start.run, name=start.name, target=start.target, spec=start.spec, executor=start.executor,
+                holder=holder, made_from=start.made_from,
+            )  # fmt: skip
+        except JournalError:
+            leases.release(store, start.target, start.run, 1)
+            raise
+        return cls(store, state, start.run, start.target, epoch, holder, 0)._opened("run")
+
+    @classmethod
+    def go_on(
+        cls,
+        store: Store,
+        state: Path,
+        run: str,
+        mode: str,
+        made_from: Mapping[str, Any] | None = None,
+        *,
+        wait: Callable[[leases.HeldError], None] | None = None,
+    ) -> Session:
+        """Take on a run that nobody works on any more; raises HeldError or FencedError."""
+        row = store.run(run)
+        if row.alive and not row.over:
+            lease = leases.find(store, row.target)
+            if lease is not None and lease.run == run and not lease.dead(time.time()):
+                raise leases.HeldError(lease)
+        holder = Holder.me()
+        _acquire(store, row.target, run, row.epoch + 1, holder, wait)
+        try:
+            epoch = store.take_on(run, row.epoch, holder, made_from)
+        except JournalError:
+            leases.release(store, row.target, run, row.epoch + 1)
+            raise
+        last = max((seq for seq, _, _ in store.entries(run)), default=0)
+        return cls(store, state, run, row.target, epoch, holder, last)._opened(mode)
+
+    def _opened(self, mode: str) -> Session:
+        self.recorder.write(entries.other(entries.SESSION, mode=mode, holder=str(self._holder), time=time.time()))
+        return self
+
+    def attach(self, runtime: Runtime) -> None:
+        """Have a run written down, and end it if the lease is lost or somebody asks for that."""
+        runtime.journal = self.recorder
+        self._runtime = runtime
+        self._keeper = leases.Keeper(self.store, self.target, self.run, self.epoch, lost=self._lost, asked=self._asked)
+        self._keeper.start()
+
+    def _lost(self, error: JournalError) -> None:
+        assert self._runtime is not None
+        self.recorder.fail(error)
+        self._runtime.cancel.set()
+
+    def _asked(self, kind: str, by: str) -> None:
+        assert self._runtime is not None
+        if kind == "cancel":
+            self.asked_by = by
+            self._runtime.cancel.set()
+
+    def close(self, result: GraphExecutionResult | None, counts: Mapping[str, int]) -> JournalError | None:
+        """Write down how it ended, and let go of the target; gives what was wrong with the journal, if anything was."""
+        error = self._end(result, counts)
+        try:
+            if self._keeper is not None:
+                self._keeper.close()
+            else:
+                leases.release(self.store, self.target, self.run, self.epoch)
+        except JournalError as late:
+            error = error or late
+        return error
+
+    def _end(self, result: GraphExecutionResult | None, counts: Mapping[str, int]) -> JournalError | None:
+        try:
+            if result is not None and self.recorder.error is None:
+                status, message = result.status.value, result.message
+                self.recorder.write(entries.other(entries.STATUS, status=status, message=message, time=time.time()))
+                self.store.end(self.run, self.epoch, status=status, message=message, counts=counts)
+        except JournalError as error:
+            return error
+        finally:
+            self.recorder.close()
+        return self.recorder.error
+
+    @property
+    def fenced(self) -> bool:
+        """Whether somebody else has taken over."""
+        return isinstance(self.recorder.error, FencedError)
+
+
+def _acquire(
+    store: Store,
+    target: str,
+    run: str,
+    epoch: int,
+    holder: Holder,
+    wait: Callable[[leases.HeldError], None] | None,
+) -> None:
+    while True:
+        try:
+            leases.acquire(store, target, run, epoch, holder)
+        except leases.HeldError as error:
+            if wait is None:
+                raise
+            wait(error)
+            time.sleep(_LOOK)
+        else:
+            return

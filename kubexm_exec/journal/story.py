@@ -1,0 +1,141 @@
+"""The story of a run: all its entries put together, action by action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.graphjson import node_from_json
+from kubexm_exec.journal import entries as kinds
+from kubexm_exec.journal.store import Store
+from kubexm_exec.result import HostResult
+from kubexm_exec.scheduler import Action
+
+
+@dataclass(slots=True)
+class ActionStory:
+    """What became of one action, over all sessions."""
+
+    begun: bool = False
+    """The last thing known of it is that an attempt began."""
+    started: float = 0.0
+    attempts: int = 0
+    """How many attempts there were, in all sessions."""
+    result: HostResult | None = None
+    """How it ended last."""
+    hidden: bool = False
+    """Its outputs were not kept: there is a secret in them."""
+    nodes: Sequence[Mapping[str, Any]] = ()
+    """The nodes of the fragment that it returned."""
+    undo: list[Mapping[str, Any]] = field(default_factory=list)
+    """What its attempts saved for an undo, in order; empty again when it was undone."""
+    undone: str = ""
+    """What its undo came to."""
+    undoing: bool = False
+    """The last thing known is that its undo began."""
+    retries: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SessionStory:
+    """A time in which a process worked on the run."""
+
+    mode: str
+    holder: str
+    begun: float
+    ended: float | None = None
+    status: str = ""
+    message: str = ""
+    stop: str = ""
+
+
+@dataclass(slots=True)
+class Story:
+    """All that is known of a run."""
+
+    actions: dict[Action, ActionStory] = field(default_factory=dict)
+    """In the order they ended (those that did not end come as they began)."""
+    sessions: list[SessionStory] = field(default_factory=list)
+    last: int = 0
+    """Number of the last entries."""
+
+    def of(self, node: str, host: str) -> ActionStory:
+        """The story of an action."""
+        return self.actions.setdefault(Action(node, host), ActionStory())
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """One more entry."""
+        kind = entry["kind"]
+        if kind == kinds.SESSION:
+            self.sessions.append(SessionStory(entry["mode"], entry["holder"], entry["time"]))
+        elif kind in (kinds.STATUS, kinds.STOP):
+            self._session(entry)
+        else:
+            self._action(kind, entry)
+
+    def _session(self, entry: Mapping[str, Any]) -> None:
+        session = self.sessions[-1]
+        if entry["kind"] == kinds.STOP:
+            session.stop = entry["reason"]
+        else:
+            session.ended, session.status, session.message = entry["time"], entry["status"], entry["message"]
+
+    def _action(self, kind: str, entry: Mapping[str, Any]) -> None:
+        action = self.of(entry["node"], entry["host"])
+        if kind == kinds.START:
+            action.begun, action.started = True, entry["time"]
+            action.attempts += 1
+        elif kind == kinds.END:
+            action.begun, action.result = False, entry["result"]
+            action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
+            action.undone = ""
+            # Taken out and put in again: the order is that of the ends.
+            key = Action(entry["node"], entry["host"])
+            self.actions[key] = self.actions.pop(key)
+        elif kind == kinds.RETRY:
+            # An attempt that failed cleanly has ended; one that broke off may have done its work.
+            action.begun = bool(entry.get("unsure"))
+            action.retries.append(entry)
+        elif kind == kinds.UNDO:
+            action.undo.append(entry["data"])
+        elif kind == kinds.UNDOING:
+            action.undoing = True
+        elif kind == kinds.UNDONE:
+            action.undoing = False
+            action.undone = entry["state"] + (f": {entry['message']}" if entry.get("message") else "")
+            if entry["state"] == "undone":
+                action.undo = []
+
+
+def tell(store: Store, run: str) -> Story:
+    """The story of a run as the journal has it now."""
+    story = Story()
+    for seq, _, rows in store.entries(run):
+        for row in rows:
+            story.add(kinds.read(row))
+        story.last = seq
+    return story
+
+
+def whole_graph(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+    """The graph with all that was added to it while it ran."""
+    nodes = dict(graph.nodes)
+    for action in story.actions.values():
+        for node in map(node_from_json, action.nodes):
+            nodes[node.id] = _merged(nodes.get(node.id), node)
+    return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
+
+
+def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
+    from dataclasses import replace
+
+    if known is None:
+        return node
+    return replace(known, hosts=known.hosts + tuple(host for host in node.hosts if host not in known.hosts))
+
+
+def unfinished(story: Story) -> Iterable[Action]:
+    """What was begun, and nobody knows how far it came."""
+    return (key for key, action in story.actions.items() if action.begun)
