@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubexm_exec.runner.services import ServiceState, Verb
@@ -19,6 +19,12 @@ def word(state: ServiceState) -> str:
     """How a service is, for people: ``active (running)``."""
     name = {"changing": "starting or stopping"}.get(state.active, state.active)
     return f"{name} ({state.detail})" if state.detail and state.detail not in ("dead", name) else name
+
+
+def done(verbs: Sequence[Verb]) -> str:
+    """What was done, for people: ``enabled and started``."""
+    past = {"stop": "stopped", "start": "started", "reload": "reloaded", "restart": "restarted", "reenable": "enabled"}
+    return " and ".join(past.get(verb, verb.removesuffix("e") + "ed") for verb in verbs)
 
 
 def must_exist(ctx: StepContext, name: str, state: ServiceState) -> None:

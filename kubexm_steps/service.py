@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from kubexm_exec.runner.services import ServiceState, Verb
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from kubexm_steps._attributes import attribute_diff
-from kubexm_steps._services import do, must_exist, put_back, record, word
+from kubexm_steps._services import do, done, must_exist, put_back, record, word
 
 _NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")
 
@@ -115,7 +115,7 @@ class ServiceStep(Step[ServiceParams]):
         for verb in verbs:
             do(ctx, verb, state, params.wait, params.settle, params.runlevel)
         after = ctx.runner.services.look(params.name)
-        return Result(message=f"{_done(verbs)} {params.name}", outputs=self._outputs(after))
+        return Result(message=f"{done(verbs)} {params.name}", outputs=self._outputs(after))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back how it was."""
@@ -188,8 +188,3 @@ def _after(verbs: list[Verb]) -> dict[str, str]:
             case "unmask":
                 after["at boot"] = "not masked"
     return after
-
-
-def _done(verbs: list[Verb]) -> str:
-    past = {"stop": "stopped", "start": "started", "reload": "reloaded", "restart": "restarted"}
-    return " and ".join(past.get(verb, verb.removesuffix("e") + "ed") for verb in verbs)

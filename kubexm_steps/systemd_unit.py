@@ -14,7 +14,7 @@ from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, 
 from kubexm_steps import _units
 from kubexm_steps._attributes import attribute_diff
 from kubexm_steps._edits import Edit, apply, diffs
-from kubexm_steps._services import do, must_exist, word
+from kubexm_steps._services import do, done, must_exist, word
 from kubexm_steps._types import HostPath, Text
 from kubexm_steps._units import FOLDER, UnitName
 
@@ -159,14 +159,13 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
             ctx.runner.units.reload()
         now = ctx.runner.services.look(params.name)
         must_exist(ctx, params.name, now)
-        for verb in self._verbs(now, edits):
+        verbs = self._verbs(now, edits)
+        for verb in verbs:
             do(ctx, verb, now, params.wait, params.settle)
         after = ctx.runner.services.look(params.name)
-        done = "changed" if state.exists else "created"
-        more = ", ".join([*(f"{verb} done" for verb in verbs), *filter(None, [warned])])
-        return Result(
-            message=f"{done} unit {params.name}" + (f" ({more})" if more else ""), outputs=self._outputs(after)
-        )
+        message = f"{'changed' if state.exists else 'created'} unit {params.name}"
+        message += (f", {done(verbs)} it" if verbs else "") + (f" ({warned})" if warned else "")
+        return Result(message=message, outputs=self._outputs(after))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the old files and how the unit was."""

@@ -124,7 +124,8 @@ class TimerStep(Step[TimerParams]):
             if not any(edit.any for edit in edits):
                 return Forecast.satisfied(f"there is no timer {params.name}", self._outputs(state, gone=True))
             return Forecast.change(f"would remove timer {params.name}", diffs(ctx, edits))
-        ctx.runner.units.calendar(params.schedule)
+        if edits[1].any:
+            ctx.runner.units.calendar(params.schedule)
         verbs = self._verbs(state, edits)
         shown = diffs(ctx, edits)
         if not shown and not verbs and not _stale(seen):
@@ -143,12 +144,12 @@ class TimerStep(Step[TimerParams]):
         written = any(edit.any for edit in edits)
         if params.state == "absent":
             return self._remove(ctx, seen, edits)
-        (soonest, *_) = [*ctx.runner.units.calendar(params.schedule), ""]
         verbs = self._verbs(state, edits)
         if not written and not verbs and not _stale(seen):
             return Result(
                 changed=False, message=f"timer {params.name} is as it should be", outputs=self._outputs(state)
             )
+        (soonest, *_) = [*ctx.runner.units.calendar(params.schedule), ""]
         warned = _units.verify(ctx, [self._service, self._timer], self._texts()) if written else ""
         _units.save(ctx, edits, [state], restarts="restart" in verbs)
         apply(ctx, edits)

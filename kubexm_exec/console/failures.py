@@ -23,6 +23,7 @@ _MAIN: Final = (
     "path",
     "dest",
     "url",
+    "name",
     "argv",
     "shell",
     "command",
@@ -32,7 +33,6 @@ _MAIN: Final = (
     "question",
     "that",
     "text",
-    "name",
 )
 
 
