@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,6 +37,8 @@ from kubexm_spec.diagnostics import SpecError
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _FIRST: Final = 1, 0.0, ""
 """What is known of an action that has not been tried."""
+_LOOK: Final = 0.5
+"""Seconds of the longest wait: Python does not see a signal that comes just before one until that is over."""
 _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
 _STOPPING: Final = {
@@ -170,10 +173,8 @@ class Driver:
                 raise RuntimeError(f"{self._scheduler.pending} actions are left, and none can start: a bug in kubexm")
             left = self._timers.left()
             if left is None or left > 0:
-                try:
-                    self._take(events.get(timeout=left))
-                except Empty:
-                    left = 0.0
+                with contextlib.suppress(Empty):
+                    self._take(events.get(timeout=_LOOK if left is None else min(left, _LOOK)))
         for _ in range(events.qsize()):
             self._take(events.get())
         if self._timers:
@@ -204,7 +205,8 @@ class Driver:
         if known is not None:
             if known.outcome is not None:
                 return self._replay(action, node, known.outcome)
-            self._again.setdefault(action, (1, known.started, known.doubt))
+            if known.doubt:
+                self._again.setdefault(action, (1, known.started, known.doubt))
         number, _, doubt = self._again.get(action, _FIRST)
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work

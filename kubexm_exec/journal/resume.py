@@ -15,6 +15,7 @@ from kubexm_exec.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 DOUBT: Final = "the run broke off while this was being done"
+_HIDDEN: Final = "an earlier session did it, and its outputs are not kept because there is a secret in them"
 _AFTER: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
 
 
@@ -67,8 +68,9 @@ def _known(
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
     if told is not None and node.id not in again and _is_done(told):
         assert told.result is not None
-        outputs = None if told.hidden else told.result.outputs
-        outcome = ActionOutcome(told.result, outputs, added=told.nodes)
+        outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)
+        if told.hidden:
+            outcome.outputs, outcome.unknown = None, _HIDDEN
         return Known(outcome, started=told.started, undo=tuple(told.undo))
     if not selection.wants(node.id, host):
         kept = told.result if told is not None and told.result is not None else None
@@ -84,10 +86,7 @@ def _is_done(told: ActionStory) -> bool:
     result = told.result
     if result is None or told.undone:
         return False
-    if result.status is Status.SUCCESS:
-        # Outputs with a secret in them are not kept: later steps may need them.
-        return not told.hidden
-    return result.status is Status.SKIPPED and result.reason is SkipReason.PRECHECK and not told.hidden
+    return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 
 
 def _again(graph: ExecutionGraph, selection: Selection) -> frozenset[str]:
