@@ -128,12 +128,16 @@ def explain(
             who = f"process {pid} ({program}) is at work" if program else f"process {pid} is at work"
         return _failed(session, result, f"{what}: {who}, and still was after {waited:g}s",
                        "wait for it to end, or give it more time with `lockTimeout`")  # fmt: skip
+    own = exit_text(result.exit_code)
     for sign in _SIGNS:
         if found := sign.words.search(text):
-            reason = sign.reason.format(*(group or "" for group in found.groups())) or _line_at(text, found.start())
+            if not session.sensitive:
+                own = _line_at(text, found.start())
+            reason = sign.reason.format(*(group or "" for group in found.groups())) or own
             return _failed(session, result, f"{what}: {reason}", sign.hint)
-    reason = own_words(text) or exit_text(result.exit_code)
-    return _failed(session, result, f"{what}: {reason}", "the output tells more")
+    if not session.sensitive:
+        own = own_words(text) or own
+    return _failed(session, result, f"{what}: {own}", "the output tells more")
 
 
 def own_words(text: str) -> str:
