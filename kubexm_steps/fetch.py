@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -106,10 +107,13 @@ class FetchStep(Step[FetchParams]):
         """Put back the copy that was there, or remove the new one."""
         local = self._local(ctx)
         try:
+            temporary = local.with_name(f".kx-{secrets.token_hex(8)}.tmp")
             if "content" in undo:
-                temporary = local.with_name(f".kx-{undo['content'][:16]}.tmp")
                 temporary.write_bytes(ctx.kept(undo["content"]))
                 temporary.chmod(undo["mode"])
+                temporary.rename(local)
+            elif "link" in undo:
+                temporary.symlink_to(undo["link"])
                 temporary.rename(local)
             else:
                 local.unlink(missing_ok=True)
@@ -174,7 +178,9 @@ class FetchStep(Step[FetchParams]):
 
     def _remember(self, ctx: StepContext, local: Path, made: list[str]) -> None:
         undo: dict[str, Any] = {"made": made}
-        if local.is_file() and not local.is_symlink():
+        if local.is_symlink():
+            undo["link"] = str(local.readlink())
+        elif local.is_file():
             info = local.stat()
             if info.st_size > KEEP_LIMIT:
                 ctx.log.warning("cannot be undone: too much content is replaced", bytes=info.st_size, limit=KEEP_LIMIT)

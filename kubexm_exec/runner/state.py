@@ -149,8 +149,9 @@ class ChangedMeanwhile(Exception):
 
 def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResult) -> None:
     """A path below a folder that may not be entered looks absent, and is not."""
-    for line in result.err.splitlines():
-        reason, _ = reason_of(line)
+    # One complaint may hold line breaks, as names do.
+    for line in re.split(r"\n(?=stat: )", result.err):
+        reason, _ = reason_of(" ".join(line.split("\n")))
         if reason and reason not in _NOT_THERE:
             path = next((path for path in paths if path in line), paths[0])
             raise file_failure(session, "look at", path, CommandResult(command="", exit_code=1, stderr=line.encode()))

@@ -1,0 +1,216 @@
+"""Laws of folders that are kept the same, whatever is in them; and patterns, held against git's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kubexm_exec.result import ForecastState
+from kubexm_exec.step import StepFailed
+from kubexm_steps import _trees
+from kubexm_steps._patterns import Excluded
+from tests.steps import trees
+from tests.steps.context import World
+
+NAMES = st.sampled_from(["a", "b", "-n", "x y", "l\nf", "é"])
+CONTENT = st.one_of(
+    st.sampled_from(["1\n", "2\n"]).flatmap(
+        lambda text: st.sampled_from(["0644", "0755"]).map(lambda mode: {"content": text, "mode": mode})
+    ),
+    st.sampled_from(["a", "../b", "/nowhere"]).map(lambda to: {"link": to}),
+)
+TREES: st.SearchStrategy[Any] = st.recursive(
+    CONTENT, lambda inner: st.dictionaries(NAMES, inner, max_size=3).map(lambda made: {"folder": made}), max_leaves=6
+)
+FOLDERS = st.dictionaries(NAMES, TREES, max_size=4)
+
+
+def flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """The tree as ``trees.make`` takes it."""
+    made: dict[str, Any] = {}
+    for name, what in tree.items():
+        if "folder" in what:
+            made[f"{above}{name}/"] = {"mode": "0755"}
+            made |= flat(what["folder"], f"{above}{name}/")
+        else:
+            made[f"{above}{name}"] = what
+    return made
+
+
+def links_to_folders(tree: dict[str, Any], root: Path) -> bool:
+    return any("link" in what and (root / name).is_dir() for name, what in flat(tree).items())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(source=FOLDERS, there=FOLDERS)
+def test_afterwards_both_are_the_same_a_second_time_nothing_is_done_and_the_undo_brings_all_back(
+    tmp_path_factory: pytest.TempPathFactory, source: dict[str, Any], there: dict[str, Any]
+) -> None:
+    base = tmp_path_factory.mktemp("sync")
+    local, host = base / "local", base / "host"
+    local.mkdir()
+    host.mkdir()
+    trees.make(local, flat(source))
+    trees.make(host, flat(there))
+    before = trees.read(host)
+    if links_to_folders(there, host):
+        return  # a link to a folder counts as the folder, which is another law
+    world = World(base, "sync", {"src": "local", "path": str(host), "delete": True})
+    try:
+        forecast = world.forecast()
+        result = world.run()
+        assert (forecast.state is ForecastState.CHANGE) is result.changed
+        assert {name: entry[:3] for name, entry in trees.read(host).items()} == {
+            name: entry[:3] for name, entry in trees.read(local).items()
+        }
+        assert world.forecast().state is ForecastState.SATISFIED
+        if result.changed:
+            for _ in range(2):
+                world.undo = world.undo or {}
+                world.rollback()
+                assert trees.read(host) == before
+    finally:
+        world.close()
+
+
+def test_what_would_be_too_much_to_keep_cannot_be_undone_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_trees, "KEEP_LIMIT", 10)
+    (tmp_path / "local").mkdir()
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "large").write_bytes(b"x" * 11)
+    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
+    try:
+        assert world.run().changed
+        assert world.undo is None
+    finally:
+        world.close()
+
+
+def test_undo_leaves_what_others_have_put_there_since(tmp_path: Path) -> None:
+    (tmp_path / "local" / "sub").mkdir(parents=True)
+    for name in "abcd":
+        (tmp_path / "local" / "sub" / name).write_text(name)
+    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
+    try:
+        world.run()
+        (tmp_path / "host" / "sub" / "mine").write_text("mine")
+        world.rollback()
+    finally:
+        world.close()
+    assert [path.name for path in (tmp_path / "host" / "sub").iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_owners_are_given_to_all_of_it_and_put_back(tmp_path: Path) -> None:
+    (tmp_path / "local" / "sub").mkdir(parents=True)
+    for name in ("a", "b", "same", "sub/c"):
+        (tmp_path / "local" / name).write_text("new")
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "a").write_text("old")
+    (host / "same").write_text("new")
+    os.chown(host / "a", 54321, 54321)
+    before = trees.read(host)
+    with_ = {"src": "local", "path": str(host), "delete": True, "owner": "1", "group": "2", "mode": "4750"}
+    world = World(tmp_path, "sync", with_)
+    try:
+        world.run()
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in host.rglob("*")} == {(1, 2)}
+        assert {path.stat().st_mode & 0o7777 for path in host.rglob("*") if path.is_file()} == {0o4750}
+        assert world.forecast().state is ForecastState.SATISFIED
+        world.rollback()
+    finally:
+        world.close()
+    assert trees.read(host) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_new_file_in_a_set_group_id_folder_gets_the_group_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    for name in "abcde":
+        (tmp_path / "local" / name).write_text("new")
+    host = tmp_path / "host"
+    host.mkdir()
+    os.chown(host, 0, 54321)
+    host.chmod(0o2755)
+    world = World(tmp_path, "sync", {"src": "local", "path": str(host)})
+    try:
+        world.run()
+    finally:
+        world.close()
+    assert {path.stat().st_gid for path in host.iterdir()} == {54321}
+
+
+def test_a_local_pipe_is_refused_and_named(tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    os.mkfifo(tmp_path / "local" / "pipe")
+    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host")})
+    try:
+        with pytest.raises(StepFailed, match=r"copy .*/pipe: it is a device, pipe or socket"):
+            world.forecast()
+    finally:
+        world.close()
+
+
+# patterns
+
+PARTS = st.sampled_from(["a", "b", "ab", "*", "**", "a*", "?", "[ab]", "[!a]", "*b", "a.b", "\\*"])
+PATTERNS = st.builds(
+    lambda out, top, parts, end: f"{out}{top}{'/'.join(parts)}{end}",
+    st.sampled_from(["", "", "", "!"]),
+    st.sampled_from(["", "/"]),
+    st.lists(PARTS, min_size=1, max_size=3),
+    st.sampled_from(["", "/"]),
+)
+PATHS = [
+    "a", "b", "ab", "a.b", "aab", "c/a", "c/b", "c/ab", "c/d/a", "c/d/b", "d/a/b/ab", "d/a/c", "*", "c/*", "ba", "e/ba",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here to compare with")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(st.lists(PATTERNS, min_size=1, max_size=4))
+def test_patterns_leave_out_what_git_would_ignore(
+    tmp_path_factory: pytest.TempPathFactory, patterns: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("git")
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", "init", "-q", "."], cwd=folder, env=env, check=True)
+    (folder / ".gitignore").write_text("".join(f"{pattern}\n" for pattern in patterns))
+    for path in PATHS:
+        if not (folder / path).exists():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).touch()
+    listed = [path for path in PATHS if (folder / path).is_file()]
+    asked = subprocess.run(
+        ["git", "check-ignore", "-z", "--stdin", "--no-index"],
+        input="".join(f"{path}\0" for path in listed),
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    excluded = Excluded(patterns)
+    ours = {path for path in listed if excluded(path, False)}
+    assert ours == set(asked.stdout.split("\0")[:-1])
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "!", "//", "[z-a]"])
+def test_a_pattern_that_means_nothing_is_refused_before_anything_runs(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "local").mkdir()
+    world = World(tmp_path, "sync", {"src": "local", "path": "/tmp/x", "exclude": [pattern]})
+    try:
+        with pytest.raises(ValueError, match="pattern"):
+            world.forecast()
+    finally:
+        world.close()
