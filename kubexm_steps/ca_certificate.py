@@ -158,7 +158,7 @@ class CaCertificateStep(Step[CaCertificateParams]):
             return Result(changed=False, message=self._message(wanted), outputs=outputs)
         save(ctx, [edit], tool=now.tool)
         apply(ctx, [edit])
-        ctx.runner.trust.update(now.tool)
+        ctx.runner.trust.update(now.tool, fresh=wanted is None)
         if wanted is not None:
             after = self._look(ctx, wanted)
             if after is None or not after.trusted:
@@ -172,7 +172,7 @@ class CaCertificateStep(Step[CaCertificateParams]):
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
         restore(ctx, undo)
-        ctx.runner.trust.update(undo["tool"])
+        ctx.runner.trust.update(undo["tool"], fresh=True)
 
     def _wanted(self, ctx: StepContext) -> Certificate | None:
         params = self.params

@@ -102,7 +102,8 @@ class FirewallPortStep(Step[FirewallPortParams]):
             return Forecast.satisfied(self._message(now), self._outputs(now))
         verb = "opened" if self._open else "closed"
         shown = [Diff(_name(now), note=f"{self._opening} {verb}{when}") for when in self._parts(now)]
-        return Forecast.change(f"would {verb.removesuffix('ed')} {self._opening}", [*shown, *diffs(ctx, edits)])
+        todo = "open" if self._open else "close"
+        return Forecast.change(f"would {todo} {self._opening}", [*shown, *diffs(ctx, edits)])
 
     def run(self, ctx: StepContext) -> Result:
         """Open or close it."""

@@ -23,13 +23,20 @@ _LOOK: Final = r"""
 want=$1 kind=$2 value=$3 zone=$4 found=
 is() { [ "$want" = auto ] || [ "$want" = "$1" ]; }
 ask() { part "$1"; shift; "$@" 2>&1; }
-if is firewalld && have firewall-cmd && firewall-cmd --state >/dev/null 2>&1; then
-  found=firewalld
-  ask live firewall-cmd ${zone:+--zone="$zone"} --query-"$kind=$value"
-  ask permanent firewall-cmd --permanent ${zone:+--zone="$zone"} --query-"$kind=$value"
-elif [ "$want" = firewalld ] && have firewall-offline-cmd; then
-  found=firewalld-offline
-  ask permanent firewall-offline-cmd ${zone:+--zone="$zone"} --query-"$kind=$value"
+if is firewalld && have firewall-cmd; then
+  # Each question starts a Python there: systemd is asked first, if it knows; 252 says that firewalld does not run.
+  said= code=252
+  if [ ! -d /run/systemd/system ] || systemctl is-active -q firewalld; then
+    said=$(firewall-cmd ${zone:+--zone="$zone"} --query-"$kind=$value" 2>&1); code=$?
+  fi
+  if [ $code != 252 ]; then
+    found=firewalld
+    part live; printf %s "$said"
+    ask permanent firewall-cmd --permanent ${zone:+--zone="$zone"} --query-"$kind=$value"
+  elif [ "$want" = firewalld ] && have firewall-offline-cmd; then
+    found=firewalld-offline
+    ask permanent firewall-offline-cmd ${zone:+--zone="$zone"} --query-"$kind=$value"
+  fi
 fi
 if [ -z "$found" ] && is ufw && have ufw; then
   said=$(ufw status 2>&1)

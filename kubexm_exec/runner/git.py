@@ -117,8 +117,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REASONS: Final = (
     (r"could not read Username|Authentication failed|terminal prompts disabled|Invalid username",
      "it wants a user and password, or does not take these: give them with `username` and `password`"),
-    (r"Permission denied \(publickey|Could not read from remote repository",
-     "is the key in `sshKey` (or the user's own) known there?"),
+    (r"Permission denied \(", "is the key in `sshKey` (or the user's own) known there?"),
     (r"Host key verification failed", "its host key has changed, or is not known: look at known_hosts on the host"),
     (r"Could not resolve host|Connection refused|Connection timed out|unable to access|unable to connect",
      "can the host reach it? `git ls-remote` there shows more"),
@@ -236,6 +235,8 @@ class Git:
         said = said.replace(MARK.decode(), "")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or ["git failed"]
+        # What ssh said is the reason of what git says then.
+        telling = [line for line in lines if re.search(r"Permission denied \(|verification failed", line)] or telling
         hint = next((hint for pattern, hint in _REASONS if re.search(pattern, said, re.IGNORECASE)), "")
         return StepFailed(
             f"{what}: {telling[0].removeprefix('fatal: ').removeprefix('error: ')}",

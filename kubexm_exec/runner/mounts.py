@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
 from kubexm_exec.runner.look import TOOLS, Held, look, told
@@ -125,7 +126,7 @@ class MountTable:
         command = script(_MOUNT, fstype, options, again, source, path)
         result = execute(self._session, command, check=False, live=False)
         if result.exit_code != 0:
-            said = told(result)
+            said = _said(result, path)
             raise StepFailed(
                 f"mount {source} at {path}: {said}",
                 exit_code=result.exit_code,
@@ -137,7 +138,7 @@ class MountTable:
         """Change the options of a mount."""
         result = execute(self._session, script(_REMOUNT, options, source, path), check=False, live=False)
         if result.exit_code != 0:
-            said = told(result)
+            said = _said(result, path)
             hint = "some options count only for a new mount: unmount it first, or change them at a reboot"
             raise StepFailed(f"remount {path}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
 
@@ -145,7 +146,7 @@ class MountTable:
         """Unmount what is mounted there, as many times as there are layers."""
         result = execute(self._session, script(_UNMOUNT, path, str(layers)), check=False, live=False)
         if result.exit_code != 0:
-            said = told(result)
+            said = _said(result, path)
             hint = f"find out what uses it with `fuser -vm {path}`, and stop that first" if "busy" in said else ""
             raise StepFailed(f"unmount {path}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
 
@@ -169,6 +170,14 @@ def parse_mount(line: str) -> Mounted | None:
         source=unescape(rest[1]),
         super_options=tuple(unescape(rest[2]).split(",")),
     )
+
+
+def _said(result: CommandResult, path: str) -> str:
+    """What the tool said, without its name and the place, which stand before it anyway."""
+    said = told(result)
+    for start in (f"mount: {path}: ", f"umount: {path}: ", "mount: ", "umount: "):
+        said = said.removeprefix(start)
+    return said
 
 
 def _why(said: str, fstype: str) -> str:

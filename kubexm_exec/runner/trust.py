@@ -40,7 +40,8 @@ _UPDATE: Final = (
     + r"""
 case $1 in
   update-ca-trust) update-ca-trust extract ;;
-  *) update-ca-certificates ;;
+  # Without --fresh, Debian's leaves links to certificates that are gone.
+  *) [ -n "$2" ] && update-ca-certificates --fresh || update-ca-certificates ;;
 esac
 """
 )
@@ -70,9 +71,9 @@ class Trust:
         (held,) = seen.files.values()
         return Anchor(held, seen.text("tool"), "trusted" in seen.parts)
 
-    def update(self, tool: str) -> None:
-        """Make the bundle anew, from what is in the folder now."""
-        result = execute(self._session, script(_UPDATE, tool), check=False, live=False)
+    def update(self, tool: str, *, fresh: bool) -> None:
+        """Make the bundle anew, from what is in the folder now; ``fresh`` if something has gone from there."""
+        result = execute(self._session, script(_UPDATE, tool, "yes" if fresh else ""), check=False, live=False)
         if result.exit_code != 0:
             raise StepFailed(
                 f"{tool}: {told(result)}",
