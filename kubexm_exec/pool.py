@@ -100,7 +100,8 @@ class ConnectorPool:
         connector = self._maker(graph_host.connector)(graph_host, self._secret)
         remove = cancel.on_set(functools.partial(_stop, connector))
         try:
-            connector.open(deadline)
+            if not cancel.is_set():
+                connector.open(deadline)
             if cancel.is_set():
                 raise CommandCancelled("it was cancelled")
         except BaseException as error:

@@ -69,7 +69,7 @@ def command(
 
 def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any], dict[str, str]]:
     """The facts of the hosts that answer, and why the others did not; without secrets."""
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
     from kubexm_exec.facts import gather
@@ -97,7 +97,11 @@ def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any],
     try:
         with ThreadPoolExecutor(min(forks, len(hosts) or 1)) as threads:
             try:
-                answers = dict(zip(hosts, threads.map(ask, hosts), strict=True))
+                asked = {host: threads.submit(ask, host) for host in hosts}
+                # Not one long wait: Python would not see an interrupt that comes just before it.
+                while wait(asked.values(), timeout=0.5).not_done:
+                    continue
+                answers = {host: future.result() for host, future in asked.items()}
             except KeyboardInterrupt:
                 cancel.set()
                 threads.shutdown(wait=False, cancel_futures=True)

@@ -25,6 +25,7 @@ class Connection:
         self._turn = Turns(1)
         self._lock = threading.Lock()
         self._closed = False
+        self._was_open = False
         self._opening: Cancel | None = None
         """Ends the opening that is going on."""
 
@@ -35,8 +36,9 @@ class Connection:
         return self._options
 
     def reopen(self) -> None:
-        """Allow links again after a close."""
-        self._closed = False
+        """Allow links again after a close; not if that came before the first one, when nobody wants it any more."""
+        with self._lock:
+            self._closed = self._closed and not self._was_open
 
     def link(self, deadline: Deadline, cancel: Cancel) -> Link:
         """The open connection; raises ConnectorError, or CommandCancelled."""
@@ -83,6 +85,7 @@ class Connection:
     def _keep(self, link: Link) -> bool:
         if not self._closed:
             self._link = link
+            self._was_open = True
         return not self._closed
 
     def close(self) -> None:

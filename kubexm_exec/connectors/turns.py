@@ -22,13 +22,15 @@ class Turns:
         remove = cancel.on_set(self._wake)
         try:
             with self._changed:
-                while not self._took():
+                while True:
+                    # First: those who are cancelled too give their places back, and nobody is to take them.
                     if cancel.is_set():
                         raise CommandCancelled("it was cancelled")
+                    if self._took():
+                        return True
                     if deadline.passed():
                         return False
                     self._changed.wait(deadline.left())
-                return True
         finally:
             remove()
 

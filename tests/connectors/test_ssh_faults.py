@@ -60,21 +60,27 @@ def box(tmp_path: Path) -> Iterator[SshHost]:
 def listener(greeting: bytes = b"") -> Iterator[tuple[int, threading.Event]]:
     """A port that takes a connection, says something at most, and never answers; with what tells that it was called."""
     called = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+    callers: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as server:
 
         def accept() -> None:
             with suppress(OSError):  # that is how it is told to end
                 while True:
                     caller, _ = server.accept()
-                    stack.callback(caller.close)
-                    caller.sendall(greeting)
+                    callers.append(caller)
+                    with suppress(OSError):
+                        caller.sendall(greeting)
                     called.set()
 
-        thread = threading.Thread(target=accept, daemon=True)
+        thread = threading.Thread(target=accept)
         thread.start()
-        yield server.getsockname()[1], called
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield server.getsockname()[1], called
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for caller in callers:
+                caller.close()
 
 
 @contextmanager
@@ -192,6 +198,35 @@ def test_closing_a_connector_ends_its_opening() -> None:
         with pytest.raises(ConnectorError, match="closed while it was opened"):
             connector.open(Deadline.after(LATE))
         thread.join()
+
+
+def test_a_connector_that_was_closed_before_it_was_opened_is_not_opened() -> None:
+    with listener() as (port, _):
+        connector = SshConnector(silent_host(port), str)
+        connector.close()
+        with pytest.raises(ConnectorError, match="the run is over"):
+            connector.open(Deadline.after(LATE))
+
+
+def test_whoever_waits_for_a_turn_takes_no_place_that_a_cancel_made_free() -> None:
+    with listener() as (port, called):
+        pool = pool_of(*(silent_host(port, f"h{n}") for n in range(8)), most_opening=2)
+        cancel = Cancel()
+        ended: list[str] = []
+
+        def open_one(name: str) -> None:
+            with pytest.raises(CommandCancelled):
+                pool.get(name, Deadline.after(LATE), cancel)
+            ended.append(name)
+
+        threads = [threading.Thread(target=open_one, args=(f"h{n}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        assert called.wait(LATE)
+        cancel.set()
+        for thread in threads:
+            thread.join()
+        assert len(ended) == 8
 
 
 def test_nothing_is_left_of_a_cancelled_connecting() -> None:
