@@ -34,7 +34,7 @@ lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 	$(BIN)/mypy $(TYPED)
 
-tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-objectstore ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 machines: ## Install what the tests on full hosts need, and build their base image
@@ -104,6 +104,10 @@ $(VENV)/.stamp-sshd: $(VENV)/.stamp-venv $(VENV)/.stamp-browser
 
 $(VENV)/.stamp-machines: tests/lab/image.sh tests/lab/packages.txt tools/machines.sh $(VENV)/.stamp-venv $(VENV)/.stamp-sshd
 	@tools/machines.sh
+	@touch $@
+
+$(VENV)/.stamp-objectstore: tools/objectstore.sh $(VENV)/.stamp-venv
+	@PYTHON=$(BIN)/python tools/objectstore.sh
 	@touch $@
 
 $(VENV)/.stamp-postgres: $(VENV)/.stamp-venv $(VENV)/.stamp-machines
