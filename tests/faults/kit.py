@@ -16,7 +16,8 @@ from tests.lab.machines import Machine
 
 SOON = 60.0
 """Long enough for anything that is not stuck, however busy this computer is."""
-ALIVE: dict[str, Any] = {}
+ALIVE: dict[str, Any] = {"serverAliveInterval": "1s", "serverAliveCountMax": 5}
+"""So that a host that is silent is given up on soon."""
 
 
 @dataclass(frozen=True)

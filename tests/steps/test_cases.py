@@ -138,5 +138,5 @@ def test_every_step_type_has_cases() -> None:
     elsewhere = {"http", "wait", "gate", "fragment", "download"}
     ours = {info.name for info in step_registry().infos() if info.value.startswith("kubexm_steps.")}
     here = {path.name for path in CASES.iterdir()}
-    machines = {path.name for path in CASES.with_name("machines").iterdir()}
+    machines = {path.name for path in CASES.with_name("machines").iterdir() if path.is_dir()}
     assert here | machines == ours - elsewhere

@@ -17,8 +17,6 @@ from tests.lab.machines import Machine
 from tests.steps.context import World
 from tests.steps.test_cases import GUARDS, check_failure, check_forecast
 
-pytestmark = pytest.mark.xdist_group("machines")
-
 CASES = Path(__file__).parent / "machines"
 KEYS = {
     "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo",
@@ -26,8 +24,21 @@ KEYS = {
 }  # fmt: skip
 
 
+# What cases work in, and must leave as it was: the machine is the next one's too.
+_GROUND = r"""
+find /srv /mnt /opt /home /tmp -mindepth 1 -maxdepth 2 ! -path '/tmp/.*' ! -path '/tmp/systemd-private-*' | sort
+grep -E '^[^ ]+ /(srv|mnt|opt|home|tmp|etc)' /proc/mounts || :
+"""
+# Package managers take about as long as all others together: two processes share the work.
+_PACKAGES = {"package", "repository"}
+
+
 def cases() -> list[Any]:
-    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted(CASES.glob("*/*.yaml"))]
+    found = []
+    for path in sorted(CASES.glob("*/*.yaml")):
+        group = pytest.mark.xdist_group("machines-packages" if path.parent.name in _PACKAGES else "machines")
+        found.append(pytest.param(path, id=f"{path.parent.name}/{path.stem}", marks=group))
+    return found
 
 
 @pytest.mark.parametrize("path", cases())
@@ -38,6 +49,7 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     world = World(
         tmp_path, case["step"], case["with"], sensitive=case.get("sensitive", False), host=machine.host(), timeout=120
     )
+    found = machine.sh(_GROUND)
     try:
         # What many cases begin with is a script beside them; its functions are there for `prepare`.
         setup = (CASES / case["setup"]).read_text("utf-8") if "setup" in case else ""
@@ -46,6 +58,7 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     finally:
         world.close()
         machine.sh(case.get("cleanup", ""))
+    assert machine.sh(_GROUND) == found, "the case leaves something behind: remove it in `cleanup`"
 
 
 def play(case: Mapping[str, Any], world: World, machine: Machine) -> None:
