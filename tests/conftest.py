@@ -19,6 +19,16 @@ settings.register_profile("thorough", _untimed, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs are written down in a journal of the tests' own, never in that of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("KUBEXM_STATE", raising=False)
+        patch.delenv("KUBEXM_JOURNAL", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def machine() -> Iterator[lab.Machine]:
     """One full host that all tests of this process share: leave it as you found it."""

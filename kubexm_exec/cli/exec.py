@@ -69,7 +69,8 @@ def command(
     if not hosts:
         fail(f'"{pattern}" means no host', output=form, kind="unknown-host")
     from kubexm_exec.adhoc import command_graph
-    from kubexm_exec.cli.run import Run, check_writable, exit_code
+    from kubexm_exec.cli.run import check_writable
+    from kubexm_exec.cli.running import Run
 
     check_writable(result_file, form)
     graph = command_graph(site, hosts, list(argv) if argv else None, line)
@@ -78,4 +79,4 @@ def command(
     result = run.execute()
     if result_file is not None:
         write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n")
-    raise SystemExit(exit_code(result))
+    raise SystemExit(run.exit_code(result))

@@ -20,6 +20,8 @@ from kubexm_exec.step import Forecast
 class CheckExecutor:
     """Shows per host what would change; contacts the hosts, runs only prechecks, changes nothing."""
 
+    acts = False
+
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Look at every action."""
         runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"

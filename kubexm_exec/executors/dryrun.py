@@ -19,6 +19,8 @@ _OFFLINE: Final = "a dry run contacts no host"
 class DryRunExecutor:
     """Says what would run where, in order, without contacting any host."""
 
+    acts = False
+
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Walk the graph and forecast."""
         runtime.offline = _OFFLINE

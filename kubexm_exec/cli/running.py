@@ -1,0 +1,254 @@
+"""One run from the command line: puts the engine, the console and the journal together."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import fail, wants_color
+from kubexm_exec.cli.journaled import open_store, refuse, waiting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kubexm_exec.events import Event
+    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.logfile import OutputLog
+    from kubexm_exec.journal.session import Session
+    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.runtime import Runtime
+
+
+def _warn(message: str) -> None:
+    """What somebody should know of the secrets that are used, such as a file that everybody can read."""
+    from kubexm_exec.logs import get_logger
+
+    get_logger().warning(message)
+
+
+class Run:
+    """One run from the command line: puts the engine's parts together."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        executor: str,
+        forks: int,
+        output: str,
+        verbose: int,
+        templates: tuple[str, ...],
+        typed: list[str],
+        bundle: Path | None = None,
+        uploads: int = 10,
+    ) -> None:
+        from kubexm_exec.console import make_console
+        from kubexm_exec.console.checkview import ForecastLog
+        from kubexm_exec.events import EventBus
+        from kubexm_exec.ids import new_run_id
+        from kubexm_exec.registry import RegistryError, executor_registry
+        from kubexm_exec.report.collect import ReportEvents
+        from kubexm_exec.secrets import Redactor, Secrets
+
+        self.graph = graph
+        self.executor = executor
+        self.session: Session | None = None
+        self.log: OutputLog | None = None
+        self.journal_error: JournalError | None = None
+        self.output = output
+        self.typed = typed
+        self.events: list[Event] = []
+        try:
+            self.executor_class: Any = executor_registry().load(executor)
+        except RegistryError as error:
+            fail(error.message, error.hint, output="json" if output == "json" else "text", kind=error.code)
+        self.acts = bool(getattr(self.executor_class, "acts", True))
+        """Whether it changes anything: if not, there is nothing to write down."""
+        self.redactor = Redactor()
+        self.secrets = Secrets(self.redactor, _warn)
+        self.bus = EventBus(new_run_id(), self.redactor.mask)
+        kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
+        self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
+        self.bus.subscribe(self.console)
+        self.forecasts = ForecastLog() if executor == "dry-run" else None
+        if self.forecasts is not None:
+            self.bus.subscribe(self.forecasts)
+        self.told = ReportEvents()
+        self.bus.subscribe(self.told)
+        self.runtime = self._runtime(forks, uploads, verbose, templates, bundle)
+
+    def _runtime(
+        self, forks: int, uploads: int, verbose: int, templates: tuple[str, ...], bundle: Path | None
+    ) -> Runtime:
+        from pathlib import Path
+
+        from kubexm_exec.compile.fragment import compile_fragment
+        from kubexm_exec.registry import connector_registry, step_registry
+        from kubexm_exec.runtime import RunOptions, Runtime
+
+        steps = step_registry()
+
+        def fragment(graph: ExecutionGraph, node: Any, host: str, data: Any) -> Any:
+            return compile_fragment(
+                graph, node, host, data, registry=steps, expressions=self.runtime.expressions, templates=templates
+            )
+
+        return Runtime(
+            self.graph,
+            options=RunOptions(
+                forks=forks,
+                uploads=uploads,
+                input=sys.stdin if not sys.stdin.closed else None,
+                output=sys.stdout if self.output != "json" else sys.stderr,
+                terminal=self.console.suspended,
+                verbose=verbose,
+                templates=tuple(Path(folder) for folder in templates),
+                bundle=bundle,
+            ),
+            bus=self.bus,
+            secrets=self.secrets,
+            steps=steps,
+            connectors=connector_registry(),
+            compile_fragment=fragment,
+        )
+
+    def configure_logs(self, level: str, form: str) -> None:
+        """Log lines go to stderr; where a tree is drawn on the same terminal, they scroll by above it."""
+        from kubexm_exec.console import log_stream
+        from kubexm_exec.logs import configure
+
+        configure(level, form == "json", log_stream(self.console, sys.stderr), mask=self.redactor.mask)
+        if level in ("debug", "info"):
+            from kubexm_exec.eventlog import EventLog
+
+            self.bus.subscribe(EventLog(self.bus.run))
+
+    # The journal
+
+    def packages(self) -> dict[str, dict[str, str]]:
+        """The package and version behind each step type of the run."""
+        from kubexm_exec.plan import packages_of
+        from kubexm_exec.registry import step_registry
+
+        return packages_of(sorted({node.step_name for node in self.graph.steps()}), step_registry())
+
+    def write_down(self, place: str | None, spec: str, inputs: dict[str, Any], *, wait: bool) -> None:
+        """Have the run written down from its beginning; ends the program if that cannot be, or another run is at it."""
+        from kubexm_exec.journal.database import state_folder
+        from kubexm_exec.journal.errors import JournalError
+        from kubexm_exec.journal.session import Session, Start
+
+        form = "json" if self.output == "json" else "text"
+        store = open_store(place, form)
+        start = Start(
+            run=self.bus.run, name=self.graph.name, target=self.graph.target, spec=spec, executor=self.executor,
+            made_from=inputs,
+        )  # fmt: skip
+        try:
+            self.keep(Session.begin(store, state_folder(), start, wait=waiting(form) if wait else None))
+        except JournalError as error:
+            refuse(error, form)
+
+    def keep(self, session: Session) -> None:
+        """Write down what happens from now on."""
+        from kubexm_exec.journal.logfile import OutputLog
+
+        self.session = session
+        self.log = OutputLog(session.folder)
+        self.bus.subscribe(self.log)
+        session.attach(self.runtime)
+
+    def _close_journal(self, result: GraphExecutionResult | None) -> None:
+        if self.session is None:
+            return
+        from kubexm_exec.executors.record import counts
+
+        if self.log is not None:
+            self.log.close()
+        self.journal_error = self.session.close(result, {} if result is None else counts(result))
+        self.session.store.close()
+
+    def exit_code(self, result: GraphExecutionResult) -> int:
+        """How the program ends after a run."""
+        from kubexm_exec.result import Status
+
+        if self.journal_error is not None:
+            return codes.FAILED
+        if result.status is Status.CANCELLED:
+            return codes.INTERRUPTED
+        return codes.OK if result.status is Status.SUCCESS else codes.FAILED
+
+    def execute(self) -> GraphExecutionResult:
+        """Run to the end; the first Ctrl-C stops cleanly, the second at once."""
+        import signal
+
+        from kubexm_exec.memory import settle
+
+        runtime = self.runtime
+        settle()
+
+        def interrupted(number: int, frame: Any) -> None:
+            if runtime.interrupt() > 2:
+                self.console.abandon()
+                os._exit(codes.INTERRUPTED)
+
+        before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+        result: GraphExecutionResult | None = None
+        try:
+            runtime.watch()
+            result = self.executor_class().execute(runtime)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.console.close(result)
+            runtime.close()
+            self._close_journal(result)
+        if result is None:
+            raise RuntimeError("the executor gave no result")
+        self._summary(result)
+        return result
+
+    def _summary(self, result: GraphExecutionResult) -> None:
+        if self.journal_error is not None:
+            self._tell_journal_error(self.journal_error)
+        if self.output in ("json", "quiet"):
+            return
+        from shutil import get_terminal_size
+
+        from kubexm_exec.console.summary import next_command, render_summary
+
+        text = render_summary(
+            self.runtime.graph,
+            result,
+            color=wants_color(sys.stdout),
+            width=get_terminal_size().columns,
+            spec_command=next_command(self.typed),
+            forecasts=self.forecasts,
+        )
+        self.console.output.write(self.redactor.mask(text))
+
+    def result_json(self, result: GraphExecutionResult) -> dict[str, Any]:
+        """The result as data, without secrets."""
+        return self.runtime.result_json(result)
+
+    def report(self, result: GraphExecutionResult) -> str:
+        """The result as a page, without secrets."""
+        from kubexm_exec.report import render_report
+
+        return render_report(self.runtime.graph, result, self.told.events, mask=self.redactor.mask)
+
+    def _tell_journal_error(self, error: JournalError) -> None:
+        hint = error.hint or f"kubexm runs resume {self.bus.run}"
+        if self.output == "json":
+            line = {"event": "journal.lost", "run": self.bus.run, "message": error.what, "hint": hint}
+            click.echo(json.dumps(line, ensure_ascii=False))
+        else:
+            click.echo(
+                f"error: the run was stopped, because it could not be written down\n  {error.what}\n  → {hint}",
+                err=True,
+            )

@@ -1,0 +1,53 @@
+"""The whole output of a run in a file beside the journal, one line of JSON for each piece."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from kubexm_exec.events import ACTION_OUTPUT, Event
+
+NAME: Final = "output.jsonl"
+
+
+class OutputLog:
+    """A subscriber that keeps what steps print; the file is made with the first piece, for its owner alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: TextIO | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Keep it if it is output."""
+        if event.kind != ACTION_OUTPUT:
+            return
+        if self._file is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            # Line by line: whoever follows it sees whole lines, and a crash loses none.
+            self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
+        line = {"time": round(event.time, 3), "node": event.node, "host": event.host, **event.data}
+        self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_log(folder: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The pieces from an offset on, each with the offset after it; half a line at the end is left for later."""
+    path = folder / NAME
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield offset, json.loads(line.decode("utf-8", "surrogateescape"))
