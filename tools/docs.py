@@ -44,6 +44,8 @@ SECTIONS: dict[str, str] = {
     "BatchSpec": "batch",
     "RetrySpec": "retry",
     "ResourcesSpec": "resources",
+    "ResourceSpec": "resources: a file from elsewhere",
+    "S3Spec": "s3: an object store",
     "InventoryBody": "inventory, inline",
     "HostSpec": "hosts: a host",
     "GroupSpec": "groups: a group",

@@ -144,6 +144,27 @@ params:
   resources: {globalLimit: 5, locks: [mirror]}
 """,
     ),
+    "ResourceSpec": (
+        "pipeline",
+        """\
+resources:
+  tool:
+    url: "https://example.com/tool-1.2-{{ variant }}.tar.gz"
+    sha256:
+      amd64: b414b27a5ad05f7cb01395c447c85d3227e3fb1c176e51757a283b817f645ccc
+      arm64: 8e68c55e6d72b791a9e98591c755af36f6f55aa9eca63767822cd8a3817fdb23
+""",
+    ),
+    "S3Spec": (
+        "pipeline",
+        """\
+resources:
+  tool:
+    url: s3://releases/tool-1.2.tar.gz
+    sha256: b414b27a5ad05f7cb01395c447c85d3227e3fb1c176e51757a283b817f645ccc
+    s3: {endpoint: "https://minio.example.com", accessKeyId: "env:S3_KEY", secretAccessKey: "env:S3_SECRET"}
+""",
+    ),
 }
 """What the example is a part of (a whole document, the keys of a pipeline, or a list of tasks or steps) and its text.
 
