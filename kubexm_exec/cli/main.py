@@ -16,6 +16,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to be run exactly as it is."),
     "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle what a spec needs from elsewhere."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
+    "runs": ("kubexm_exec.cli.runs", "Show what was run, resume it, undo it, cancel it."),
     "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
     "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),
     "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),

@@ -46,6 +46,7 @@ class Run:
         typed: list[str],
         bundle: Path | None = None,
         uploads: int = 10,
+        run_id: str = "",
     ) -> None:
         from kubexm_exec.console import make_console
         from kubexm_exec.console.checkview import ForecastLog
@@ -71,7 +72,7 @@ class Run:
         """Whether it changes anything: if not, there is nothing to write down."""
         self.redactor = Redactor()
         self.secrets = Secrets(self.redactor, _warn)
-        self.bus = EventBus(new_run_id(), self.redactor.mask)
+        self.bus = EventBus(run_id or new_run_id(), self.redactor.mask)
         kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
         self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
         self.bus.subscribe(self.console)

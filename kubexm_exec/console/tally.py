@@ -255,6 +255,7 @@ _HANDLERS: Final = {
     ev.ACTION_PROGRESS: Tally._progress,
     ev.ACTION_RETRY: Tally._retried,
     ev.ACTION_FINISHED: Tally._finished,
+    ev.ACTION_RESTORED: Tally._finished,
     ev.GRAPH_EXTENDED: Tally._extended,
     ev.GATE_PAUSE: Tally._paused,
     ev.RUN_STOPPING: Tally._stopping,

@@ -1,0 +1,153 @@
+"""Goes on with a run that the journal knows: compares the spec with what it was, and runs what is not done."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import Choice, compile_or_exit, fail
+from kubexm_exec.cli.journaled import refuse, waiting
+
+if TYPE_CHECKING:
+    from kubexm_exec.compare import NodeChange
+    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.journal.resume import Selection
+    from kubexm_exec.journal.store import RunRow, Store
+
+
+@dataclass(slots=True)
+class Past:
+    """A run as the journal has it, ready to be gone on with."""
+
+    row: RunRow
+    inputs: dict[str, Any]
+    graph: ExecutionGraph
+    """As it was compiled, without what was added while it ran."""
+
+    @property
+    def choice(self) -> Choice:
+        """What was chosen for it on the command line."""
+        return Choice(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in self._choice.items()}
+        )
+
+    @property
+    def _choice(self) -> dict[str, Any]:
+        return dict(self.inputs["choice"])
+
+
+def load_past(store: Store, wanted: str, output: str) -> Past:
+    """The run that somebody means; ends the program if there is none, or it cannot be understood."""
+    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.journal.errors import JournalError
+
+    try:
+        row = store.run(wanted)
+        inputs = store.made_from(row.id)
+        graph = replace(ExecutionGraph.from_json(inputs["graph"]), target=inputs["target"])
+    except JournalError as error:
+        refuse(error, output)
+    except ValueError as error:
+        fail(f"run {row.id} cannot be used by this version of kubexm: {error}", output=output, kind="journal")
+    return Past(row, inputs, graph)
+
+
+def graph_now(past: Past, output: str) -> ExecutionGraph | None:
+    """The graph of the spec as it is now; None for a run of a plan, which has no spec of its own."""
+    from kubexm_exec.plan import KIND
+
+    spec = Path(past.inputs["spec"])
+    if not past.inputs["spec"].startswith("kubexm:") and spec.suffix == ".json" and KIND in spec.read_text()[:200]:
+        return None
+    before = Path.cwd()
+    try:
+        # Names on the command line were relative to where it was typed.
+        os.chdir(past.inputs["folder"])
+        _, graph = compile_or_exit(past.inputs["spec"], past.choice.options(output), output)
+        return graph
+    except OSError as error:
+        fail(f"the folder of the run is not there: {error.filename}", output=output)
+    finally:
+        os.chdir(before)
+
+
+def changes_since(past: Past, now: ExecutionGraph) -> list[NodeChange]:
+    """What is not as it was when the run began."""
+    from kubexm_exec.compare import compare
+
+    return compare(past.graph, now)
+
+
+def show_changes(changes: list[NodeChange], run: str, output: str) -> None:
+    """Say what changed, and refuse."""
+    lines = []
+    for change in changes:
+        if change.gate:
+            continue
+        detail = f": {'; '.join(change.details)}" if change.details else ""
+        lines.append(f"    {change.change} {change.node}{detail}")
+    fail(
+        "the spec has changed since the run, nothing was run:\n" + "\n".join(lines),
+        f"kubexm runs resume {run} --accept-changes runs what has changed and all that depends on it",
+        code=codes.REFUSED,
+        output=output,
+        kind="changed-spec",
+    )
+
+
+def resume(
+    store: Store,
+    past: Past,
+    selection: Selection,
+    *,
+    accept: bool,
+    wait: bool,
+    output: str,
+    verbose: int,
+    forks: int | None,
+) -> int:
+    """Go on with the run; gives the exit code."""
+    from kubexm_exec.cli.running import Run
+    from kubexm_exec.journal.database import state_folder
+    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.resume import known_actions
+    from kubexm_exec.journal.session import Session
+    from kubexm_exec.journal.story import tell, whole_graph
+
+    form = "json" if output == "json" else "text"
+    graph, inputs = past.graph, None
+    now = graph_now(past, form)
+    changes = [] if now is None else changes_since(past, now)
+    if now is not None and changes:
+        if not accept:
+            show_changes(changes, past.row.id, form)
+        graph = now
+        inputs = {**past.inputs, "graph": now.to_json(), "target": past.inputs["target"]}
+        selection = replace(selection, changed=frozenset(change.node for change in changes))
+    try:
+        session = Session.go_on(
+            store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None
+        )
+        story = tell(store, past.row.id)
+    except JournalError as error:
+        refuse(error, form)
+    known = known_actions(whole_graph(graph, story), story, selection)
+    if form == "text":
+        done = sum(1 for each in known.values() if each.outcome is not None)
+        doubt = sum(1 for each in known.values() if each.doubt)
+        told = f"resuming run {past.row.id}: {done} of {graph.actions()} actions are done"
+        click.echo(told + (f", {doubt} may be done and are looked at first" if doubt else ""), err=True)
+    run = Run(
+        graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates,
+        ["kubexm", "runs", "resume", past.row.id], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
+        run_id=past.row.id,
+    )  # fmt: skip
+    run.configure_logs("warning", "text")
+    run.runtime.prior = known
+    run.keep(session)
+    return run.exit_code(run.execute())
