@@ -32,13 +32,10 @@ class Past:
     @property
     def choice(self) -> Choice:
         """What was chosen for it on the command line."""
-        return Choice(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in self._choice.items()}
-        )
-
-    @property
-    def _choice(self) -> dict[str, Any]:
-        return dict(self.inputs["choice"])
+        kept: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in self.inputs["choice"].items()
+        }
+        return Choice(**kept)
 
 
 def load_past(store: Store, wanted: str, output: str) -> Past:
@@ -144,7 +141,7 @@ def resume(
         click.echo(told + (f", {doubt} may be done and are looked at first" if doubt else ""), err=True)
     run = Run(
         graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates,
-        ["kubexm", "runs", "resume", past.row.id], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
+        ["kubexm-run", os.path.relpath(past.row.spec)], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
         run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
