@@ -62,6 +62,12 @@ def _line(text: str) -> str:
     return text
 
 
+def _option_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", text):
+        raise ValueError(f"{text!r} is not the name of an option: letters, digits, - and _")
+    return text
+
+
 def _option(value: Any) -> Any:
     if isinstance(value, bool):
         return "1" if value else "0"
@@ -124,7 +130,9 @@ class RepositoryParams(Params):
     trusted: bool = Field(
         False, description="Use it without any signature. Whoever can change what it serves then owns the host."
     )
-    options: dict[str, Annotated[str, BeforeValidator(_option), AfterValidator(_line)]] = Field(
+    options: dict[
+        Annotated[str, AfterValidator(_option_name)], Annotated[str, BeforeValidator(_option), AfterValidator(_line)]
+    ] = Field(
         default_factory=dict,
         description="Further lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that the "
         "host has) or `tag` (apk).",

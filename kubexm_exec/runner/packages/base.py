@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from kubexm_exec.connectors.base import Command, CommandResult, Deadline, OnOutput
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.packages.data import Ask, Change, Move, Outcome, Survey, pair
-from kubexm_exec.runner.packages.trouble import explain
+from kubexm_exec.runner.packages.trouble import explain, is_locked
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
@@ -82,15 +82,16 @@ class Manager(ABC):
         session = self.session
         if live and session.on_output is not None:
             session = replace(session, on_output=_errors_only(session.on_output))
-        until = Deadline.after(self.wait)
-        told = False
+        until: Deadline | None = None
         while True:
             result = execute(session, replace(command, max_output=_OUTPUT), check=False, live=live)
-            if result.exit_code == 0 or not self.locked.search(result.err + result.out) or until.passed():
+            if result.exit_code == 0 or not is_locked(self.locked, result.err + result.out):
                 return result
-            if not told:
+            if until is None:
+                until = Deadline.after(self.wait)
                 self._tell(f"waiting up to {self.wait:g}s: {self._lock_line(result)}\n")
-                told = True
+            if until.passed():
+                return result
             # Cancelled or out of time: the next command says so in the connector's own words.
             session.cancel.wait(min(_BETWEEN_LOOKS, until.left() or 0.0, self._left()))
 

@@ -117,7 +117,7 @@ def explain(
     if result.exit_code == 127:
         return _failed(session, result, f"{what}: there is no {manager} on the host",
                        "choose another `manager`; `kubexm facts HOST` shows which one the host has")  # fmt: skip
-    if locked.search(text) and "ermission denied" not in text:
+    if is_locked(locked, text):
         holder = _HOLDER.search(text)
         who = "another package manager is at work"
         if holder:
@@ -138,6 +138,11 @@ def explain(
     if not session.sensitive:
         own = own_words(text) or own
     return _failed(session, result, f"{what}: {own}", "the output tells more")
+
+
+def is_locked(locked: re.Pattern[str], text: str) -> bool:
+    """Whether another one is at work; who may not even try to get the lock is told so in much the same words."""
+    return bool(locked.search(text)) and not re.search(r"permission denied|are you root", text, re.IGNORECASE)
 
 
 def own_words(text: str) -> str:
