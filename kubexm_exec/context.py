@@ -73,6 +73,7 @@ class ActionContext(StepContext):
             facts=lambda: self.facts,
             transfers=self._runtime.transfers,
             on_progress=self.progress,
+            forget=lambda: self._runtime.forget_facts(attempt.host),
         )
 
     def _emit_output(self, stream: str, text: str) -> None:

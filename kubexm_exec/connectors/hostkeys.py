@@ -70,7 +70,7 @@ class KnownHosts:
         if policy == "off":
             return
         with self._lock:
-            if self._verdict(name, kind, data, host):
+            if self._knows(name, data):
                 return
             # Another program may have written to the file since.
             self._load()
@@ -83,6 +83,10 @@ class KnownHosts:
                     "with `ssh-keyscan`, or set `hostKeys: acceptNew` to trust hosts on first contact"
                 )
             self._record(name, kind, data, host)
+
+    def _knows(self, name: str, data: str) -> bool:
+        keys = [key for key in self._entries.find(name) if key.data == data]
+        return bool(keys) and not any(key.revoked for key in keys)
 
     def _verdict(self, name: str, kind: str, data: str, host: str) -> bool:
         """True if the key is known, False if nothing is known of the host."""

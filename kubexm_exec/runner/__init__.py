@@ -19,6 +19,7 @@ from kubexm_exec.runner.state import FileState
 from kubexm_exec.transfers import Source, Transfers
 
 if TYPE_CHECKING:
+    from kubexm_exec.runner.boot import Boot
     from kubexm_exec.runner.cron import Crontabs
     from kubexm_exec.runner.downloads import Downloads
     from kubexm_exec.runner.firewall import Firewalls
@@ -52,6 +53,7 @@ class Runner:
         facts: Callable[[], Mapping[str, Any]] | None = None,
         transfers: Transfers | None = None,
         on_progress: OnProgress | None = None,
+        forget: Callable[[], None] | None = None,
     ) -> None:
         self._session = Session(
             connector,
@@ -63,6 +65,7 @@ class Runner:
             facts,
             transfers or Transfers(),
             on_progress,
+            forget,
         )
 
     # commands
@@ -107,6 +110,15 @@ class Runner:
     def display(self, command: Command) -> str:
         """A command for a message: short, and nothing of it if the step is sensitive."""
         return commands.display(self._session, command)
+
+    def reconnect(self, timeout: float | None = None) -> str:
+        """Drop the host's connection and its facts, and connect anew; says why that did not work, or nothing.
+
+        For steps after which the host is another one. Whatever else runs on the host at the time loses its connection.
+        """
+        from kubexm_exec.runner.boot import reconnect
+
+        return reconnect(self._session, timeout)
 
     # what is there
 
@@ -242,6 +254,13 @@ class Runner:
         return archives.is_packed(self._session, folder, path, fmt)
 
     # parts of the system; each is imported only where it is used
+
+    @cached_property
+    def boot(self) -> Boot:
+        """The host's boots."""
+        from kubexm_exec.runner.boot import Boot
+
+        return Boot(self._session)
 
     @cached_property
     def downloads(self) -> Downloads:

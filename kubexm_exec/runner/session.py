@@ -31,6 +31,8 @@ class Session:
     """What all transfers of the run share."""
     on_progress: OnProgress | None = None
     """Told how far something long is."""
+    forget: Callable[[], None] | None = None
+    """Has what is remembered of the host asked for anew."""
     seen: dict[str, bytes] = field(default_factory=dict)
     """Content that was read already, by its digest: what a diff shows is what an undo keeps."""
 

@@ -174,3 +174,15 @@ def test_a_last_line_without_end_is_not_continued_and_other_programs_lines_are_s
     path.write_text(f"c ssh-ed25519 {OTHER}\n")
     with pytest.raises(HostKeyRefused, match="CHANGED"):
         known.check("c", "ssh-ed25519", KEY, "acceptNew", host="h")
+
+
+def test_a_key_that_somebody_took_out_of_the_file_meanwhile_no_longer_counts(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    old, new = KEY, OTHER
+    path.write_text(f"web ssh-ed25519 {old}\n")
+    known = KnownHosts(path)
+    with pytest.raises(HostKeyRefused, match="has CHANGED"):
+        known.check("web", "ssh-ed25519", new, "acceptNew", host="web")
+    path.unlink()
+    known.check("web", "ssh-ed25519", new, "acceptNew", host="web")
+    assert path.read_text() == f"web ssh-ed25519 {new}\n"

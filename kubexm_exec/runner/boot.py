@@ -1,0 +1,140 @@
+"""Booting a host anew: begun so that it outlives the connection, seen by the boot id, and waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kubexm_exec.connectors.base import (
+    Command,
+    CommandCancelled,
+    CommandResult,
+    CommandTimedOut,
+    ConnectorError,
+)
+from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.errors import exit_text
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_TRY: Final = 20.0
+"""Seconds for one look at a host that is coming up."""
+_STATE: Final = f"""
+IFS= read -r b <{_BOOT_ID} || exit
+echo "$b"; id -u
+if [ -n "$1" ] && [ -e "$1" ]; then echo there; else echo missing; fi
+"""
+# Not in the connection's session: that ends first, and systemd may kill all that is in it. What the command had to say
+# if it did not work stays in the file that is printed.
+_RESTART: Final = """
+log=$(mktemp /run/kubexm-reboot.XXXXXX 2>/dev/null) || log=$(mktemp) || exit
+body='
+sleep "$1"
+said=$(if command -v shutdown >/dev/null 2>&1; then shutdown -r now "$2"; else reboot; fi 2>&1) ||
+  printf "%s (exit code %s)\\n" "$said" "$?" >"$3"
+'
+set -- /bin/sh -c "$body" sh "$1" "$2" "$log"
+if ! [ -d /run/systemd/system ] || ! systemd-run --quiet --collect --no-block "$@" 2>/dev/null; then
+  s=setsid; command -v setsid >/dev/null 2>&1 || s=nohup
+  $s "$@" </dev/null >/dev/null 2>&1 &
+fi
+echo "$log"
+"""
+_LOOK: Final = f"""
+IFS= read -r b <{_BOOT_ID} || exit
+echo "$b"
+if [ "$b" = "$1" ]; then cat -- "$2"; else rm -f -- "$2"; fi 2>/dev/null
+:
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BootState:
+    """How a host stands before it is booted anew."""
+
+    id: str
+    """Another one after each boot."""
+    is_root: bool
+    """Whether we may do it."""
+    is_here: bool
+    """Whether it is the very machine that this program runs on."""
+    has_file: bool
+    """Whether the file that was asked for is there."""
+
+
+class Boot:
+    """The boots of a host."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def state(self, file: str | None = None) -> BootState:
+        """What is needed to decide, in one round trip."""
+        result = execute(self._session, script(_STATE, file or ""), live=False)
+        boot, user, found = result.out.split()
+        return BootState(boot, user == "0", boot == _own_id(), found == "there")
+
+    def restart(self, message: str, delay: float) -> str:
+        """Have the host boot anew after so many seconds; gives the file that says so if that did not work."""
+        # At once would be before this has been answered.
+        seconds = str(max(1, round(delay)))
+        return execute(self._session, script(_RESTART, seconds, message), live=False).out.strip()
+
+    def look(self, before: str, log: str, timeout: float) -> str:
+        """Connect anew and look whether it has booted since; empty if so, else what was seen instead."""
+        session = self._session
+        seen = reconnect(session, min(timeout, _TRY))
+        if seen:
+            return seen
+        result = self._try(script(_LOOK, before, log), timeout)
+        if isinstance(result, str):
+            return result
+        now, _, said = result.out.partition("\n")
+        if now == before and said.strip():
+            raise StepFailed(f"the host refuses to reboot: {' '.join(said.split())}", stderr=said)
+        return "it has not gone down yet" if now == before else ""
+
+    def fails(self, command: Command, timeout: float) -> str:
+        """Whether a command on a host that is coming up does not succeed yet: how, or nothing."""
+        result = self._try(command, timeout)
+        return result if isinstance(result, str) else exit_text(result.exit_code) if result.exit_code else ""
+
+    def _try(self, command: Command, timeout: float) -> CommandResult | str:
+        """What it gives, or why it could not be run."""
+        session = self._session
+        deadline = session.deadline.earlier(min(timeout, _TRY))
+        try:
+            return session.connector.run(command, deadline=deadline, cancel=session.cancel)
+        except (ConnectorError, CommandTimedOut) as error:
+            if session.deadline.passed():
+                raise
+            return str(error)
+
+
+def reconnect(session: Session, timeout: float | None = None) -> str:
+    """Drop the connection and what is remembered of the host, and connect anew; says why not, or nothing."""
+    session.connector.close()
+    if session.forget is not None:
+        session.forget()
+    remove = session.cancel.on_set(session.connector.close)
+    try:
+        session.connector.open(session.deadline.earlier(timeout))
+    except ConnectorError as error:
+        if session.cancel.is_set():
+            raise CommandCancelled("it was cancelled") from error
+        if session.deadline.passed():
+            raise CommandTimedOut("its time was over") from error
+        return str(error)
+    finally:
+        remove()
+    return ""
+
+
+def _own_id() -> str:
+    try:
+        return Path(_BOOT_ID).read_text("ascii").strip()
+    except OSError:
+        return ""

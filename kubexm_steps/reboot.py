@@ -1,0 +1,158 @@
+"""The step type ``reboot``: the host booted anew, and waited for."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from kubexm_exec.runner.boot import BootState
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_spec.duration import format_duration
+from kubexm_steps._commands import CommandLine, make_command
+from kubexm_steps._types import HostPath
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 5.0
+_AGAIN: Final = 1.5
+
+
+class RebootParams(Params):
+    """Parameters of ``reboot``."""
+
+    if_file: HostPath | None = Field(
+        None, description="Reboot only if this path exists on the host, such as `/run/reboot-required`."
+    )
+    only_if: CommandLine | None = Field(
+        None,
+        description="Reboot only if this command succeeds: a shell line, or a list of arguments. It is run by `check` "
+        "too, so it must change nothing.",
+    )
+    message: str = Field("kubexm reboots this host", max_length=200, description="What users on the host are told.")
+    delay: Duration = Field(0.0, description="Time between the message and the reboot.")
+    timeout: Duration = Field(600.0, description="How long the host may take until it is back.")
+    ready_when: CommandLine | None = Field(
+        None,
+        description="Command on the host that must succeed before it counts as back: a shell line, or a list of "
+        "arguments. Without it, it is enough that commands can be run.",
+    )
+
+    @field_validator("only_if", "ready_when")
+    @classmethod
+    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
+        if value is not None and (not value or not value[0]):
+            raise ValueError("the command is empty")
+        return value
+
+
+class RebootOutputs(Outputs):
+    """What later steps can know of the reboot."""
+
+    rebooted: bool = Field(description="Whether it took place.")
+    boot_id: str = Field(description="The id of the boot that the host runs now.")
+    seconds: float = Field(description="How long it took until the host was back.")
+
+
+class RebootStep(Step[RebootParams]):
+    """Boots the host anew and waits until commands can be run on it again.
+
+    That it has booted is seen by its boot id, never by a connection that breaks. Facts are gathered again afterwards.
+
+    - Without `ifFile` or `onlyIf` it reboots each time. Usually a reboot follows from something: `ifFile:
+      /run/reboot-required` on Debian and Ubuntu, `onlyIf: "! needs-restarting -r"` on RHEL and its kin, or
+      `when: steps.kernel.changed` for a step that changed it.
+    - It needs root on the host. The machine that kubexm itself runs on is refused.
+    - `strategy` and `batch` of the task say how many hosts are down at once.
+    - A reboot cannot be undone.
+    """
+
+    outputs_model = RebootOutputs
+    example = """\
+- name: reboot
+  type: reboot
+  with: {ifFile: /run/reboot-required, message: new kernel, timeout: 5m}
+"""
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Ask whether it is needed, and possible."""
+        state = self._state(ctx)
+        needless = self._needless(ctx, state)
+        if needless:
+            return Forecast.satisfied(needless, _outputs(state.id))
+        return Forecast.change("would reboot", [Diff(ctx.host.name, note="rebooted")])
+
+    def run(self, ctx: StepContext) -> Result:
+        """Begin it, and wait."""
+        state = self._state(ctx)
+        # An earlier attempt may have begun it and not seen its end: that one counts, there is no second reboot.
+        memory = ctx.cache("host")
+        key = f"reboot {ctx.node}"
+        before = memory.get(key)
+        if before is not None and before != state.id:
+            return self._back(ctx, state.id, 0.0)
+        needless = self._needless(ctx, state)
+        if needless:
+            return Result(changed=False, message=needless, outputs=_outputs(state.id))
+        memory[key] = state.id
+        log = ctx.runner.boot.restart(self.params.message, self.params.delay)
+        took = self._wait(ctx, state.id, log)
+        return self._back(ctx, ctx.runner.boot.state().id, took)
+
+    def _state(self, ctx: StepContext) -> BootState:
+        state = ctx.runner.boot.state(self.params.if_file)
+        if state.is_here:
+            raise StepFailed(
+                f"{ctx.host.name} is the machine that kubexm itself runs on: its reboot would end this run",
+                hint="reboot it by hand, or run kubexm on another machine",
+            )
+        if not state.is_root:
+            raise StepFailed("only root can reboot the host", hint="log in as root, or give the host `become: true`")
+        return state
+
+    def _needless(self, ctx: StepContext, state: BootState) -> str:
+        """Why it is not needed, or nothing."""
+        if self.params.if_file is not None and not state.has_file:
+            return f"{self.params.if_file} does not exist"
+        if self.params.only_if is not None and not _succeeds(ctx, self.params.only_if):
+            return "the command in `onlyIf` did not succeed"
+        return ""
+
+    def _wait(self, ctx: StepContext, before: str, log: str) -> float:
+        """Until it is up again, connecting anew each time; gives the seconds it took."""
+        started = time.monotonic()
+        if self.params.delay > 0:
+            ctx.sleep(self.params.delay)
+        pause = _FIRST_PAUSE
+        while True:
+            left = self.params.timeout + self.params.delay - (time.monotonic() - started)
+            seen = ctx.runner.boot.look(before, log, max(1.0, left)) or self._not_ready(ctx, max(1.0, left))
+            took = time.monotonic() - started
+            if not seen:
+                return took
+            if took >= self.params.timeout + self.params.delay:
+                raise StepFailed(
+                    f"the host is not back {format_duration(self.params.timeout)} after its reboot; last seen: {seen}",
+                    hint="look at its console, or give it a longer `timeout`",
+                )
+            ctx.progress(f"waiting for the reboot: {seen}", took, self.params.timeout)
+            ctx.sleep(pause)
+            pause = min(pause * _AGAIN, _LONGEST_PAUSE)
+
+    def _not_ready(self, ctx: StepContext, timeout: float) -> str:
+        if self.params.ready_when is None:
+            return ""
+        seen = ctx.runner.boot.fails(make_command(self.params.ready_when), timeout)
+        return f"the command in `readyWhen` does not succeed yet: {seen}" if seen else ""
+
+    def _back(self, ctx: StepContext, boot: str, took: float) -> Result:
+        message = f"rebooted in {format_duration(took)}" if took else "it has rebooted meanwhile"
+        return Result(message=message, outputs=_outputs(boot, rebooted=True, seconds=round(took, 3)))
+
+
+def _succeeds(ctx: StepContext, line: CommandLine) -> bool:
+    return ctx.runner.run(make_command(line), check=False, live=False).exit_code == 0
+
+
+def _outputs(boot: str, *, rebooted: bool = False, seconds: float = 0.0) -> dict[str, object]:
+    return {"rebooted": rebooted, "bootId": boot, "seconds": seconds}
