@@ -57,7 +57,7 @@ class HostnameStep(Step[HostnameParams]):
     example = """\
 - name: name
   type: hostname
-  with: {name: "{{ host.name }}", hostsFile: true}
+  with: {name: node1.example, hostsFile: true}
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:

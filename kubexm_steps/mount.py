@@ -11,7 +11,7 @@ from kubexm_exec.runner.fstab import FstabLine, appended, edited, is_at, mounts_
 from kubexm_exec.runner.mounts import Mounted, Mounts
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import HIDDEN, restore
 from kubexm_steps._mountoptions import differ, is_bind, kernel_options, remount_options, undo_options
 from kubexm_steps._types import HostPath
 
@@ -107,7 +107,8 @@ class MountStep(Step[MountParams]):
             return Forecast.unknown(f"{src} is not there yet")
         shown = diffs(ctx, [edit])
         if move:
-            shown.insert(0, Diff(self.params.path, note=self._note(now, move)))
+            hidden = ctx.sensitive or ctx.holds_secret(f"{self.params.src} {self.params.options}")
+            shown.insert(0, Diff(self.params.path, note=HIDDEN if hidden else self._note(now, move)))
         verb = {
             "": "change fstab for",
             "mount": "mount",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.look import TOOLS, Held, Look, look, told
+from kubexm_exec.runner.look import TOOLS, Held, Look, look, refused
 from kubexm_exec.runner.nftables import Chain, live_script, read_chains
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
@@ -195,7 +195,7 @@ class Firewalls:
     def _do(self, what: str, body: str, *arguments: str, stdin: bytes | None = None) -> None:
         result = execute(self._session, script(body, *arguments, stdin=stdin), check=False, live=False)
         if result.exit_code != 0:
-            raise StepFailed(f"{what}: {told(result)}", exit_code=result.exit_code, stderr=result.err)
+            raise refused(self._session, what, result)
 
 
 def _answer(seen: Look, name: str) -> bool:

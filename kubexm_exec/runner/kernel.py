@@ -8,7 +8,7 @@ from typing import Final
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
-from kubexm_exec.runner.look import TOOLS, Held, look, told
+from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
@@ -134,13 +134,7 @@ class Kernel:
         hint = "modprobe comes with the package kmod" if result.exit_code == 127 else ""
         if "not found" in said and not hint:
             hint = "look at its name; some modules are in a package of their own (linux-modules-extra, kernel-modules)"
-        raise StepFailed(
-            f"load kernel module {name}: {said}",
-            command=result.command.rpartition("\n")[2],
-            exit_code=result.exit_code,
-            stderr=result.err,
-            hint=hint,
-        )
+        raise refused(self._session, f"load kernel module {name}", result, hint=hint)
 
     def unload(self, name: str) -> None:
         """Unload a module and what only it needed."""
@@ -148,9 +142,7 @@ class Kernel:
         if result.exit_code != 0:
             said = told(result)
             hint = "`lsmod` shows what uses it; stop that first, or reboot" if "in use" in said else ""
-            raise StepFailed(
-                f"unload kernel module {name}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint
-            )
+            raise refused(self._session, f"unload kernel module {name}", result, hint=hint)
 
 
 def _why_refused(reason: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubexm_exec.connectors.base import CommandResult
-from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.commands import HIDDEN, execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
@@ -150,6 +150,15 @@ def _held(session: Session, said: bytes) -> Held:
             raise StepFailed(f"read {path}: it is a folder", hint="a file is expected there: remove the folder first")
         case _:
             raise StepFailed(f"read {path}: it is a device, pipe or socket", hint="a file is expected there")
+
+
+def refused(session: Session, what: str, result: CommandResult, said: str = "", *, hint: str = "") -> StepFailed:
+    """The failure of a tool: what it was for, and what the tool said, unless that must not be shown."""
+    if session.sensitive:
+        return StepFailed(f"{what}: exit code {result.exit_code} {HIDDEN}", exit_code=result.exit_code, hint=hint)
+    return StepFailed(
+        f"{what}: {said or told(result)}", exit_code=result.exit_code, stdout=result.out, stderr=result.err, hint=hint
+    )
 
 
 def told(result: CommandResult) -> str:

@@ -8,10 +8,9 @@ from typing import Final
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
-from kubexm_exec.runner.look import TOOLS, Held, look, told
+from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 _LOOK: Final = r"""
 part mountinfo; cat /proc/self/mountinfo || exit
@@ -127,12 +126,7 @@ class MountTable:
         result = execute(self._session, command, check=False, live=False)
         if result.exit_code != 0:
             said = _said(result, path)
-            raise StepFailed(
-                f"mount {source} at {path}: {said}",
-                exit_code=result.exit_code,
-                stderr=result.err,
-                hint=_why(said, fstype),
-            )
+            raise refused(self._session, f"mount {source} at {path}", result, said, hint=_why(said, fstype))
 
     def remount(self, source: str, path: str, options: str) -> None:
         """Change the options of a mount."""
@@ -140,7 +134,7 @@ class MountTable:
         if result.exit_code != 0:
             said = _said(result, path)
             hint = "some options count only for a new mount: unmount it first, or change them at a reboot"
-            raise StepFailed(f"remount {path}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
+            raise refused(self._session, f"remount {path}", result, said, hint=hint)
 
     def unmount(self, path: str, layers: int = 1) -> None:
         """Unmount what is mounted there, as many times as there are layers."""
@@ -148,7 +142,7 @@ class MountTable:
         if result.exit_code != 0:
             said = _said(result, path)
             hint = f"find out what uses it with `fuser -vm {path}`, and stop that first" if "busy" in said else ""
-            raise StepFailed(f"unmount {path}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
+            raise refused(self._session, f"unmount {path}", result, said, hint=hint)
 
     def reload(self) -> None:
         """Let systemd, where it rules, read fstab again: it would go on with what it read before."""

@@ -7,10 +7,9 @@ from typing import Final
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
-from kubexm_exec.runner.look import TOOLS, Held, look, told
+from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 # A swap space says so at the end of its first page.
 _LOOK: Final = r"""
@@ -120,4 +119,4 @@ class SwapSpace:
             hint = "only root may do this (use `become`), and never in a container"
         elif result.exit_code == 127:
             hint = "the tools for swap space come with the package util-linux"
-        raise StepFailed(f"{what} {path}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
+        raise refused(self._session, f"{what} {path}", result, hint=hint)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.look import TOOLS, Held, look, told
+from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 HOSTNAME: Final = "/etc/hostname"
 HOSTS: Final = "/etc/hosts"
@@ -57,4 +56,4 @@ class System:
         if result.exit_code != 0:
             said = told(result)
             hint = "only root may do this: use `become`" if "ermi" in said else ""
-            raise StepFailed(f"name the host {name}: {said}", exit_code=result.exit_code, stderr=result.err, hint=hint)
+            raise refused(self._session, f"name the host {name}", result, hint=hint)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.look import TOOLS, Held, look, told
+from kubexm_exec.runner.look import TOOLS, Held, look, refused
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 # Folder for one's own certificates, the end of their names, the bundle that is made of all, and the tool that makes it.
 _LAYOUTS: Final = r"""
@@ -75,9 +74,4 @@ class Trust:
         """Make the bundle anew, from what is in the folder now; ``fresh`` if something has gone from there."""
         result = execute(self._session, script(_UPDATE, tool, "yes" if fresh else ""), check=False, live=False)
         if result.exit_code != 0:
-            raise StepFailed(
-                f"{tool}: {told(result)}",
-                exit_code=result.exit_code,
-                stderr=result.err,
-                hint="run it on the host to see what it does not like",
-            )
+            raise refused(self._session, tool, result, hint="run it on the host to see what it does not like")
