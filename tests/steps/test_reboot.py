@@ -30,8 +30,8 @@ def await_boot(machine: Machine, before: str) -> None:
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     def make(machine: Machine | None, with_: dict[str, Any], **host: Any) -> World:
-        given = {} if machine is None else {"host": machine.host("here", **host)}
-        made = World(tmp_path, "reboot", with_, timeout=120, **given)
+        where = None if machine is None else machine.host("here", **host)
+        made = World(tmp_path, "reboot", with_, timeout=120, host=where)
         request.addfinalizer(made.close)
         return made
 
