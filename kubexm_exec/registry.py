@@ -44,9 +44,12 @@ class Registry(Generic[T]):
     @cached_property
     def _entries(self) -> dict[str, list[EntryPoint]]:
         found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
+        owners: dict[int, str] = {}
         for entry in entry_points(group=self.group):
+            # The name is read from the package's files each time it is asked for, and all entries share one package.
+            owner = owners.get(id(entry.dist)) or owners.setdefault(id(entry.dist), _distribution(entry))
             # A checkout installed in editable mode can be seen twice; it is one claim.
-            found.setdefault(entry.name, {})[(_distribution(entry), entry.value)] = entry
+            found.setdefault(entry.name, {})[(owner, entry.value)] = entry
         return {name: list(claims.values()) for name, claims in sorted(found.items())}
 
     def names(self) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.sshfabric import private_key
 from kubexm_exec.connectors.sshoptions import SshOptions
 
 
@@ -30,6 +31,12 @@ def authentication(options: SshOptions, connection: Any, *, target: bool) -> dic
             files = []
             given.update(allow_agent=False, look_for_keys=False)
         given.update(password=options.password, passphrase=options.passphrase)
+    # As paramiko does it: a password may be meant for the key.
+    passphrase = given.get("passphrase") or given.get("password")
+    key = private_key(str(Path(files[0]).expanduser()), passphrase) if files else None
+    if key is not None:
+        given["pkey"] = key
+        files = files[1:]
     if files:
         given["key_filename"] = files
     return given

@@ -15,6 +15,7 @@ from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOu
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.sshconfig import authentication, ssh_config
 from kubexm_exec.connectors.ssherrors import SILENT, is_refused_login, login_refused, may_pass, reason, text, where
+from kubexm_exec.connectors.sshfabric import make_connection
 from kubexm_exec.connectors.sshgateways import Gateways, tunnel
 from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_exec.connectors.sshroute import Route, route_to
@@ -216,13 +217,9 @@ class _Opening:
             self._gateways.leave(*through)
 
     def _connection(self, host: str, *, target: bool) -> Any:
-        from fabric import Config, Connection
-
         options = self._options
-        # One Config a connection: a shared one is changed by every thread that uses it.
-        config = Config(ssh_config=ssh_config(), lazy=True)
         arguments = {"user": options.user, "port": options.port} if target else {}
-        connection = Connection(host, config=config, gateway=False, connect_timeout=None, **arguments)
+        connection = make_connection(host, ssh_config(), **arguments)
         connection.connect_kwargs = authentication(options, connection, target=target)
         connection.client.set_missing_host_key_policy(_Policy(self._check_of(connection)))
         return connection

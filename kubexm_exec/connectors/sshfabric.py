@@ -1,0 +1,81 @@
+"""fabric's connections without what made them cost more than logging in does, and keys that are read once."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import paramiko
+
+_CERTIFICATE: Final = "-cert.pub"
+_loading: Final = threading.Lock()
+
+
+def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
+    """A fabric Connection that is not open yet."""
+    # What is given here is not looked up in the Config, and it is the only thing that fabric would write to there.
+    known = {"look_for_keys": False}
+    return _connection_class()(
+        host,
+        config=_config(ssh_config),
+        gateway=False,
+        forward_agent=False,
+        connect_timeout=1,
+        connect_kwargs=known,
+        inline_ssh_env=False,
+        **arguments,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _connection_class() -> Any:
+    from fabric import Connection
+
+    class PlainConnection(Connection):  # type: ignore[misc]
+        """One whose attributes are attributes: invoke looks through all there are whenever one is set."""
+
+        __setattr__ = object.__setattr__
+
+    return PlainConnection
+
+
+@functools.lru_cache(maxsize=8)
+def _config(ssh_config: Any) -> Any:
+    """Only read from, so that all threads may share it."""
+    from fabric import Config
+
+    return Config(ssh_config=ssh_config, lazy=True)
+
+
+def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
+    """The key in a file, with its certificate if there is one; None if paramiko has to say what is wrong with it.
+
+    Without this each host would read the file, three times over, and if there is a passphrase, work it out each time.
+    """
+    name = path.removesuffix(_CERTIFICATE)
+    try:
+        found = Path(name).stat()
+        certificate = Path(name + _CERTIFICATE)
+        stamp = (found.st_mtime_ns, found.st_size, certificate.stat().st_mtime_ns if certificate.is_file() else 0)
+    except OSError:
+        return None
+    with _loading:
+        return _load(name, passphrase, stamp)
+
+
+@functools.lru_cache(maxsize=64)
+def _load(name: str, passphrase: str | None, stamp: tuple[int, int, int]) -> paramiko.PKey | None:
+    import paramiko
+
+    for kind in (paramiko.Ed25519Key, paramiko.RSAKey, paramiko.ECDSAKey):
+        try:
+            key = kind.from_private_key_file(name, passphrase)
+            if stamp[2]:
+                key.load_certificate(name + _CERTIFICATE)
+        except (paramiko.SSHException, OSError, ValueError):
+            continue
+        return key
+    return None
