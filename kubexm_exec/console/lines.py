@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kubexm_exec import events as ev
 from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, text_lines
+from kubexm_exec.console.units import format_progress
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.result import ForecastState, SkipReason, Status
@@ -24,6 +25,8 @@ _FORECASTS: Final = {
     ForecastState.CHANGE.value: ("differs", "changed"),
     ForecastState.UNKNOWN.value: ("unknown", "skipped"),
 }
+_STILL: Final = 10.0
+"""Seconds between two lines about the progress of an action."""
 PREVIEWS: Final = ("check", "dry-run")
 """Executors that change nothing: their findings are the result, shown whole at the end."""
 
@@ -54,6 +57,8 @@ class Lines:
         self._starts = starts
         self._level = LEVELS[level]
         self._preview = False
+        self._told: dict[tuple[str, str], float] = {}
+        """When something was last said of an action that takes long."""
         self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
         self._host_width = min(_HOST, max((len(host) for host in graph.hosts), default=0))
 
@@ -89,7 +94,19 @@ class Lines:
         how = f"  ({executor})" if executor and executor != "concurrent" else ""
         return self.line(event, "run", "head", f"{self._graph.name}  {event.run}  {', '.join(parts)}{how}")
 
+    def _progressed(self, event: Event) -> str:
+        """How far something long is, now and then: who reads a log wants to know that it goes on."""
+        data, key = event.data, (event.node, event.host)
+        if not self._results or event.time - self._told.get(key, event.time) < _STILL:
+            self._told.setdefault(key, event.time)
+            return ""
+        self._told[key] = event.time
+        done = format_progress(data.get("done"), data.get("total"))
+        text = str(data.get("message", ""))
+        return self.line(event, "still", "dim", text, f"({done.replace('/', ' of ')})" if done else "")
+
     def _started(self, event: Event) -> str:
+        self._told.pop((event.node, event.host), None)
         if not self._starts or self._preview:
             return ""
         attempt = event.data.get("attempt", 1)
@@ -207,6 +224,7 @@ class Lines:
 _MAKERS: Final = {
     ev.RUN_STARTED: Lines._run_started,
     ev.ACTION_STARTED: Lines._started,
+    ev.ACTION_PROGRESS: Lines._progressed,
     ev.ACTION_OUTPUT: Lines._said,
     ev.ACTION_RETRY: Lines._retried,
     ev.ACTION_FINISHED: Lines._finished,

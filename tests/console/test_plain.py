@@ -48,6 +48,22 @@ def test_run_as_plain_lines(name: str) -> None:
     golden.check(f"plain-{name}-v", shown(run, verbose=1))
 
 
+def test_how_far_something_long_is_is_said_every_ten_seconds() -> None:
+    run = good_run()
+    node, host = "etcd/install/download", "node3"
+    stream = io.StringIO()
+    console = make_console("plain", run.graph, stream, color=False, verbose=0)
+    console(Event(ev.ACTION_STARTED, RUN, START, node, host, {"step": "copy"}))
+    for second in range(1, 26):
+        data = {"message": "upload etcd", "done": second * 2e6, "total": 50e6}
+        console(Event(ev.ACTION_PROGRESS, RUN, START + second, node, host, data))
+    lines = [re.sub(r"^\S+ +", "", line) for line in stream.getvalue().splitlines()]
+    assert [" ".join(line.split()) for line in lines] == [
+        "still etcd/install/download node3 upload etcd (22.0 of 50.0 MB)",
+        "still etcd/install/download node3 upload etcd (42.0 of 50.0 MB)",
+    ]
+
+
 @pytest.mark.parametrize("make", [failed_run, good_run, odd_run, rolled_back_run])
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_every_line_has_time_word_node_and_host(make: Callable[[], Script], verbose: int) -> None:
