@@ -15,7 +15,7 @@ from tests.faults.kit import SOON, Project
 from tests.lab.machines import Machine
 from tests.lab.people import PASSWORD
 
-pytestmark = pytest.mark.xdist_group("faults")
+pytestmark = pytest.mark.xdist_group("becoming")
 SECRETS = {"env:RIGHT": PASSWORD, "env:WRONG": "not it"}
 As = Callable[..., Connector]
 
@@ -131,6 +131,11 @@ def test_commands_run_as_the_other_user(as_user: As, user: str, become: Any, who
             r"name a user that the host knows",
         ),
         ("asked", {"method": "doas"}, r"asked cannot become root by doas: .*give the password|permit nopass"),
+        (
+            "asked",
+            {"method": "doas", "password": "env:RIGHT"},
+            r"doas takes passwords only from a terminal.*permit nopass",
+        ),
         ("nobodys", {"method": "doas"}, r"nobodys cannot become root by doas: .*allow the user"),
     ],
 )

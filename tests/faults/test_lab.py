@@ -15,7 +15,7 @@ from tests.faults.kit import wait_until
 from tests.lab.machines import Machine, missing
 from tests.lab.machines_ground import Ground, control_groups
 
-pytestmark = pytest.mark.xdist_group("faults")
+pytestmark = pytest.mark.xdist_group("lab")
 ROOT = Path(__file__).parents[2]
 
 
