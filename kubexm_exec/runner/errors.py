@@ -65,7 +65,9 @@ def file_failure(
         become = f"become {session.become}" if session.become else "no become"
         reason += f" (user {user}, {become})" if user else f" ({become})"
         hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or work as a user who may"
-    elif not hint and number in _HINTS:
+    elif number == errno.ENOSPC:
+        reason += " (the file system is full)"
+    if not hint and number in _HINTS:
         hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
     if session.sensitive:
         command = stderr = ""
