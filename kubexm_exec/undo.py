@@ -1,26 +1,34 @@
-"""Undoes what a run has done, in reverse of the order it finished; what cannot be undone is named."""
+"""Undoes what a run has done, each action after all that depended on it; what cannot be undone is named."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from kubexm_exec.attempt import Attempt
+from kubexm_exec.backwards import backwards
 from kubexm_exec.connectors.base import CommandCancelled, Deadline
 from kubexm_exec.context import ActionContext
 from kubexm_exec.events import ACTION_UNDONE
 from kubexm_exec.failures import caused_by, failed, seconds, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import HostResult
+from kubexm_exec.journal import entries
+from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.lifecycle import Lifecycle
+from kubexm_exec.result import HostResult, Status
 from kubexm_exec.runtime import Runtime
+from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import Step
 
 UNDONE: Final = "undone"
 FAILED: Final = "undoFailed"
 NOT_REVERSIBLE: Final = "notReversible"
+_DONE: Final = Outcome(Status.SUCCESS)
 _ENDED: Final = "the run was ended while it was being undone"
 CONNECTED_GRACE: Final = 4.0
 """Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
@@ -37,26 +45,90 @@ class Saved:
 
 
 def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:
-    """Undo the actions, given in the order they finished, last first and one at a time; gives what cannot be undone.
+    """Undo the actions, given in the order they finished; gives what cannot be undone.
 
-    A failure of one does not stop the others. The cancel of a run does not end it, only its abort does.
+    On a host the last one comes first, and none before all that depended on it on any host; hosts are undone side by
+    side. A failure of one does not stop the others. The cancel of a run does not end it, only its abort does.
     """
-    not_reversible: list[str] = []
     for action in reversed(saved):
         if not action.attempts:
-            not_reversible.append(f"{action.node.id} on {action.host}")
             _tell(runtime, action, NOT_REVERSIBLE, "")
-            continue
+    _Saga(runtime, [action for action in saved if action.attempts]).run()
+    return [f"{action.node.id} on {action.host}" for action in reversed(saved) if not action.attempts]
+
+
+class _Saga:
+    """Walks the graph backwards."""
+
+    def __init__(self, runtime: Runtime, saved: Sequence[Saved]) -> None:
+        self._runtime = runtime
+        self._wanted = {Action(action.node.id, action.host): action for action in saved}
+        # Every edge leads from what finished earlier to what finished later, those of the graph as those between the
+        # actions of a host: so that nothing ever waits for itself.
+        self._of_host: dict[str, list[Action]] = {}
+        for key in self._wanted:
+            self._of_host.setdefault(key.host, []).append(key)
+        self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
+        self._ready: set[Action] = set()
+        self._ended: SimpleQueue[tuple[Action, str]] = SimpleQueue()
+
+    def run(self) -> None:
+        """Undo everything."""
+        running = 0
+        with ThreadPoolExecutor(max(1, self._runtime.options.forks), thread_name_prefix="kubexm-saga") as pool:
+            while self._wanted:
+                self._look()
+                for key in self._next():
+                    running += 1
+                    pool.submit(_undo_action, self._runtime, self._wanted[key], key, self._ended)
+                if not running:
+                    raise RuntimeError(f"{len(self._wanted)} actions cannot be undone in any order: a bug in kubexm")
+                key, problem = self._ended.get()
+                running -= 1
+                _tell(self._runtime, self._wanted.pop(key), FAILED if problem else UNDONE, problem)
+                self._of_host[key.host].pop()
+                self._scheduler.finish(key, _DONE)
+
+    def _look(self) -> None:
+        """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
+        going = True
+        while going:
+            going = False
+            for key in self._scheduler.ready():
+                self._scheduler.start(key)
+                if key in self._wanted:
+                    self._ready.add(key)
+                else:
+                    self._scheduler.finish(key, _DONE)
+                    going = True
+
+    def _next(self) -> list[Action]:
+        """What may begin now: of each host the last that was done, if all that depended on it is undone."""
+        found = [keys[-1] for keys in self._of_host.values() if keys and keys[-1] in self._ready]
+        self._ready.difference_update(found)
+        return found
+
+
+def _undo_action(runtime: Runtime, action: Saved, key: Action, ended: SimpleQueue[tuple[Action, str]]) -> None:
+    try:
+        if runtime.journal is not None:
+            runtime.journal.write(entries.other(entries.UNDOING, node=key.node, host=key.host))
         # Each attempt saved what it found: undone backwards, the last one standing is what was there at first.
         problems = [text for attempt in reversed(action.attempts) if (text := _undo(runtime, attempt))]
-        _tell(runtime, action, FAILED if problems else UNDONE, "; ".join(problems))
-    return not_reversible
+        ended.put((key, "; ".join(problems)))
+    except JournalError as error:
+        ended.put((key, f"not begun: {error.what}"))
+    except BaseException as error:  # noqa: BLE001  whatever it is, the others wait for an answer
+        ended.put((key, f"{type(error).__name__}: {error}"))
 
 
 def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
     message = runtime.redactor.mask(message)
     if action.result is not None:
         action.result.undo = f"{state}: {message}" if message else state
+    if runtime.journal is not None and runtime.journal.error is None:
+        said = entries.other(entries.UNDONE, node=action.node.id, host=action.host, state=state, message=message)
+        runtime.journal.write(said)
     runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message)
 
 
@@ -96,9 +168,13 @@ def _answer(answers: SimpleQueue[str], limit: float | None, attempt: Attempt) ->
 def _roll_back(runtime: Runtime, attempt: Attempt) -> str:
     ctx = ActionContext(runtime, attempt)
     try:
-        kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
-        assert attempt.used is not None  # only a step that ran can have saved anything
-        kind(attempt.used).rollback(ctx, attempt.undo or {})
+        if attempt.used is None:
+            # It was done by an earlier session: its parameters are what they were made from once more.
+            step = Lifecycle(runtime).step(attempt)
+        else:
+            kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
+            step = kind(attempt.used)
+        step.rollback(ctx, attempt.undo or {})
     except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
         if runtime.last.is_set() and caused_by(error, CommandCancelled):
             return _ENDED

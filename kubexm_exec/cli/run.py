@@ -134,7 +134,9 @@ def command(
     run = Run(graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads)
     run.configure_logs(log_level, log_format)
     if run.acts and not no_journal:
-        place = os.path.abspath(spec or plan_file or "")  # noqa: PTH100 - pathlib costs as much as all of this
+        place = spec or plan_file or ""
+        if not place.startswith("kubexm:"):
+            place = os.path.abspath(place)  # noqa: PTH100 - pathlib costs as much as all of this
         run.write_down(journal, place, made_from(graph, place, choice, forks, run.packages(), bundle), wait=wait)
     result = run.execute()
     if result_file is not None:

@@ -128,7 +128,9 @@ class Driver:
             if self._workers is not None:
                 self._workers.close(wait=not self._running)
             runtime.close()
-        return self._record.end(self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED)
+        result = self._record.end(self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED)
+        self._wait_for_journal()
+        return result
 
     # The loop
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, RUN_STOPPING, Event
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy
+from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, Mode, NodeKind
 from kubexm_exec.result import Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.step import Params, Result, Step, StepContext, StepFailed
@@ -66,9 +67,10 @@ def test_order_of_the_undo_is_that_of_finishing_not_of_the_graph() -> None:
     bench = Bench(steps={"slow": Slow}, on_event=tell)
     ran = bench.run(
         _rollback(
-            node("slow", "slow", hosts=["h2"]),
+            node("slow", "slow"),
             node("quick", with_={"undo": "q"}),
-            node("fails", hosts=["h2"], after=["slow"], with_={"fail": 1}),
+            node("fails", after=["slow"], with_={"fail": 1}),
+            per_host=2,
         )
     )
     assert _undone(ran) == ["undo slow", "undo m/t/quick h1 q"]
@@ -127,12 +129,44 @@ def test_step_that_was_tried_again_counts_as_finished_when_its_last_attempt_was(
     ran = Bench(forks=1).run(
         _rollback(
             node("again", with_={"undo": "x", "fail": 1}, attempts=2, delay=0.2),
-            node("between", hosts=["h2"], with_={"undo": "y"}),
+            node("between", with_={"undo": "y"}),
             node("fails", after=["again"], with_={"fail": 1}),
         )
     )
-    undone = ["undo m/t/again h1 x", "undo m/t/again h1 x", "undo m/t/between h2 y"]
+    undone = ["undo m/t/again h1 x", "undo m/t/again h1 x", "undo m/t/between h1 y"]
     assert _undone(ran) == undone
+
+
+def test_hosts_are_undone_side_by_side_and_a_barrier_holds_on_the_way_back_too() -> None:
+    """Both hosts' last steps are undone at once; the first step of either waits for both, as the way there did."""
+    both = threading.Barrier(2, timeout=30)
+    order: list[str] = []
+
+    class Together(Step[Params]):
+        reversible = True
+
+        def run(self, ctx: StepContext) -> Result:
+            ctx.save_undo({})
+            return Result()
+
+        def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+            if ctx.node == "m/t/last":
+                both.wait()
+            order.append(f"{ctx.node} {ctx.host.name}")
+
+    gate = ExecutionNode(id="gate", kind=NodeKind.GATE, dependencies=(Dependency("m/t/first", Mode.BARRIER),))
+    last = replace(node("last", "together", hosts=["h1", "h2"]), dependencies=(Dependency("gate", Mode.BARRIER),))
+    ran = Bench(steps={"together": Together}).run(
+        _rollback(
+            node("first", "together", hosts=["h1", "h2"]),
+            gate,
+            last,
+            node("fails", after=["last"], with_={"fail": 1}),
+        )
+    )
+    assert ran.result.status is Status.FAILED
+    assert sorted(order[:2]) == ["m/t/last h1", "m/t/last h2"]
+    assert sorted(order[2:]) == ["m/t/first h1", "m/t/first h2"]
 
 
 def test_nothing_is_undone_without_the_policy_or_without_a_failure() -> None:
