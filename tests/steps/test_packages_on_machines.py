@@ -16,7 +16,7 @@ from tests.steps.server import serve
 from tests.steps.test_openpgp import FINGERPRINT
 from tests.steps.test_openpgp import KEY as OTHER_KEY
 
-pytestmark = pytest.mark.xdist_group("machines")
+pytestmark = pytest.mark.xdist_group("machines-packages")
 
 SETUP = (Path(__file__).parent / "machines" / "packages.sh").read_text("utf-8")
 Make = Callable[..., World]
@@ -28,7 +28,7 @@ def host(machine: Machine) -> Iterator[Machine]:
     try:
         yield machine
     finally:
-        machine.sh("sh /srv/kx/clean.sh")
+        machine.sh("sh /var/lib/kx/clean.sh")
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ BUSY = {
 import fcntl, os, time
 lock = open("/var/lib/dpkg/lock-frontend", "w")
 fcntl.lockf(lock, fcntl.LOCK_EX)
-open("/srv/kx/started", "w")
-while os.path.exists("/srv/kx/wait"): time.sleep(0.05)'""",
+open("/var/lib/kx/started", "w")
+while os.path.exists("/var/lib/kx/wait"): time.sleep(0.05)'""",
     "dnf": "exec dnf -y install kx-slow",
     "zypper": "exec zypper -n install kx-slow",
 }
@@ -66,8 +66,8 @@ def test_a_busy_package_manager_is_waited_for_and_then_named(host: Machine, step
         + " >/dev/null 2>&1"
     )
     host.sh(
-        'touch /srv/kx/wait; rm -f /srv/kx/started; nohup sh -c "$1" >/srv/kx/busy 2>&1 &'
-        "n=600; until [ -e /srv/kx/started ]; do sleep 0.05; n=$((n - 1)); [ $n -gt 0 ] || exit 1; done",
+        'touch /var/lib/kx/wait; rm -f /var/lib/kx/started; nohup sh -c "$1" >/var/lib/kx/busy 2>&1 &'
+        "n=600; until [ -e /var/lib/kx/started ]; do sleep 0.05; n=$((n - 1)); [ $n -gt 0 ] || exit 1; done",
         BUSY[manager],
     )
     try:
@@ -78,7 +78,7 @@ def test_a_busy_package_manager_is_waited_for_and_then_named(host: Machine, step
             impatient.run()
         assert "waiting up to 0.5s: " in impatient.output()
     finally:
-        host.sh("rm -f /srv/kx/wait")
+        host.sh("rm -f /var/lib/kx/wait")
     patient = step("package", names="kx-tool", manager=manager, lockTimeout="50s")
     assert patient.run().changed is True
 
@@ -155,24 +155,24 @@ def test_an_undo_names_the_version_that_is_to_be_had_no_more(host: Machine, step
     world = step("package", names=["kx-tool", "kx-extra"], state="latest")
     world.run()
     host.sh(
-        "mkdir /srv/kx/less; cp /srv/kx/apt/kx-tool_2* /srv/kx/less; cd /srv/kx/less;"
+        "mkdir /var/lib/kx/less; cp /var/lib/kx/apt/kx-tool_2* /var/lib/kx/less; cd /var/lib/kx/less;"
         "apt-ftparchive packages . >Packages;"
-        "echo 'deb [trusted=yes] file:/srv/kx/less ./' >/etc/apt/sources.list; apt-get update >/dev/null"
+        "echo 'deb [trusted=yes] file:/var/lib/kx/less ./' >/etc/apt/sources.list; apt-get update >/dev/null"
     )
     try:
         with pytest.raises(StepFailed, match=r"cannot put back kx-tool 1\.0-1: no repository"):
             world.rollback()
     finally:
-        host.sh("rm -rf /srv/kx/less")
+        host.sh("rm -rf /var/lib/kx/less")
     assert host.sh("dpkg-query -W -f '${db:Status-Abbrev}' kx-extra 2>/dev/null || echo gone").strip() in ("un", "gone")
 
 
 # repositories
 
 REPOSITORIES: dict[str, dict[str, Any]] = {
-    "apt": {"url": "file:/srv/kx/apt", "suites": "./"},
-    "dnf": {"url": "file:///srv/kx/rpm", "options": {"repo_gpgcheck": 1, "gpgcheck": 0}},
-    "zypper": {"url": "file:///srv/kx/rpm"},
+    "apt": {"url": "file:/var/lib/kx/apt", "suites": "./"},
+    "dnf": {"url": "file:///var/lib/kx/rpm", "options": {"repo_gpgcheck": 1, "gpgcheck": 0}},
+    "zypper": {"url": "file:///var/lib/kx/rpm"},
 }
 FILES = (
     "find /etc/apt/sources.list.d /etc/apt/keyrings /etc/yum.repos.d /etc/zypp/repos.d /etc/pki -name '*kx*' "
@@ -184,12 +184,12 @@ MANAGERS = pytest.mark.parametrize("manager", REPOSITORIES)
 @pytest.fixture
 def bare(host: Machine) -> Machine:
     """No repository but those that the test adds."""
-    host.sh("sh /srv/kx/clean.sh; echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros.kx")
+    host.sh("sh /var/lib/kx/clean.sh; echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros.kx")
     return host
 
 
 def key_of(host: Machine) -> str:
-    return host.sh("cat /srv/kx/key.asc")
+    return host.sh("cat /var/lib/kx/key.asc")
 
 
 @MANAGERS
@@ -259,7 +259,7 @@ def test_a_trusted_repository_needs_no_key(bare: Machine, step: Make, manager: s
 
 
 def test_the_refresh_of_one_repository_makes_the_whole_index_no_younger(bare: Machine, step: Make) -> None:
-    bare.sh("echo 'deb [trusted=yes] file:/srv/kx/apt ./' >/etc/apt/sources.list; apt-get update >/dev/null 2>&1;"
+    bare.sh("echo 'deb [trusted=yes] file:/var/lib/kx/apt ./' >/etc/apt/sources.list; apt-get update >/dev/null 2>&1;"
             "touch -d '-2 days' /var/lib/apt/lists")  # fmt: skip
     step("repository", name="kx", key=key_of(bare), **REPOSITORIES["apt"]).run()
     assert int(bare.sh("echo $(($(date +%s) - $(stat -c %Y /var/lib/apt/lists)))")) > 86400
