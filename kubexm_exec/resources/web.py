@@ -10,6 +10,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
@@ -141,7 +142,7 @@ def _opener(source: Source, secret: frozenset[str]) -> urllib.request.OpenerDire
 
 def _tls(source: Source) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=source.ca_file or None)
+        return _trust(source.ca_file)
     except FileNotFoundError:
         raise ResourceError(
             f"resource {source.label}: there is no CA file {source.ca_file}", "look at its `caFile`"
@@ -151,6 +152,12 @@ def _tls(source: Source) -> ssl.SSLContext:
             f"resource {source.label}: {source.ca_file} is no file of CA certificates: {error.strerror or error}",
             "it holds certificates in PEM form",
         ) from error
+
+
+@lru_cache(maxsize=16)
+def _trust(ca_file: str) -> ssl.SSLContext:
+    """Whom to trust; reading the system's CAs takes longer than a small download."""
+    return ssl.create_default_context(cafile=ca_file or None)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

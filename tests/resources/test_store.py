@@ -8,6 +8,7 @@ import random
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
 from kubexm_exec.resources import transfer
@@ -106,6 +109,26 @@ def test_a_transfer_that_is_cut_goes_on_where_it_was(web: Web, length: bool) -> 
     assert found.path.read_bytes() == CONTENT
     assert web.ranges() == ["", "bytes=300000-", "bytes=500000-"]
     assert seen == sorted(seen)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    size=st.integers(0, 600_000),
+    cuts=st.lists(st.integers(0, 600_000), max_size=4),
+    named=st.booleans(),
+    length=st.booleans(),
+    ranges=st.booleans(),
+    known=st.booleans(),
+)
+def test_wherever_it_is_cut_what_arrives_is_the_whole(
+    size: int, cuts: list[int], named: bool, length: bool, ranges: bool, known: bool
+) -> None:
+    content = CONTENT[:size]
+    digest = hashlib.sha256(content).hexdigest()
+    with serve() as web, tempfile.TemporaryDirectory() as folder:
+        web.add(content, drops=list(cuts), etag='"v1"' if named else "", length=length, ranges=ranges)
+        found = ResourceStore(Cache(Path(folder))).fetch(source(web, sha256=digest if known else ""))
+        assert (found.path.read_bytes(), found.sha256, found.size) == (content, digest, size)
 
 
 def test_a_later_run_goes_on_with_what_an_earlier_one_left(web: Web) -> None:

@@ -135,7 +135,7 @@ def undo(world: World, host: Path, before: Mapping[str, Any]) -> None:
 
 def test_every_step_type_has_cases() -> None:
     """Here or, if they change a whole system, in machines/; those that need a server or a person have tests instead."""
-    elsewhere = {"http", "wait", "gate", "fragment", "download"}
+    elsewhere = {"http", "wait", "gate", "fragment"}
     ours = {info.name for info in step_registry().infos() if info.value.startswith("kubexm_steps.")}
     here = {path.name for path in CASES.iterdir()}
     machines = {path.name for path in CASES.with_name("machines").iterdir() if path.is_dir()}
