@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -42,6 +42,11 @@ class Saved:
     host: str
     result: HostResult | None = None
     attempts: list[Attempt] = field(default_factory=list)
+
+
+def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
+    """The attempts of earlier sessions, as far as an undo needs them."""
+    return [Attempt(node, host, number, runtime.last, undo=data) for number, data in enumerate(undo, 1)]
 
 
 def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:

@@ -61,6 +61,8 @@ class Run:
         self.session: Session | None = None
         self.log: OutputLog | None = None
         self.journal_error: JournalError | None = None
+        self.success = "Success"
+        """What the journal calls a run that went well."""
         self.output = output
         self.typed = typed
         self.events: list[Event] = []
@@ -171,7 +173,7 @@ class Run:
 
         if self.log is not None:
             self.log.close()
-        self.journal_error = self.session.close(result, {} if result is None else counts(result))
+        self.journal_error = self.session.close(result, {} if result is None else counts(result), self.success)
         self.session.store.close()
 
     def exit_code(self, result: GraphExecutionResult) -> int:

@@ -129,6 +129,30 @@ def _hosts(known: Any, text: str, form: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@command.command("rollback")
+@click.argument("run")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
+@click.option(
+    "--output",
+    type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
+    default="auto",
+    show_default=True,
+    help="As of kubexm-run.",
+)
+@wait_option
+@click.pass_obj
+def rollback_command(journal: str | None, run: str, yes: bool, verbose: int, output: str, wait: bool) -> None:
+    """Undo what RUN has done, from its end to its beginning; what cannot be undone is named first."""
+    from kubexm_exec.cli.resuming import load_past
+    from kubexm_exec.cli.rollback import roll_back
+
+    form = "json" if output == "json" else "text"
+    store = open_store(journal, form)
+    past = load_past(store, run, form)
+    raise SystemExit(roll_back(store, past, yes=yes, wait=wait, output=output, verbose=verbose))
+
+
 @command.command("cancel")
 @click.argument("run")
 @output_option

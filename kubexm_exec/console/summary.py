@@ -50,6 +50,8 @@ def render_summary(
         lines = [*render_dry_run(graph, result, forecasts, paint), *_last(lines)]
     elif result.executor == "check":
         lines += render_check(result, paint)
+    elif result.executor == "rollback":
+        lines = ["", *_undone(result, paint, width)][:-1]
     else:
         lines = ["", *lines, *_run(graph, result, paint, width)]
     if spec_command:

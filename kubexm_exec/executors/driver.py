@@ -31,7 +31,7 @@ from kubexm_exec.journal import entries
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
-from kubexm_exec.undo import CONNECTED_GRACE, Saved, undo_all
+from kubexm_exec.undo import CONNECTED_GRACE, Saved, earlier, undo_all
 from kubexm_spec.diagnostics import SpecError
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
@@ -205,6 +205,10 @@ class Driver:
             return self._pause(action, node)
         known = self._prior.get(action)
         if known is not None:
+            if self._undoes and known.undo and action not in self._saved:
+                attempts = earlier(node, action.host, known.undo, self._runtime)
+                result = None if known.outcome is None else known.outcome.result
+                self._saved[action] = Saved(node, action.host, result, attempts)
             if known.outcome is not None:
                 return self._replay(action, node, known.outcome)
             if known.doubt:

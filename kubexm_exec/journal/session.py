@@ -118,9 +118,11 @@ class Session:
             self.asked_by = by
             self._runtime.cancel.set()
 
-    def close(self, result: GraphExecutionResult | None, counts: Mapping[str, int]) -> JournalError | None:
+    def close(
+        self, result: GraphExecutionResult | None, counts: Mapping[str, int], success: str = "Success"
+    ) -> JournalError | None:
         """Write down how it ended, and let go of the target; gives what was wrong with the journal, if anything was."""
-        error = self._end(result, counts)
+        error = self._end(result, counts, success)
         try:
             if self._keeper is not None:
                 self._keeper.close()
@@ -130,10 +132,11 @@ class Session:
             error = error or late
         return error
 
-    def _end(self, result: GraphExecutionResult | None, counts: Mapping[str, int]) -> JournalError | None:
+    def _end(self, result: GraphExecutionResult | None, counts: Mapping[str, int], success: str) -> JournalError | None:
         try:
             if result is not None and self.recorder.error is None:
                 status, message = result.status.value, result.message
+                status = success if status == "Success" else status
                 self.recorder.write(entries.other(entries.STATUS, status=status, message=message, time=time.time()))
                 self.store.end(self.run, self.epoch, status=status, message=message, counts=counts)
         except JournalError as error:

@@ -1,0 +1,62 @@
+"""Takes a run back that the journal knows: says what cannot be undone, asks, and undoes the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import fail
+from kubexm_exec.cli.journaled import refuse, waiting
+
+if TYPE_CHECKING:
+    from kubexm_exec.cli.resuming import Past
+    from kubexm_exec.journal.store import Store
+
+
+def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, verbose: int) -> int:
+    """Undo what the run has done; gives the exit code."""
+    from kubexm_exec.cli.running import Run
+    from kubexm_exec.console.text import plural
+    from kubexm_exec.executors.rollback import RollbackExecutor, remaining
+    from kubexm_exec.journal.database import state_folder
+    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.session import Session
+    from kubexm_exec.journal.story import tell, whole_graph
+
+    form = "json" if output == "json" else "text"
+    try:
+        story = tell(store, past.row.id)
+    except JournalError as error:
+        refuse(error, form)
+    can, cannot = remaining(story)
+    if not can:
+        fail(f"there is nothing to undo in run {past.row.id}", f"kubexm runs show {past.row.id}", output=form)
+    if form == "text":
+        click.echo(f"run {past.row.id} of {past.row.name}: {plural(len(can), 'action')} can be undone", err=True)
+        for key in cannot:
+            click.echo(f"  cannot be undone, and stays as it is: {key.node} on {key.host}", err=True)
+    if not yes:
+        if form == "json" or not sys.stdin.isatty():
+            fail("nobody can be asked whether to go on", "say so: --yes", code=codes.REFUSED, output=form)
+        if not click.confirm("undo it?", err=True):
+            raise SystemExit(codes.REFUSED)
+    try:
+        session = Session.go_on(store, state_folder(), past.row.id, "rollback", wait=waiting(form) if wait else None)
+        story = tell(store, past.row.id)
+    except JournalError as error:
+        refuse(error, form)
+    run = Run(
+        whole_graph(past.graph, story), "concurrent", past.inputs["forks"], output, verbose, past.choice.templates,
+        ["kubexm-run", os.path.relpath(past.row.spec)], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
+        run_id=past.row.id,
+    )  # fmt: skip
+    run.configure_logs("warning", "text")
+    run.executor_class = lambda: RollbackExecutor(story)
+    run.success = "RolledBack"
+    run.keep(session)
+    return run.exit_code(run.execute())

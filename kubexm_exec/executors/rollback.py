@@ -1,0 +1,62 @@
+"""The executor that takes a run back: undoes all that its sessions have done, as the journal tells it."""
+
+from __future__ import annotations
+
+from kubexm_exec.attempt import ActionOutcome
+from kubexm_exec.events import RUN_STARTED
+from kubexm_exec.executors.record import RunRecord
+from kubexm_exec.journal.story import ActionStory, Story
+from kubexm_exec.result import GraphExecutionResult, HostResult, Status
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.scheduler import Action
+from kubexm_exec.undo import FAILED, UNDONE, Saved, earlier, undo_all
+
+
+def remaining(story: Story) -> tuple[list[Action], list[Action]]:
+    """What an undo has to do, in the order it was done: what can be undone, and what cannot."""
+    can, cannot = [], []
+    for key, action in story.actions.items():
+        if action.undone.startswith(UNDONE):
+            continue
+        if action.undo:
+            can.append(key)
+        elif action.begun or (action.result is not None and action.result.changed):
+            cannot.append(key)
+    return can, cannot
+
+
+class RollbackExecutor:
+    """Undoes what a run has done. What it finds undone already is left alone."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Take it back, from the end to the beginning."""
+        record = RunRecord(runtime, "rollback")
+        can, cannot = remaining(self._story)
+        runtime.bus.emit(
+            RUN_STARTED, graph=runtime.graph.name, executor="rollback", forks=runtime.options.forks,
+            hosts=len({key.host for key in can}), nodes=len({key.node for key in can}), actions=len(can),
+        )  # fmt: skip
+        for key, action in self._story.actions.items():
+            if action.result is not None and key.node in runtime.nodes:
+                # Parameters are made from what earlier steps gave.
+                outcome = ActionOutcome(action.result, action.result.outputs)
+                record.action(runtime.nodes[key.node], outcome, restored=True)
+        runtime.watch()
+        try:
+            wanted = set(can) | set(cannot)
+            saved = [self._saved(key, runtime, action) for key, action in self._story.actions.items() if key in wanted]
+            record.result.not_reversible.extend(undo_all(runtime, saved))
+        finally:
+            runtime.close()
+        broken = any((each.result.undo if each.result else "").startswith(FAILED) for each in saved)
+        ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken else Status.SUCCESS
+        return record.end(ended)
+
+    @staticmethod
+    def _saved(key: Action, runtime: Runtime, action: ActionStory) -> Saved:
+        node = runtime.nodes[key.node]
+        result = action.result or HostResult(host_name=key.host, status=Status.CANCELLED, message="it broke off")
+        return Saved(node, key.host, result, earlier(node, key.host, action.undo, runtime))
