@@ -19,6 +19,10 @@ class Status(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     CANCELLED = "Cancelled"
+    INTERRUPTED = "Interrupted"
+    """Only of a past run: its process ended without having said how."""
+    ROLLED_BACK = "RolledBack"
+    """Only of a past run: what it had done was undone later."""
 
 
 class SkipReason(StrEnum):

@@ -15,8 +15,10 @@ from kubexm_spec.duration import format_duration
 HOSTS: Final = 30
 """So many hosts are shown; of more only those with something to look at, and the others added up."""
 _NAME: Final = 40
-_COLUMNS: Final = ("ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled")
-_OPTIONAL: Final = ("ignored", "cancelled")
+_COLUMNS: Final = (
+    "ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled", "running", "unknown", "left",
+)  # fmt: skip
+_OPTIONAL: Final = ("ignored", "cancelled", "running", "unknown", "left")
 _STYLES: Final = {
     "ok": "ok",
     "changed": "changed",
@@ -25,6 +27,8 @@ _STYLES: Final = {
     "unreachable": "failed",
     "ignored": "warning",
     "cancelled": "warning",
+    "running": "running",
+    "unknown": "warning",
 }
 
 
@@ -93,6 +97,10 @@ def outcome(each: HostResult) -> str:
             return "ignored"
         case Status.FAILED:
             return "unreachable" if each.kind is FailureKind.UNREACHABLE else "failed"
+        case Status.RUNNING:
+            return "running"
+        case Status.PENDING:
+            return "unknown" if each.unknown else "left"
         case _:
             return "cancelled"
 
@@ -163,6 +171,10 @@ def _number(number: int, column: str, paint: Paint) -> str:
 def _symbol(counts: Counts, paint: Paint) -> str:
     if counts.bad:
         return paint("✘", "failed")
+    if counts.numbers["running"]:
+        return paint("▸", "running")
+    if counts.numbers["left"] or counts.numbers["unknown"]:
+        return paint("○", "dim")
     if counts.numbers["cancelled"] or counts.blocked:
         return paint("⊘", "warning")
     return paint("✔", "ok")

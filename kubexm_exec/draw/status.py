@@ -52,6 +52,8 @@ _NAMES = {
     "unreachable": "failed",
     "timedout": "failed",
     "errored": "failed",
+    "interrupted": "cancelled",
+    "rolledback": "cancelled",
 }
 _ORDER = {key: index for index, key in enumerate(LOOKS)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
@@ -65,15 +66,15 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def other(kind: str, **data: Any) -> Row:
-    """Any other entry."""
-    return ["x", {"kind": kind, **data}]
+    """Any other entry, with its time."""
+    return ["x", {"kind": kind, "time": round(time.time(), 3), **data}]
 
 
 def read(row: Row) -> dict[str, Any]:
     """A stored entry with names."""
     if row[0] == "s":
-        _, node, host, attempt, time = row
-        return {"kind": START, "node": node, "host": host, "attempt": attempt, "time": _seconds(time)}
+        _, node, host, attempt, began = row
+        return {"kind": START, "node": node, "host": host, "attempt": attempt, "time": _seconds(began)}
     if row[0] == "e":
         more = row[7] if len(row) > 7 else {}
         return {"kind": END, "node": row[1], "host": row[2], "result": result_of(row), **{

@@ -45,6 +45,8 @@ class SessionStory:
     mode: str
     holder: str
     begun: float
+    last: float = 0.0
+    """The last moment in which it is known to have been there."""
     ended: float | None = None
     status: str = ""
     message: str = ""
@@ -74,6 +76,8 @@ class Story:
             self._session(entry)
         else:
             self._action(kind, entry)
+        if self.sessions:
+            self.sessions[-1].last = max(self.sessions[-1].last, moment(entry) or 0.0)
 
     def _session(self, entry: Mapping[str, Any]) -> None:
         session = self.sessions[-1]
@@ -107,6 +111,15 @@ class Story:
             action.undone = entry["state"] + (f": {entry['message']}" if entry.get("message") else "")
             if entry["state"] == "undone":
                 action.undo = []
+
+
+def moment(entry: Mapping[str, Any]) -> float | None:
+    """When it happened, if it says so."""
+    if entry["kind"] == kinds.END:
+        result: HostResult = entry["result"]
+        return result.end_time
+    time: float | None = entry.get("time")
+    return time
 
 
 def tell(store: Store, run: str) -> Story:

@@ -107,6 +107,8 @@ _COUNT_LOOKS = {
     "unreachable": "failed",
     "ignored": "skipped",
     "cancelled": "cancelled",
+    "running": "running",
+    "left": "pending",
 }
 
 

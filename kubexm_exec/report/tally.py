@@ -31,6 +31,8 @@ class Tally:
     unreachable: int = 0
     ignored: int = 0
     cancelled: int = 0
+    running: int = 0
+    left: int = 0
     start: float | None = None
     end: float | None = None
     outcomes: list[str] = field(default_factory=list)
@@ -70,7 +72,11 @@ def column(action: HostResult) -> str:
         return "changed" if action.changed else "unchanged"
     if action.status is Status.SKIPPED:
         return "unchanged" if action.reason is SkipReason.PRECHECK or action.skipped else "skipped"
-    return "cancelled"  # also what never came to an end
+    if action.status is Status.RUNNING:
+        return "running"
+    if action.status is Status.PENDING:
+        return "unknown" if action.unknown else "left"
+    return "cancelled"
 
 
 _OUTCOMES = {
@@ -83,6 +89,8 @@ _OUTCOMES = {
     "unreachable": "failed",
     "ignored": "failed",
     "cancelled": "cancelled",
+    "running": "running",
+    "left": "pending",
 }
 
 
@@ -143,6 +151,8 @@ COLUMNS = (
     ("unreachable", "unreachable"),
     ("ignored", "ignored"),
     ("cancelled", "cancelled"),
+    ("running", "running"),
+    ("left", "left"),
 )
 """Attributes of a tally and what the tables call them."""
 ALWAYS = frozenset({"ok", "changed", "unchanged", "skipped", "failed", "unreachable"})
