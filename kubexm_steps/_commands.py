@@ -101,13 +101,18 @@ def _succeeds(ctx: StepContext, params: RunParams, line: CommandLine) -> bool:
 
 
 def make_command(
-    line: CommandLine, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+    line: CommandLine,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    *,
+    pty: bool = False,
 ) -> Command:
     """A shell line or an argument vector as a Command."""
     data = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
     if isinstance(line, str):
-        return Command(shell=line, cwd=cwd, env=env or {}, stdin=data)
-    return Command(argv=tuple(line), cwd=cwd, env=env or {}, stdin=data)
+        return Command(shell=line, cwd=cwd, env=env or {}, stdin=data, pty=pty)
+    return Command(argv=tuple(line), cwd=cwd, env=env or {}, stdin=data, pty=pty)
 
 
 def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: str) -> Result:

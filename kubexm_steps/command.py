@@ -45,6 +45,11 @@ class CommandParams(RunParams):
         description="A line or more of POSIX shell (`sh`), for pipes and the like. Values in it must be quoted: "
         "`{{ value | quote }}`.",
     )
+    pty: bool = Field(
+        False,
+        description="Run it in a terminal, for programs that want one. Nobody types there, it takes no `stdin`, and "
+        "what it writes as errors is part of `stdout`.",
+    )
     undo: UndoParams | None = Field(
         None, description="Command that undoes this one, run in the same folder and environment if the run rolls back."
     )
@@ -52,6 +57,8 @@ class CommandParams(RunParams):
     @model_validator(mode="after")
     def _one(self) -> CommandParams:
         _one_of(self.argv, self.shell, "command")
+        if self.pty and self.stdin is not None:
+            raise ValueError("command has either a terminal (pty) or input (stdin), not both")
         return self
 
 
@@ -106,4 +113,4 @@ class CommandStep(Step[CommandParams]):
 
     def _command(self) -> Command:
         params = self.params
-        return make_command(params.shell or params.argv or "", params.cwd, params.env, params.stdin)
+        return make_command(params.shell or params.argv or "", params.cwd, params.env, params.stdin, pty=params.pty)

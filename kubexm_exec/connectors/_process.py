@@ -155,17 +155,23 @@ class _Supervisor:
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start the process and listen to it."""
-        process = self._process = subprocess.Popen(
-            argv,
-            cwd=self._command.cwd,
-            env=env,
-            stdin=subprocess.DEVNULL if self._command.stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-        for name, pipe in (("stdin", process.stdin), ("stdout", process.stdout), ("stderr", process.stderr)):
+        if self._command.pty:
+            process, terminal = self._start_in_terminal(argv, env)
+            ends: Sequence[tuple[str, IO[bytes] | None]] = (("stdout", terminal),)
+        else:
+            process = subprocess.Popen(
+                argv,
+                cwd=self._command.cwd,
+                env=env,
+                stdin=subprocess.DEVNULL if self._command.stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+            ends = (("stdin", process.stdin), ("stdout", process.stdout), ("stderr", process.stderr))
+        self._process = process
+        for name, pipe in ends:
             if pipe is not None:
                 self._pipes[name] = pipe
                 os.set_blocking(pipe.fileno(), False)
@@ -174,6 +180,29 @@ class _Supervisor:
         self._exit_fd = _exit_descriptor(process.pid)
         if self._exit_fd is not None:
             self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
+
+    def _start_in_terminal(
+        self, argv: Sequence[str], env: Mapping[str, str]
+    ) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+        from kubexm_exec.connectors.terminal import in_terminal, open_terminal
+
+        ours, theirs = open_terminal()
+        terminal = os.fdopen(ours, "rb", buffering=0)
+        try:
+            return subprocess.Popen(
+                in_terminal(theirs, argv),
+                cwd=self._command.cwd,
+                env={"TERM": "dumb", **env},
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,
+            ), terminal
+        except BaseException:
+            terminal.close()
+            raise
+        finally:
+            os.close(theirs)
 
     def wait(self, deadline: Deadline, cancel: Cancel) -> int:
         """The exit code, when the output is read too; raises when its time is over or it is cancelled."""
@@ -218,9 +247,16 @@ class _Supervisor:
             data = os.read(self._pipes[name].fileno(), CHUNK)
         except BlockingIOError:
             return False
+        except OSError as error:
+            # How a terminal says that nobody holds its other end any more.
+            if error.errno != errno.EIO:
+                raise
+            data = b""
         if not data:
             self._finish(name)
             return False
+        if self._command.pty:
+            data = data.replace(b"\r\n", b"\n")
         (self.stdout if name == "stdout" else self.stderr).add(data)
         if self._on_output is not None:
             self._on_output(name, data)

@@ -115,8 +115,14 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes | Readable | None = None
     """Its input; what is read piece by piece never has to be in memory as a whole."""
+    pty: bool = False
+    """It runs in a terminal of its own, on which nobody types; all that it writes is one stream, ``stdout``."""
     max_output: int = 1 << 20
     """Bytes kept of each stream (the last ones); what is beyond is counted, streamed and dropped."""
+
+    def __post_init__(self) -> None:
+        if self.pty and self.stdin is not None:
+            raise ValueError("a command has either a terminal or input, not both")
 
     def display(self) -> str:
         """The command as a person would type it."""

@@ -11,7 +11,7 @@ from kubexm_exec.connectors.sshoptions import Become
 # What sudo, su and doas say when they refuse, and what to do then. They are told to speak English.
 _REFUSALS: Final = (
     (r"must have a tty|a terminal is required|must be run from a terminal|a tty is required",
-     "the host wants a terminal for this: take `requiretty` out of its sudoers file, or allow it without a password"),
+     "the host wants a terminal for this: set `become: {pty: true}`, or take `requiretty` out of its sudoers file"),
     (r"not in the sudoers|not allowed to (run|execute)|may not run|Operation not permitted|doas\.conf",
      "allow the user in the host's sudoers file (or doas.conf)"),
     (r"a password is required|no password was provided|Auth[a-z]+ (failed|required)|incorrect password",
@@ -30,25 +30,28 @@ def become_line(become: Become, prompt: str, *argv: str) -> str:
         case "su":
             words = ("su", "-s", "/bin/sh", "-c", shlex.join(argv), "--", become.user)
         case "doas":
-            words = ("doas", "-n", "-u", become.user, *argv)
+            words = ("doas", *(("-n",) if become.password is None else ()), "-u", become.user, *argv)
     return f"exec env LC_ALL=C {shlex.join(words)}"
 
 
 def asks(become: Become, prompt: str, said: bytes) -> int:
     """How often it has asked for a password so far."""
-    if become.method == "su":
-        return len(re.findall(rb"[Pp]assword: ?", said))
-    return said.count(prompt.encode())
+    if become.method == "sudo":
+        return said.count(prompt.encode())
+    return len(re.findall(rb"[Pp]assword: ?", said))
 
 
 def refusal(become: Become, user: str, said: str, prompt: str, *, asked: int) -> str:
     """Why becoming the other user did not work, and what to do."""
     text = " ".join(said.replace(prompt, " ").split())
-    text = re.sub(r"^(Password: ?)+", "", text)
+    text = re.sub(r"^((doas \([^)]*\) p|P)assword: ?)+", "", text)
     # The whole script that it does not run helps nobody.
     text = re.sub(r"(not allowed to execute) '.*' as", r"\1 /bin/sh as", text)
     head = f"{user} cannot become {become.user} by {become.method}"
-    if asked > 1 or re.search(r"try again|incorrect password|Authentication failure", text):
+    wrong = r"try again|incorrect password|Authentication failure"
+    # doas says the same if none was given.
+    wrong += "|Authentication failed" if asked and become.password is not None else ""
+    if asked > 1 or re.search(wrong, text):
         return f"{head}: the password is wrong; look at `become.password`"
     if asked and become.password is None:
         return f"{head}: a password is asked for; give it with `become: {{password: env:NAME}}`"

@@ -8,7 +8,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Literal
 
 from kubexm_exec.connectors.base import (
     Cancel,
@@ -38,6 +38,7 @@ from kubexm_exec.connectors.sshgateways import Gateways
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshshell import (
+    END_OF_INPUT,
     KILL,
     LONGEST_LINE,
     Ending,
@@ -55,6 +56,10 @@ _CLEAN_UP_TIME: Final = 10.0
 _START_TIME: Final = 5.0
 _ALL: Final = 1 << 62
 _MOST_ERRORS: Final = 1 << 16
+_NO_STREAM: Final = (
+    "what is read piece by piece cannot be sent through a terminal, and `become` needs one here (`pty: true`, or doas "
+    "with a password); allow it without a password and without `requiretty`"
+)
 
 
 class _TooLong(Exception):
@@ -95,13 +100,14 @@ class SshConnector:
         fault = job.fault()
         if fault:
             return CommandResult(command=command.display(), exit_code=126, stderr=f"{fault}\n".encode())
-        feed = None
+        feed, size = None, None
         if command.stdin is not None:
             stdin = command.stdin
+            size = len(stdin) if isinstance(stdin, bytes) else None
             feed = feed_bytes(stdin) if isinstance(stdin, bytes) else feed_stream(stdin, deadline, cancel)
         try:
             exchange, ending = self._do(
-                job, deadline, cancel, feed=feed, max_output=command.max_output, on_output=on_output
+                job, deadline, cancel, feed=feed, size=size, max_output=command.max_output, on_output=on_output
             )
         except _TooLong:
             said = f"{job.argv[0]}: argument list too long\n"
@@ -140,7 +146,7 @@ class SshConnector:
         feed = feed_stream(source, deadline, cancel)
         try:
             if isinstance(source, bytes):
-                self._do_file(writing.sized(len(source)), path, deadline, cancel, feed=feed)
+                self._do_file(writing.sized(len(source)), path, deadline, cancel, feed=feed, size=len(source))
             else:
                 self._do_file(writing.fill(), path, deadline, cancel, feed=feed)
                 self._do_file(writing.finish(), path, deadline, cancel)
@@ -168,7 +174,7 @@ class SshConnector:
         job = reading(path, None)
         exchange, ending = self._do(job, deadline, cancel, max_output=_MOST_ERRORS, on_output=take)
         if ending.exit_code != 0:
-            raise file_error(exchange.stderr.kept().decode("utf-8", "replace"), path)
+            raise file_error(exchange.complaints.decode("utf-8", "replace"), path)
 
     def close(self) -> None:
         """Close the connection; a command that still runs on it loses its channel."""
@@ -185,7 +191,7 @@ class SshConnector:
             writing.decoded(len(data)), deadline, cancel, document=base64.encodebytes(data), max_output=_MOST_ERRORS
         )
         if ending.exit_code not in (0, CANNOT_DECODE):
-            raise file_error(exchange.stderr.kept().decode("utf-8", "replace"), path)
+            raise file_error(exchange.complaints.decode("utf-8", "replace"), path)
         return ending.exit_code == 0
 
     def _do_file(
@@ -196,11 +202,12 @@ class SshConnector:
         cancel: Cancel,
         *,
         feed: Feed | None = None,
+        size: int | None = None,
         document: bytes | None = None,
     ) -> Exchange:
-        exchange, ending = self._do(job, deadline, cancel, feed=feed, document=document, max_output=_ALL)
+        exchange, ending = self._do(job, deadline, cancel, feed=feed, size=size, document=document, max_output=_ALL)
         if ending.exit_code != 0:
-            raise file_error(exchange.stderr.kept()[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
+            raise file_error(exchange.complaints[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
         return exchange
 
     def _do(
@@ -210,21 +217,25 @@ class SshConnector:
         cancel: Cancel,
         *,
         feed: Feed | None = None,
+        size: int | None = None,
         document: bytes | None = None,
         max_output: int = 1 << 20,
         on_output: OnOutput | None = None,
     ) -> tuple[Exchange, Ending]:
-        """Run a job to its end, in the shell that is there if it is free and will do."""
+        """Run a job to its end, in the shell that is there if it is free and will do.
+
+        The size is how much the feed will give, if that is known.
+        """
         link = self._connection.link(deadline, cancel)
         try:
-            if feed is None:
+            if feed is None and not self._on_terminal(job):
                 done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
                 if done is not None:
                     return done
             if document is not None:
-                feed = feed_bytes(document)
+                feed, size = feed_bytes(document), len(document)
             link = self._connection.link(deadline, cancel)
-            return self._in_channel(link, job, deadline, cancel, feed, max_output, on_output)
+            return self._in_channel(link, job, deadline, cancel, feed, max_output, on_output, size=size)
         except ConnectorError as error:
             name = f"host {self._host.name}"
             if str(error).startswith(name):
@@ -283,19 +294,25 @@ class SshConnector:
         max_output: int,
         on_output: OnOutput | None,
         *,
+        size: int | None = None,
         counted: bool = True,
     ) -> tuple[Exchange, Ending]:
         """In a channel of its own."""
         sync = nonce()
-        script = job.line(sync, reads=feed is not None)
+        pty = self._on_terminal(job)
+        if pty and feed is not None and size is None:
+            raise ConnectorError(_NO_STREAM)
+        script = job.line(sync, reads=feed is not None, size=size if pty else None)
         if len(encode(script)) > LONGEST_LINE:
             raise _TooLong
-        channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted)
-        exchange = Exchange(channel, job, sync, max_output, on_output)
+        kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"
+        channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted, pty=kind)
+        exchange = Exchange(channel, job, sync, max_output, on_output, merged=pty)
         try:
             channel.settimeout(deadline.left())
             try:
-                channel.sendall(encode(f"{job.end}\n"))
+                # Nobody types anything: a command that reads from its own terminal is told so.
+                channel.sendall(encode(f"{job.end}\n{END_OF_INPUT if job.pty else ''}"))
             except OSError as error:
                 raise self._lost(link, exchange) from error
             return exchange, self._finish(link, exchange, deadline, cancel, feed)
@@ -344,6 +361,9 @@ class SshConnector:
         return OutcomeUnknown(
             f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
         )
+
+    def _on_terminal(self, job: Job) -> bool:
+        return job.pty or (self._become is not None and self._become.needs_pty)
 
     @property
     def _become(self) -> Become | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
+from kubexm_exec.connectors.sshrequests import request_exec, request_pty
 from kubexm_exec.connectors.sshshell import CHUNK, Watch, encode, nonce, raise_if_over, setup, spelt
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Ca
     sync = nonce()
     try:
         if become is None:
-            start(channel, "exec /bin/sh")
+            request_exec(channel, b"exec /bin/sh")
             return Shell(link, channel, sync, encode(setup(sync) + "\n"))
         greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
@@ -77,41 +78,23 @@ def open_script(
     cancel: Cancel,
     *,
     counted: bool = True,
+    pty: Literal["", "raw", "cooked"] = "",
 ) -> paramiko.Channel:
     """A channel whose shell runs a script, which has to say the sync word on both streams first."""
     channel = link.channel(deadline, cancel, counted=counted)
     try:
+        if pty:
+            request_pty(channel, raw=pty == "raw")
         if become is None:
-            start(channel, f"exec /bin/sh -c {shlex.quote(script)}")
+            request_exec(channel, encode(f"exec /bin/sh -c {shlex.quote(script)}"))
         else:
-            _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel)
+            _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel, merged=bool(pty))
     except BaseException:
         channel.close()
         if counted:
             link.release()
         raise
     return channel
-
-
-def start(channel: paramiko.Channel, line: str) -> None:
-    """Let the host's login shell run a line.
-
-    Its answer is not waited for: that would cost a round trip, and for ever if the host hangs. A refusal closes the
-    channel, and whoever reads from it sees that.
-    """
-    import paramiko
-    from paramiko.common import cMSG_CHANNEL_REQUEST
-
-    message = paramiko.Message()
-    message.add_byte(cMSG_CHANNEL_REQUEST)
-    message.add_int(channel.remote_chanid)
-    message.add_string("exec")
-    message.add_boolean(True)
-    message.add_string(encode(line))
-    try:
-        channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise ConnectorError(f"the host starts no shell: {str(error) or 'the connection broke'}") from error
 
 
 def _become(
@@ -122,22 +105,23 @@ def _become(
     sync: str,
     deadline: Deadline,
     cancel: Cancel,
+    *,
+    merged: bool = False,
 ) -> None:
     """Start a script as the other user; gives the password once, and only to whoever asks for it."""
-    if become.method == "doas" and become.password is not None:
-        raise ConnectorError(
-            "doas takes passwords only from a terminal; write `permit nopass` in its doas.conf, or use sudo"
-        )
     prompt = f"{nonce()}:"
-    start(channel, become_line(become, prompt, "/bin/sh", "-c", script))
+    request_exec(channel, encode(become_line(become, prompt, "/bin/sh", "-c", script)))
+    ready, receive = (
+        (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
+    )
     said = b""
     given = 0
     limit = deadline.earlier(_PROMPT_TIME)
     with Watch(channel, cancel) as watch:
         while sync.encode() not in said:
             watch.clear()
-            while channel.recv_stderr_ready():
-                said += channel.recv_stderr(CHUNK)
+            while ready():
+                said += receive(CHUNK)
             asked = asks(become, prompt, said)
             if sync.encode() in said:
                 break
@@ -151,7 +135,7 @@ def _become(
                 except OSError as error:
                     raise ConnectorError(f"the connection broke while {become.method} asked for a password") from error
                 continue
-            if (channel.closed or channel.eof_received) and not channel.recv_stderr_ready():
+            if (channel.closed or channel.eof_received) and not ready():
                 raise _refused(become, user, said, prompt, asked)
             _raise_if_silent(limit, deadline, cancel, become)
             watch.wait(limit.left())

@@ -23,6 +23,13 @@ class Become:
     method: Method = "sudo"
     password: str | None = None
     """The value itself, not a reference."""
+    pty: bool = False
+    """Whether it wants a terminal."""
+
+    @property
+    def needs_pty(self) -> bool:
+        """Whether it works only on a terminal: doas asks for passwords nowhere else."""
+        return self.pty or (self.method == "doas" and self.password is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +121,4 @@ def _become(given: Any, host: str, secrets: Callable[[str], str]) -> Become | No
         raise ConnectorError(f"host {host}: become by {method!r} is not known; it can be sudo, su or doas")
     reference = given.get("password")
     password = None if reference is None else secrets(str(reference))
-    return Become(given.get("user") or "root", cast(Method, method), password)
+    return Become(given.get("user") or "root", cast(Method, method), password, bool(given.get("pty")))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LONGEST_LINE: Final = 120_000
 """Bytes of a command line that sshd can hand to a shell: Linux takes 128 KiB an argument."""
 CHUNK: Final = 1 << 16
+END_OF_INPUT: Final = "\x04"
+"""What Ctrl-D types on a terminal."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
@@ -43,6 +45,11 @@ kx() {
 """
 # Who it is, then away from the streams that only the shell uses.
 _LAUNCH: Final = "echo $$; echo {start} $$ >&4; exec >&3 2>&4 3>&- 4>&-; "
+# The same in the terminal's session, whose processes are a group already.
+_LAUNCH_TTY: Final = (
+    "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3) 2>/dev/null; "
+    "echo $$; echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
+)
 # The dead that nobody has reaped yet still count for `kill`, so the living are looked for in /proc where there is one.
 KILL: Final = """
 p=$1
@@ -81,6 +88,8 @@ class Job:
     argv: tuple[str, ...]
     cwd: str | None = None
     env: dict[str, str] = field(default_factory=dict)
+    pty: bool = False
+    """Whether the channel's terminal is the command's own."""
     start: str = field(default_factory=nonce)
     end: str = field(default_factory=nonce)
 
@@ -90,7 +99,7 @@ class Job:
         argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
         if not argv:
             raise ValueError("a command needs argv or shell")
-        return cls(argv, command.cwd, dict(command.env))
+        return cls(argv, command.cwd, dict(command.env), command.pty)
 
     def fault(self) -> str:
         """Why it can be run nowhere, or nothing."""
@@ -102,7 +111,7 @@ class Job:
         return ""
 
     def _words(self) -> list[str]:
-        script = _LAUNCH.format(start=self.start)
+        script = (_LAUNCH_TTY if self.pty else _LAUNCH).format(start=self.start)
         argv = self.argv
         if self.cwd is not None:
             folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
@@ -127,10 +136,18 @@ class Job:
         mark = nonce().encode()
         return words + b" <<'" + mark + b"'\n" + document + mark + b"\n}\n"
 
-    def line(self, sync: str, *, reads: bool) -> str:
-        """The script of a shell that runs just this; it reads the word for the end, so that no `ps` shows it."""
+    def line(self, sync: str, *, reads: bool, size: int | None = None) -> str:
+        """The script of a shell that runs just this; it reads the word for the end, so that no `ps` shows it.
+
+        With a size the command reads so many bytes: a terminal has no end of file among them.
+        """
         run = f'kx "$e" {shlex.join(self._words())}'
-        return f"{setup(sync)}\nIFS= read -r e\n{run}{'' if reads else ' </dev/null'}"
+        if size is not None:
+            run = f"head -c {size} | {run}"
+        elif not reads and not self.pty:
+            run += " </dev/null"
+        # In another session it would have no terminal.
+        return f"{setup(sync)}{chr(10) + 's=' if self.pty else ''}\nIFS= read -r e\n{run}"
 
 
 def setup(sync: str) -> str:
@@ -224,15 +241,25 @@ class Exchange:
     """One command on one channel: reads until both streams have said that it is over."""
 
     def __init__(
-        self, channel: paramiko.Channel, job: Job, sync: str, max_output: int, on_output: OnOutput | None
+        self,
+        channel: paramiko.Channel,
+        job: Job,
+        sync: str,
+        max_output: int,
+        on_output: OnOutput | None,
+        *,
+        merged: bool = False,
     ) -> None:
+        """``merged``: all comes on one stream, as from a terminal."""
+        self._merged = merged
         self.stdout = Tail(max_output)
         self.stderr = Tail(max_output)
         self._on_output = on_output
         self.channel = channel
         self._job = job
         self.out = Framed(sync, job.end, self._to_stdout)
-        self.err = Framed(job.start, job.end, self._to_stderr)
+        deliver = self._to_stderr if not merged else WithoutReturns(self._to_stdout) if job.pty else self._to_stdout
+        self.err = Framed(job.start, job.end, deliver)
 
     @property
     def pid(self) -> int | None:
@@ -240,9 +267,14 @@ class Exchange:
         return int(self.err.head) if self.err.started and self.err.head.isdigit() else None
 
     @property
+    def complaints(self) -> bytes:
+        """What it wrote as errors; if that cannot be told from the rest, all that it wrote."""
+        return self.stdout.kept() if self._merged else self.stderr.kept()
+
+    @property
     def over(self) -> bool:
         """Whether the command has ended and all is read."""
-        return self.out.ended and self.err.ended and self._job.end.encode() in self.err.rest
+        return (self.out.ended or self._merged) and self.err.ended and self._job.end.encode() in self.err.rest
 
     def wait(self, deadline: Deadline, cancel: Cancel, until: Callable[[], bool] | None = None) -> None:
         """Read until it is over (or until something else holds)."""
@@ -287,7 +319,7 @@ class Exchange:
             self.err.feed(self.channel.recv_stderr(CHUNK))
             some = True
         if self.channel.recv_ready():
-            self.out.feed(self.channel.recv(CHUNK))
+            (self.err if self._merged else self.out).feed(self.channel.recv(CHUNK))
             some = True
         return some
 
@@ -300,6 +332,22 @@ class Exchange:
         self.stderr.add(data)
         if self._on_output is not None:
             self._on_output("stderr", data)
+
+
+class WithoutReturns:
+    """Hands on what comes from a terminal with plain line ends, wherever it is cut."""
+
+    def __init__(self, deliver: Callable[[bytes], None]) -> None:
+        self._deliver = deliver
+        self._held = b""
+
+    def __call__(self, data: bytes) -> None:
+        """Take some more."""
+        data = self._held + data
+        self._held = b"\r" if data.endswith(b"\r") else b""
+        data = data[: len(data) - len(self._held)].replace(b"\r\n", b"\n")
+        if data:
+            self._deliver(data)
 
 
 class Watch:

@@ -16,6 +16,9 @@ class BecomeSpec(Model):
     user: str = Field(default="root", min_length=1, description="The user to become.")
     method: Literal["sudo", "su", "doas"] = Field(default="sudo", description="How: sudo, su or doas.")
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
+    pty: bool | None = Field(
+        default=None, description="true for hosts that want a terminal for it (`requiretty`); slower, streams are mixed."
+    )
 
 
 class ConnectionSpec(Model):

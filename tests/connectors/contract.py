@@ -96,8 +96,9 @@ class ConnectorContract:
         on_output: OnOutput | None = None,
         timeout: float = SOON,
         cancel: Cancel | None = None,
+        pty: bool = False,
     ) -> CommandResult:
-        command = Command(argv=argv, shell=shell, cwd=cwd, env=env or {}, stdin=stdin, max_output=max_output)
+        command = Command(argv=argv, shell=shell, cwd=cwd, env=env or {}, stdin=stdin, max_output=max_output, pty=pty)
         return connector.run(command, deadline=Deadline.after(timeout), cancel=cancel or Cancel(), on_output=on_output)
 
     @staticmethod
@@ -288,6 +289,38 @@ class ConnectorContract:
             assert self.run(connector, "kill", "-0", child).exit_code == 0, "it must live on"
         finally:
             self.run(connector, "kill", child)
+
+    # terminals
+
+    def test_a_command_can_have_a_terminal_on_which_nobody_types(self, connector: Connector) -> None:
+        script = "test -t 0 && test -t 1 && test -t 2 && echo on $(tty | cut -c1-5); cat; echo err >&2; exit 3"
+        result = self.run(connector, shell=script, pty=True)
+        assert (result.exit_code, result.stdout, result.stderr) == (3, b"on /dev/\nerr\n", b"")
+
+    def test_what_comes_from_a_terminal_has_plain_line_ends_and_is_not_changed_otherwise(
+        self, connector: Connector
+    ) -> None:
+        result = self.run(connector, shell=r"printf 'a\nb\r\n\tc\033[0m \342\202\254\377'", pty=True)
+        assert result.stdout == b"a\nb\n\tc\x1b[0m \xe2\x82\xac\xff"
+
+    @pytest.mark.parametrize(("script", "code"), [("kill -9 $$", -9), ("exit 137", 137), ("kx-no-such-program", 127)])
+    def test_a_command_in_a_terminal_ends_as_any_other(self, connector: Connector, script: str, code: int) -> None:
+        assert self.run(connector, "sh", "-c", script, pty=True).exit_code == code
+
+    def test_a_megabyte_from_a_terminal_arrives_whole(self, connector: Connector) -> None:
+        result = self.run(connector, "seq", "1", "150000", pty=True)
+        assert result.stdout == b"".join(b"%d\n" % number for number in range(1, 150_001))
+
+    def test_a_timeout_kills_a_command_in_a_terminal_and_its_children(self, connector: Connector, folder: str) -> None:
+        with pytest.raises(CommandTimedOut):
+            self.run(connector, shell=f"sleep 64 & echo $! $$ > {folder}/pids; wait", pty=True, timeout=2.0)
+        pids = self.run(connector, "cat", f"{folder}/pids").out
+        assert len(pids.split()) == 2
+        assert self.eventually_gone(connector, pids)
+
+    def test_a_command_has_either_a_terminal_or_input(self, connector: Connector) -> None:
+        with pytest.raises(ValueError, match="either a terminal or input"):
+            self.run(connector, "cat", stdin=b"x", pty=True)
 
     # timeouts and cancelling
 

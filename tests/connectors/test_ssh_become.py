@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -80,6 +81,34 @@ def behind_sudo(box: PeopledHost) -> Iterator[Connector]:
     connector.close()
 
 
+@pytest.mark.parametrize("become", [{"pty": True}, {"user": "other", "password": "env:RIGHT", "pty": True}])
+def test_files_and_input_of_any_bytes_go_through_the_terminal_that_become_wants(
+    as_user: Any, box: PeopledHost, become: Any
+) -> None:
+    connector = as_user("ttyonly" if become == {"pty": True} else "asked", become)
+    data = bytes(range(256)) * 2000
+    assert run(connector, "cat", stdin=data).stdout == data
+    path = f"{box.prefix}/through-terminal"
+    for content in (data, b"a line\n", b"no end", b""):
+        connector.put(content, path, deadline=Deadline.after(SOON), cancel=Cancel())
+        assert connector.get(path, deadline=Deadline.after(SOON), cancel=Cancel()) == content
+    with pytest.raises(FileNotFoundError):
+        connector.get(f"{path}-not", deadline=Deadline.after(SOON), cancel=Cancel())
+    with pytest.raises(ConnectorError, match="cannot be sent through a terminal"):
+        connector.put(io.BytesIO(data), path, deadline=Deadline.after(SOON), cancel=Cancel())
+    run(connector, "rm", path)
+
+
+def test_a_timeout_kills_what_runs_behind_a_terminal_that_become_wants(as_user: Any, box: PeopledHost) -> None:
+    connector = as_user("ttyonly", {"pty": True})
+    pids = box.prefix / "pids-of-terminal"
+    with pytest.raises(CommandTimedOut):
+        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=3.0)
+    for pid in pids.read_text().split():
+        stat = Path(f"/proc/{pid}/stat")
+        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
 @pytest.mark.parametrize("stdin", [None, b"input"], ids=["shell", "channel"])
 @pytest.mark.parametrize(
     ("user", "become", "whom"),
@@ -92,6 +121,10 @@ def behind_sudo(box: PeopledHost) -> Iterator[Connector]:
         ("asked", {"user": "other", "method": "su", "password": "env:RIGHT"}, "other"),
         ("root", {"user": "other", "method": "su"}, "other"),
         ("root", "other", "other"),
+        ("ttyonly", {"pty": True}, "root"),
+        ("ttyonly", {"pty": True, "user": "other"}, "other"),
+        ("asked", {"pty": True, "password": "env:RIGHT"}, "root"),
+        ("asked", {"pty": True, "user": "other", "method": "su", "password": "env:RIGHT"}, "other"),
     ],
 )
 def test_commands_run_as_the_other_user(as_user: Any, user: str, become: Any, whom: str, stdin: bytes | None) -> None:
@@ -108,10 +141,12 @@ def test_commands_run_as_the_other_user(as_user: Any, user: str, become: Any, wh
         ("asked", True, r"a password is required; give the password with `become: \{password: env:NAME\}`"),
         ("asked", {"method": "su"}, r"a password is asked for; give it with"),
         ("nobodys", {"password": "env:RIGHT"}, r"nobodys is not in the sudoers file.*allow the user"),
-        ("ttyonly", True, r"must have a tty.*requiretty"),
+        ("ttyonly", True, r"must have a tty.*set `become: \{pty: true\}`.*requiretty"),
+        ("asked", {"pty": True, "password": "env:WRONG"}, r"asked cannot become root by sudo: the password is wrong"),
+        ("asked", {"pty": True, "method": "su", "password": "env:WRONG"}, r"by su: the password is wrong"),
+        ("asked", {"pty": True, "method": "su"}, r"a password is asked for; give it with"),
         ("trusted", "nosuchuser", r"unknown user.*name a user that the host knows"),
         ("trusted", {"method": "doas"}, r"by doas: .*(install it|allow the user)"),
-        ("trusted", {"method": "doas", "password": "env:RIGHT"}, r"doas takes passwords only from a terminal"),
     ],
 )
 def test_a_refusal_is_an_error_at_once_that_says_what_to_do(as_user: Any, user: str, become: Any, message: str) -> None:

@@ -101,6 +101,11 @@ def run(connector: Connector, *argv: str, stdin: bytes | None = None) -> Command
         ("root", {"user": "other", "method": "su"}, "other"),
         ("trusted", {"method": "doas"}, "root"),
         ("limited", {"method": "doas", "user": "other"}, "other"),
+        ("asked", {"method": "doas", "password": "env:RIGHT"}, "root"),
+        ("asked", {"method": "doas", "user": "other", "password": "env:RIGHT"}, "other"),
+        ("ttyonly", {"pty": True}, "root"),
+        ("asked", {"pty": True, "password": "env:RIGHT"}, "root"),
+        ("nobodys", {"pty": True, "method": "su", "password": "env:RIGHT"}, "root"),
         ("root", "other", "other"),
     ],
 )
@@ -131,12 +136,9 @@ def test_commands_run_as_the_other_user(as_user: As, user: str, become: Any, who
             r"name a user that the host knows",
         ),
         ("asked", {"method": "doas"}, r"asked cannot become root by doas: .*give the password|permit nopass"),
-        (
-            "asked",
-            {"method": "doas", "password": "env:RIGHT"},
-            r"doas takes passwords only from a terminal.*permit nopass",
-        ),
+        ("asked", {"method": "doas", "password": "env:WRONG"}, r"by doas: the password is wrong; look at"),
         ("nobodys", {"method": "doas"}, r"nobodys cannot become root by doas: .*allow the user"),
+        ("nobodys", {"method": "doas", "password": "env:RIGHT"}, r"root by doas: .*allow the user"),
     ],
 )
 @pytest.mark.parametrize("stdin", [None, b"input"], ids=["shell", "channel"])
