@@ -111,9 +111,7 @@ def _become(
     """Start a script as the other user; gives the password once, and only to whoever asks for it."""
     prompt = f"{nonce()}:"
     request_exec(channel, encode(become_line(become, prompt, "/bin/sh", "-c", script)))
-    ready, receive = (
-        (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
-    )
+    ready, receive = (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
     said = b""
     given = 0
     limit = deadline.earlier(_PROMPT_TIME)
