@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Final
 
 import click
 
 from kubexm_exec.cli.common import fail, output_option
 from kubexm_exec.cli.journaled import journal_option, open_store, refuse, wait_option
 
-if TYPE_CHECKING:
-    from kubexm_exec.journal.store import RunRow
+_ELSEWHERE: Final = ("events", "logs", "prune", "report", "show")
+"""Commands that live in a module of their own: ``runs_NAME``."""
 
 
-@click.group("runs", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class RunsGroup(click.Group):
+    """Imports a command that lives elsewhere only when it is wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return sorted({*super().list_commands(ctx), *_ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported."""
+        if cmd_name in _ELSEWHERE:
+            found: click.Command = importlib.import_module(f"kubexm_exec.cli.runs_{cmd_name}").command
+            return found
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """An unknown name gets a suggestion."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            from kubexm_spec.diagnostics import did_you_mean
+
+            guess = did_you_mean(args[0], names) or f"to see a run: kubexm runs show {args[0]}"
+            ctx.fail(f"there is no command {args[0]!r}; {guess}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    "runs", cls=RunsGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.pass_context
 @journal_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
@@ -27,31 +57,21 @@ def command(ctx: click.Context, journal: str | None, limit: int, output: str) ->
     ctx.obj = journal
     if ctx.invoked_subcommand is not None:
         return
-    store = open_store(journal, output)
-    rows = store.runs(limit=limit)
-    store.close()
-    if output == "json":
-        click.echo(json.dumps([row_json(row) for row in rows], ensure_ascii=False))
-        return
+    from kubexm_exec.cli.pasts import row_json
     from kubexm_exec.cli.runtables import list_runs
+    from kubexm_exec.journal.errors import JournalError
 
-    click.echo(list_runs(rows))
-
-
-def row_json(row: RunRow) -> dict[str, Any]:
-    """A run as data."""
-    from kubexm_exec.result import timestamp
-
-    return {
-        "id": row.id, "name": row.name, "status": state_of(row), "message": row.message, "spec": row.spec,
-        "target": row.target, "executor": row.executor, "startTime": timestamp(row.created),
-        "endTime": timestamp(row.ended), "holder": str(row.holder), "counts": dict(row.counts),
-    }  # fmt: skip
-
-
-def state_of(row: RunRow) -> str:
-    """Its status; Interrupted if its process is gone without having said how it ended."""
-    return row.status if row.over or row.alive else "Interrupted"
+    store = open_store(journal, output)
+    try:
+        rows = store.runs(limit=limit)
+        if output == "json":
+            click.echo(json.dumps([row_json(store, row) for row in rows], ensure_ascii=False))
+        else:
+            click.echo(list_runs(store, rows))
+    except JournalError as error:
+        refuse(error, output)
+    finally:
+        store.close()
 
 
 @command.command("resume")
@@ -97,36 +117,18 @@ def resume_command(
 
     What was running when it broke off is looked at first, and never run twice blindly.
     """
+    from kubexm_exec.cli.pasts import check_nodes, chosen_hosts
     from kubexm_exec.cli.resuming import load_past, resume
-    from kubexm_exec.journal.resume import Selection, matches
+    from kubexm_exec.journal.resume import Selection
 
     form = "json" if output == "json" else "text"
     store = open_store(journal, form)
     past = load_past(store, run, form)
-    ids = [node.id for node in past.graph.steps()]
-    for glob in (*begin, *only):
-        if not any(matches(node, [glob]) for node in ids):
-            from kubexm_spec.diagnostics import did_you_mean
-
-            fail(f'there is no node "{glob}" in run {past.row.id}', did_you_mean(glob, ids), output=form)
-    chosen = None if hosts is None else _hosts(past.graph.hosts, hosts, form)
+    check_nodes([node.id for node in past.graph.steps()], (*begin, *only), past.row.id, form)
+    chosen = None if hosts is None else chosen_hosts(past.graph.hosts, hosts, form)
     selection = Selection(begin=begin, only=only, hosts=chosen)
     code = resume(store, past, selection, accept=accept_changes, wait=wait, output=output, verbose=verbose, forks=forks)
     raise SystemExit(code)
-
-
-def _hosts(known: Any, text: str, form: str) -> frozenset[str]:
-    from fnmatch import fnmatchcase
-
-    from kubexm_spec.ranges import expand_range
-
-    found: set[str] = set()
-    for word in text.split(","):
-        names = {name for pattern in expand_range(word.strip()) for name in known if fnmatchcase(name, pattern)}
-        if not names:
-            fail(f'"{word.strip()}" means no host of the run', f"hosts: {', '.join(known)}", output=form)
-        found |= names
-    return frozenset(found)
 
 
 @command.command("rollback")
@@ -161,12 +163,17 @@ def cancel_command(journal: str | None, run: str, output: str) -> None:
     """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.holder import Holder
+    from kubexm_exec.journal.past import is_alive, state_of
 
     store = open_store(journal, output)
     try:
         row = store.run(run)
-        if not row.alive:
-            fail(f"run {row.id} does not run: it is {state_of(row)}", f"kubexm runs show {row.id}", output=output)
+        if not is_alive(store, row):
+            fail(
+                f"run {row.id} does not run: it is {state_of(store, row).value}",
+                f"kubexm runs show {row.id}",
+                output=output,
+            )
         store.ask(row.id, "cancel", str(Holder.me()))
     except JournalError as error:
         refuse(error, output)

@@ -3,24 +3,288 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kubexm_exec.journal.store import RunRow
+    from kubexm_exec.cli.resuming import Past
+    from kubexm_exec.console.text import Paint
+    from kubexm_exec.journal.past import PastRun
+    from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.result import HostResult
+
+_MOST: Final = 10
+"""So many lines of a list are shown."""
+_SLOWEST: Final = 5
+_WORTH: Final = 0.5
+"""Seconds that something must have taken to be named among the slowest."""
 
 
-def list_runs(rows: Sequence[RunRow]) -> str:
+def list_runs(store: Store, rows: Sequence[RunRow]) -> str:
     """The newest runs, a line each."""
-    from kubexm_exec.cli.runs import state_of
-    from kubexm_exec.console.text import columns
+    from kubexm_exec.console.text import columns, one_line
+    from kubexm_exec.journal.past import state_of
     from kubexm_spec.duration import format_duration
 
     if not rows:
         return "there is no run yet: kubexm-run SPEC makes one"
     cells = [["run", "name", "status", "began", "took", "what"]]
     for row in rows:
-        took = format_duration(row.ended - row.created) if row.ended is not None else ""
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created))
-        cells.append([row.id, row.name, state_of(row), began, took, row.message])
+        # Of a run with several sessions the pauses between them would be the most of it.
+        took = format_duration(row.ended - row.created) if row.ended is not None and row.epoch == 1 else ""
+        cells.append([
+            row.id, one_line(row.name), state_of(store, row).value, moment(row.created), took, one_line(row.message),
+        ])  # fmt: skip
     return "\n".join(columns(cells, left=frozenset({0, 1, 2, 3, 5})))
+
+
+def moment(seconds: float) -> str:
+    """A time of the past, in the reader's time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def show_run(past: Past, seen: PastRun, *, color: bool, width: int) -> str:
+    """The story of a run."""
+    from kubexm_exec.console.failures import find_failures, render_failures
+    from kubexm_exec.console.text import Paint
+
+    paint = Paint(color)
+    width = max(width, 40)
+    shown = seen.shown
+    lines = [*_head(past, seen, paint), "", *_sessions(seen, paint), ""]
+    lines += render_failures(seen.whole, find_failures(seen.whole, shown), paint, width)
+    for part in (_running, _unknown, _retried, _undone, _tables, _slowest, _left):
+        lines += _apart(part(seen, paint, width))
+    lines += [_status(seen, paint), *_next(seen, paint)]
+    return "\n".join(lines) + "\n"
+
+
+def _apart(lines: Iterable[str]) -> list[str]:
+    found = list(lines)
+    return [*found, ""] if found else []
+
+
+def _head(past: Past, seen: PastRun, paint: Paint) -> Iterator[str]:
+    from kubexm_exec.console.text import columns, one_line, plural
+
+    row = seen.row
+    yield f"{paint('Run', 'head')} {row.id} of {paint(one_line(row.name), 'head')}: {_word(seen)}"
+    whole = seen.whole
+    size = f"{plural(whole.actions(), 'action')} of {plural(sum(1 for _ in whole.steps()), 'node')}"
+    facts = [
+        ["spec", row.spec],
+        ["chosen", _choice(past.inputs["choice"])],
+        ["target", row.target],
+        ["size", f"{size} on {plural(len({host for node in whole.steps() for host in node.hosts}), 'host')}"],
+        ["kubexm", str(past.inputs.get("version", ""))],
+    ]
+    for line in columns([[paint(name, "dim"), value] for name, value in facts if value], left=frozenset({0, 1})):
+        yield f"  {line}"
+
+
+def _choice(choice: dict[str, Any]) -> str:
+    """What was typed besides the spec."""
+    import shlex
+
+    words: list[str] = []
+    for name, option in (
+        ("values", "-e"), ("vars_files", "--vars-file"), ("inventory", "-i"), ("limit", "--limit"), ("tags", "--tags"),
+        ("skip_tags", "--skip-tags"), ("templates", "--templates"),
+    ):  # fmt: skip
+        value = choice.get(name)
+        for one in [value] if isinstance(value, str) else value or ():
+            words += [option, str(one)]
+    return shlex.join(words)
+
+
+def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
+    from kubexm_exec.console.text import columns, one_line
+    from kubexm_spec.duration import format_duration
+
+    cells = [["  session", "began", "took", "ended", "by"]]
+    sessions = seen.story.sessions
+    for session in sessions:
+        going = seen.alive and session is sessions[-1]
+        end = session.ended or (seen.now if going else session.last)
+        ended = session.status or ("goes on" if going else "broke off")
+        if session.stop:
+            ended += f" ({session.stop})"
+        cells.append([
+            f"  {session.mode}", moment(session.begun), format_duration(max(0.0, end - session.begun)), ended,
+            one_line(session.holder),
+        ])  # fmt: skip
+    first, *rest = columns(cells, left=frozenset({0, 1, 3, 4}))
+    yield paint(first, "dim")
+    yield from rest
+
+
+def _listed(title: str, items: list[str], width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import fit
+
+    if not items:
+        return
+    yield title
+    for item in items[:_MOST]:
+        yield f"  {fit(item, width - 2)}"
+    if len(items) > _MOST:
+        yield f"  + {len(items) - _MOST} more: --output json has all of them"
+
+
+def _grouped(found: list[tuple[str, HostResult]]) -> dict[str, list[str]]:
+    """Hosts by node."""
+    nodes: dict[str, list[str]] = {}
+    for node, each in found:
+        nodes.setdefault(node, []).append(each.host_name)
+    return nodes
+
+
+def _places(found: list[tuple[str, HostResult]]) -> list[str]:
+    from kubexm_exec.console.text import clean, names
+
+    return [f"{clean(node)} on {names(hosts)}" for node, hosts in _grouped(found).items()]
+
+
+def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import clean
+    from kubexm_spec.duration import format_duration
+
+    items = [
+        f"{clean(node)} on {clean(each.host_name)}, for {format_duration(seen.now - (each.start_time or seen.now))}"
+        for node, each in seen.running()
+    ]
+    yield from _listed(paint("Running now", "running"), items, width)
+
+
+def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    found = seen.unknown()
+    title = f"{paint('Not known', 'warning')} whether it was done (a resume looks at the host first):"
+    yield from _listed(title, _places(found), width)
+
+
+def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import clean, one_line, plural
+
+    items = [
+        f"{clean(key.node)} on {clean(key.host)}: {plural(told.attempts, 'attempt')}; "
+        f"{one_line(str(told.retries[-1]['message']))}"
+        for key, told in seen.retried()
+    ]
+    yield from _listed(paint("Tried again", "head"), items, width)
+
+
+def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import one_line
+
+    by_state: dict[str, list[tuple[str, HostResult]]] = {}
+    for node, each in seen.undone():
+        state, _, why = each.undo.partition(":")
+        by_state.setdefault(f"{state}:{one_line(why)}", []).append((node, each))
+    words = {"undone": "undone", "undoFailed": "could not be undone", "notReversible": "cannot be undone"}
+    items = []
+    for key, found in by_state.items():
+        state, _, why = key.partition(":")
+        for place in _places(found):
+            items.append(f"{words.get(state, state)}: {place}" + (f": {why.strip()}" if why.strip() else ""))
+    yield from _listed(paint("Rolled back", "head"), items, width)
+
+
+def _tables(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.tables import count, host_table, module_table
+
+    total, modules, hosts = count(seen.whole, seen.shown)
+    if modules:
+        yield from module_table(modules, total, paint, width)
+        yield ""
+        yield from host_table(hosts, total, paint, width)
+
+
+def _slowest(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import clean
+    from kubexm_spec.duration import format_duration
+
+    found = [one for one in seen.slowest(_SLOWEST) if one[2] >= _WORTH]
+    size = max((len(format_duration(seconds)) for _, _, seconds in found), default=0)
+    items = [
+        f"{format_duration(seconds):>{size}}  {clean(node)} on {clean(each.host_name)}" for node, each, seconds in found
+    ]
+    yield from _listed(paint("Slowest", "head"), items, width)
+
+
+def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    from kubexm_exec.console.text import plural
+
+    found = seen.left()
+    hosts = plural(len({each.host_name for _, each in found}), "host")
+    title = f"{paint('Left to do', 'head')}: {plural(len(found), 'action')} on {hosts}"
+    yield from _listed(title, _places(found), width)
+
+
+def _word(seen: PastRun) -> str:
+    from kubexm_exec.result import Status
+
+    words = {Status.RUNNING: "running now", Status.INTERRUPTED: "it broke off", Status.ROLLED_BACK: "rolled back"}
+    return words.get(seen.state, seen.state.value)
+
+
+def _status(seen: PastRun, paint: Paint) -> str:
+    """The last line: how it stands."""
+    from kubexm_exec.console.tables import count
+    from kubexm_exec.console.text import one_line, plural
+    from kubexm_exec.result import Status
+    from kubexm_spec.duration import format_duration
+
+    symbols = {
+        Status.SUCCESS: ("✔ Success", "ok"),
+        Status.FAILED: ("✘ Failed", "failed"),
+        Status.CANCELLED: ("⊘ Cancelled", "warning"),
+        Status.RUNNING: ("▸ Running", "running"),
+        Status.INTERRUPTED: ("⊘ Interrupted", "warning"),
+        Status.ROLLED_BACK: ("⊘ Rolled back", "warning"),
+    }
+    word, style = symbols.get(seen.state, (seen.state.value, ""))
+    shown = seen.shown
+    total, _, _ = count(seen.whole, shown)
+    if not total.actions:
+        return f"{paint(word, style)}  {one_line(seen.row.name)}: there was nothing to do"
+    took = format_duration(max(0.0, (shown.end_time or 0.0) - (shown.start_time or 0.0)))
+    what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')} in {took}"
+    return f"{paint(word, style)}  {one_line(seen.row.name)}: {what}: {total.words()}"
+
+
+def next_commands(seen: PastRun) -> Iterator[tuple[str, str]]:
+    """What makes sense to type now, and what it does."""
+    from kubexm_exec.result import Status
+
+    run = seen.row.id
+    if seen.alive:
+        yield f"kubexm runs logs {run} --follow", "see what it prints"
+        yield f"kubexm runs cancel {run}", "stop it"
+        return
+    if seen.left():
+        yield f"kubexm runs resume {run}", "go on from here; what is done stays as it is"
+    elif seen.state is Status.SUCCESS:
+        yield f"kubexm drift {nearest(seen.row.spec)}", "see whether it is still so"
+    if any(told.undo for told in seen.story.actions.values()):
+        yield f"kubexm runs rollback {run}", "undo what it has done"
+    yield f"kubexm runs logs {run}", "see what it printed"
+    yield f"kubexm runs report {run} -o report.html", "all of it as a page"
+
+
+def nearest(spec: str) -> str:
+    """How a spec is typed from here."""
+    import os
+    import shlex
+
+    if spec.startswith("kubexm:"):
+        return spec
+    relative = os.path.relpath(spec)
+    return shlex.quote(spec if relative.startswith("../..") else relative)
+
+
+def _next(seen: PastRun, paint: Paint) -> Iterator[str]:
+    from kubexm_exec.console.text import columns
+
+    label = paint("Next:", "head")
+    for line in columns([list(each) for each in next_commands(seen)], left=frozenset({0, 1}), gap=3):
+        yield f"{label}  {line}"
+        label = "     "

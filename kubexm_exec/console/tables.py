@@ -16,7 +16,8 @@ HOSTS: Final = 30
 """So many hosts are shown; of more only those with something to look at, and the others added up."""
 _NAME: Final = 40
 _COLUMNS: Final = (
-    "ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled", "running", "unknown", "left",
+    "ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled",
+    "running", "unknown", "left",
 )  # fmt: skip
 _OPTIONAL: Final = ("ignored", "cancelled", "running", "unknown", "left")
 _STYLES: Final = {

@@ -82,7 +82,11 @@ def _sqlite(path: Path) -> Engine:
         connection.isolation_level = None
         cursor = connection.cursor()
         # Acknowledged means durable: FULL syncs at every commit.
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "wal_autocheckpoint = 4000"):
+        # The first one only has an effect before there is anything in the file: what is forgotten can be given back.
+        for pragma in (
+            "auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON",
+            "wal_autocheckpoint = 4000",
+        ):  # fmt: skip
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

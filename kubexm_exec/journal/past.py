@@ -1,4 +1,4 @@
-"""A run of the past, or one that goes on elsewhere, as a result: what became of every action, as the journal tells it."""
+"""A run of the past, or one that goes on elsewhere, as a result: what became of every action by its journal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
-from kubexm_exec.journal.story import ActionStory, SessionStory, Story, whole_graph
 from kubexm_exec.journal.store import RunRow, Store
+from kubexm_exec.journal.story import ActionStory, SessionStory, Story, whole_graph
 from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 

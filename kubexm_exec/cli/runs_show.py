@@ -1,0 +1,104 @@
+"""``kubexm runs show``: the story of a run, for somebody who was not there."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kubexm_exec.cli.common import output_option, wants_color
+from kubexm_exec.cli.pasts import open_past, read_past, row_json
+
+if TYPE_CHECKING:
+    from kubexm_exec.cli.resuming import Past
+    from kubexm_exec.journal.past import PastRun
+    from kubexm_exec.journal.store import Store
+    from kubexm_exec.result import HostResult
+
+SLOWEST: Final = 5
+
+
+@click.command("show")
+@click.argument("run", default="last")
+@output_option
+@click.pass_obj
+def command(journal: str | None, run: str, output: str) -> None:
+    """Tell the story of RUN: what ran, what failed and why, what it cost, what is left, and what to do next.
+
+    A run that goes on shows what runs now. Without RUN it is the newest one.
+    """
+    store, past = open_past(journal, run, output)
+    seen = read_past(store, past, output)
+    if output == "json":
+        from kubexm_exec.console.jsonl import json_line
+
+        click.echo(json_line(story_json(store, past, seen)), nl=False)
+        return
+    from shutil import get_terminal_size
+
+    from kubexm_exec.cli.runtables import show_run
+
+    click.echo(show_run(past, seen, color=wants_color(sys.stdout), width=get_terminal_size().columns), nl=False)
+
+
+def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
+    """The story as data."""
+    from kubexm_exec.cli.runtables import next_commands
+    from kubexm_exec.console.failures import find_failures, find_node
+    from kubexm_exec.console.tables import count
+    from kubexm_exec.result import timestamp
+
+    shown = seen.shown
+    total, modules, hosts = count(seen.whole, shown)
+    failures = []
+    for failure in find_failures(seen.whole, shown):
+        node = find_node(seen.whole, failure.node)
+        each = failure.result
+        failures.append({
+            "node": failure.node, "step": failure.step, "hosts": failure.hosts, "message": each.message,
+            "failureKind": each.kind.value if each.kind else None, "command": each.command,
+            "exitCode": each.exit_code, "hint": each.hint, "attempts": each.attempts,
+            "origin": str(node.origin) if node is not None else "", "skipped": failure.skipped,
+        })  # fmt: skip
+    return {
+        **row_json(store, seen.row),
+        "alive": seen.alive,
+        "version": past.inputs.get("version"),
+        "choice": past.inputs["choice"],
+        "seconds": _seconds(shown.start_time, shown.end_time),
+        "sessions": [
+            {
+                "mode": session.mode, "holder": session.holder, "startTime": timestamp(session.begun),
+                "endTime": timestamp(session.ended), "lastSeen": timestamp(session.last), "status": session.status,
+                "message": session.message, "stop": session.stop,
+            }
+            for session in seen.story.sessions
+        ],
+        "actions": {"total": total.actions, **total.numbers},
+        "modules": {name: {**each.numbers, "hosts": len(each.hosts)} for name, each in modules.items()},
+        "hosts": {name: each.numbers for name, each in hosts.items()},
+        "failures": failures,
+        "retries": [
+            {"node": key.node, "host": key.host, "attempts": told.attempts, "message": told.retries[-1]["message"]}
+            for key, told in seen.retried()
+        ],
+        "running": [_brief(*each) for each in seen.running()],
+        "unknown": [_brief(*each) for each in seen.unknown()],
+        "undone": [{**_brief(*each), "undo": each[1].undo} for each in seen.undone()],
+        "left": [_brief(*each) for each in seen.left()],
+        "slowest": [
+            {"node": node, "host": each.host_name, "seconds": round(seconds, 3)}
+            for node, each, seconds in seen.slowest(SLOWEST)
+        ],
+        "next": [{"command": typed, "what": what} for typed, what in next_commands(seen)],
+        "result": seen.result.to_json(),
+    }  # fmt: skip
+
+
+def _brief(node: str, each: HostResult) -> dict[str, Any]:
+    return {"node": node, "host": each.host_name, "status": each.status.value, "message": each.message}
+
+
+def _seconds(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else round(end - start, 3)
