@@ -193,3 +193,18 @@ def test_secret_of_a_third_partys_store_is_used_and_masked_with_all_that_the_sto
     wrong = run(acme, "kubexm-run", path, cwd=tmp_path)
     assert 'secret "acme:2": is no word' in wrong.stdout
     assert wrong.returncode == 1
+
+
+def test_hosts_are_reached_by_a_third_partys_connector(acme: Path, tmp_path: Path) -> None:
+    account, hosts = tmp_path / "account", tmp_path / "hosts.yaml"
+    head = "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: acme}\n"
+    hosts.write_text(f"{head}hosts: [{{name: h, connector: acme-accounted, address: {account}}}]\n")
+    done = run(acme, "kubexm", "exec", "h", "-i", hosts, "--output", "plain", "--", "echo", "hello there", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| hello there" in done.stdout
+    assert "echo 'hello there'" in account.read_text()
+    hosts.write_text(f"{head}hosts: [{{name: h, connector: acme-accounted, address: /nowhere/account}}]\n")
+    broken = run(acme, "kubexm", "exec", "h", "-i", hosts, "--output", "plain", "--", "true", cwd=tmp_path)
+    assert broken.returncode == 1
+    assert "no account can be kept: No such file or directory" in broken.stdout
+    assert "unreachable" in broken.stdout.lower()
