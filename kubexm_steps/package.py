@@ -159,7 +159,7 @@ class PackageStep(Step[PackageParams]):
     outputs_model = PackageOutputs
     reversible = True
     example = """\
-- name: web server
+- name: web-server
   type: package
   with:
     names: [nginx=1.24.*, ca-certificates]
@@ -176,9 +176,9 @@ class PackageStep(Step[PackageParams]):
         if plan.done:
             return Forecast.unknown(f"{self._index(survey)}, and is refreshed first")
         if plan.missing:
-            names = ", ".join(str(each.ask) for each in plan.missing)
-            what = "on the host" if plan.missing[0].ask.file else "in the index"
-            return Forecast.unknown(f"{names} is not {what} yet")
+            names = [str(each.ask) for each in plan.missing]
+            where = "on the host" if plan.missing[0].ask.file else "in the index"
+            return Forecast.unknown(f"{_some(names)} {_is(names)} not {where} yet")
         moves = manager.simulate(plan.change)
         return Forecast.change(self._would(plan), self._diffs(plan, moves))
 

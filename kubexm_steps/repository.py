@@ -195,7 +195,7 @@ class RepositoryStep(Step[RepositoryParams]):
     outputs_model = RepositoryOutputs
     reversible = True
     example = """\
-- name: our packages
+- name: our-packages
   type: repository
   with:
     name: ours

@@ -11,7 +11,7 @@ from kubexm_exec.graph import GraphHost
 from kubexm_exec.runner.packages.apt import Apt
 from kubexm_exec.runner.packages.data import Ask, Found, Goal, Move, Plan, Survey, Target, pair
 from kubexm_exec.runner.packages.dnf import Dnf
-from kubexm_exec.runner.packages.planning import make_plan, needs_index
+from kubexm_exec.runner.packages.planning import first_lookup, make_plan, wants_all
 from kubexm_exec.runner.packages.trouble import explain
 from kubexm_exec.runner.packages.versions import compare_deb
 from kubexm_exec.runner.packages.zypper import Zypper
@@ -107,11 +107,12 @@ def test_half_an_installation_is_finished_or_removed() -> None:
     assert plan(Ask("tool"), half, state="absent").change.remove == ("tool",)
 
 
-def test_the_index_is_needed_only_for_versions_and_the_latest() -> None:
-    assert not needs_index([Ask("tool")], Goal())
-    assert needs_index([Ask("tool", "1")], Goal())
-    assert needs_index([Ask("tool")], Goal("latest"))
-    assert not needs_index([Ask("tool")], Goal("absent"))
+def test_the_index_is_asked_only_where_it_decides() -> None:
+    assert [first_lookup(Goal(state)) for state in ("present", "latest", "absent")] == ["missing", "all", "none"]
+    assert not wants_all([Ask("tool")], Survey((INSTALLED,)), Goal())
+    assert not wants_all([Ask("tool", "1.2")], Survey((INSTALLED,)), Goal())
+    assert wants_all([Ask("tool", "2.0")], Survey((INSTALLED,)), Goal())
+    assert not wants_all([Ask("tool", "2.0")], Survey((TOOL,)), Goal())
 
 
 def test_what_went_and_came_has_changed_and_kernels_stand_side_by_side() -> None:

@@ -24,7 +24,7 @@ from kubexm_exec.runner.packages.data import (
     Target,
 )
 from kubexm_exec.runner.packages.dnf import Dnf
-from kubexm_exec.runner.packages.planning import make_plan, needs_index
+from kubexm_exec.runner.packages.planning import first_lookup, make_plan, wants_all
 from kubexm_exec.runner.packages.zypper import Zypper
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
@@ -71,8 +71,11 @@ class Packages:
         return _MANAGERS[self.manager_name(wanted)](self._session, wait=wait)
 
     def plan(self, manager: Manager, asks: Sequence[Ask], goal: Goal) -> tuple[Plan, Survey]:
-        """What is to be done, in one round trip."""
-        survey = manager.survey(asks, index=needs_index(asks, goal), holds=goal.hold is not None)
+        """What is to be done: in one round trip, or two if what is installed has another version than it should."""
+        holds = goal.hold is not None
+        survey = manager.survey(asks, index=first_lookup(goal), holds=holds)
+        if wants_all(asks, survey, goal):
+            survey = manager.survey(asks, index="all", holds=holds)
         return make_plan(asks, survey, goal, manager.compare), survey
 
     def revert(
@@ -93,7 +96,7 @@ class Packages:
         asks = [Ask(name) for name in dict.fromkeys([*(move.name for move in moves), *held, *unheld])]
         if not asks:
             return
-        survey = manager.survey(asks, index=True, holds=bool(held or unheld))
+        survey = manager.survey(asks, index="all", holds=bool(held or unheld))
         found = {each.name: each for each in survey.found}
         install: list[Target] = []
         remove: list[str] = []

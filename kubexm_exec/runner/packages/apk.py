@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, index_age
-from kubexm_exec.runner.packages.data import Ask, Change, Found, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, Target, describe
 from kubexm_exec.runner.packages.rpm import read
 from kubexm_exec.runner.packages.versions import compare_apk, newest
 from kubexm_exec.runner.quote import script
@@ -18,7 +18,7 @@ command -v apk >/dev/null 2>&1 || exit 127
 _SURVEY: Final = (
     _FIND
     + r"""
-files=$1; shift
+which=$1 files=$2; shift 2
 date '+now|%s'
 for f in /var/cache/apk/APKINDEX* /etc/apk/cache/APKINDEX*; do [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"; done
 while [ "$files" -gt 0 ]; do
@@ -32,7 +32,7 @@ while [ "$files" -gt 0 ]; do
 done
 apk info -v 2>/dev/null | sed 's/^/known|/'
 sed 's/^/world|/' /etc/apk/world
-[ $# -eq 0 ] || apk policy "$@" 2>/dev/null | sed 's/^/policy|/'
+[ $# -eq 0 ] || [ "$which" = none ] || apk policy "$@" 2>/dev/null | sed 's/^/policy|/'
 """
 )
 # A version that was asked for stays in the world file, and so holds the package: what is not to be held is said once
@@ -73,11 +73,11 @@ class Apk(Manager):
         """As apk sees it."""
         return compare_apk(one, two)
 
-    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
+    def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
         """What apk's database and index know of the packages."""
         files = [ask.file for ask in asks if ask.file]
         names = [ask.name for ask in asks if not ask.file]
-        said = read(self.ask(script(_SURVEY, str(len(files)), *files, *names)).out)
+        said = read(self.ask(script(_SURVEY, index, str(len(files)), *files, *names)).out)
         here = dict(each for line in said.get("known", ()) if (each := _installed(line)))
         world = said.get("world", ())
         policies = _policies(said.get("policy", ()))

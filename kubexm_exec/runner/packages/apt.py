@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, index_age
-from kubexm_exec.runner.packages.data import Ask, Change, Found, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, Target, describe
 from kubexm_exec.runner.packages.versions import compare_deb
 from kubexm_exec.runner.quote import script
 
@@ -21,7 +21,7 @@ command -v apt-get >/dev/null 2>&1 || exit 127
 # One question for everything: what is installed, held, provided by others, in the index, and how old that is.
 _SURVEY: Final = r"""
 command -v apt-get >/dev/null 2>&1 || exit 127
-all=$1 files=$2; shift 2
+which=$1 files=$2; shift 2
 arch=$(dpkg --print-architecture)
 printf 'arch|%s\n' "$arch"
 date '+now|%s'
@@ -43,7 +43,10 @@ here=$(printf '\n%s\n' "$known" | grep '^.[iWt]')
 unknown=0
 for n do
   shift
-  case $here in *"|${n%%:*}|"*) [ "$all" = no ] || set -- "$@" "$n" ;; *) unknown=1; set -- "$@" "$n" ;; esac
+  case $here in
+    *"|${n%%:*}|"*) [ "$which" != all ] || set -- "$@" "$n" ;;
+    *) [ "$which" = none ] || { unknown=1; set -- "$@" "$n"; } ;;
+  esac
 done
 if [ $unknown = 1 ]; then
   dpkg-query -W -f '${db:Status-Abbrev}|${Package}|${Version}|${Provides}\n' |
@@ -103,11 +106,11 @@ class Apt(Manager):
         """As dpkg sees it."""
         return compare_deb(one, two)
 
-    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
+    def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
         """What dpkg and apt's index know of the packages."""
         files = [ask.file for ask in asks if ask.file]
         names = [ask.name for ask in asks if not ask.file]
-        command = script(_SURVEY, "yes" if index else "no", str(len(files)), *files, *names)
+        command = script(_SURVEY, index, str(len(files)), *files, *names)
         return _parse(asks, self.ask(command, expect=(0, 1)).out)
 
     def refresh(self) -> None:

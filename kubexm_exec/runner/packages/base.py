@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from kubexm_exec.connectors.base import Command, CommandResult, Deadline, OnOutput
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.packages.data import Ask, Change, Move, Outcome, Survey, pair
+from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, pair
 from kubexm_exec.runner.packages.trouble import explain, is_locked
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
@@ -48,8 +48,8 @@ class Manager(ABC):
         """Negative if the first version is older than the second, 0 if they are equal, else positive."""
 
     @abstractmethod
-    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
-        """What the host knows of packages. With ``index`` also what is available of those that are installed."""
+    def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
+        """What the host knows of packages; ``holds`` may be left out where asking for them takes time."""
 
     @abstractmethod
     def refresh(self) -> None:

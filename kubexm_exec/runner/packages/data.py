@@ -9,6 +9,8 @@ from typing import Literal
 from kubexm_exec.step import StepFailed
 
 State = Literal["present", "absent", "latest"]
+Lookup = Literal["none", "missing", "all"]
+"""Of which packages the index is asked: of none, of those that are not installed, of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from kubexm_exec.runner.packages import rpm
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager
-from kubexm_exec.runner.packages.data import Ask, Change, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, Target, describe
 from kubexm_exec.runner.packages.versions import compare_rpm
 from kubexm_exec.runner.quote import script
 
@@ -33,8 +33,14 @@ fi
 [ $# -gt 0 ] || exit 0
 # dnf 5 ends no line by itself, dnf 4 does: empty lines mean nothing.
 query() { "$dnf" -C -q $off repoquery --qf "$@"; }
-query 'index|%{name}|%{arch}|%{epoch}:%{version}-%{release}\n' --showduplicates "$@" || exit
-for n do query "virtual|$n|%{name}\n" --latest-limit 1 --whatprovides "$n"; done
+known=$(query 'index|%{name}|%{arch}|%{epoch}:%{version}-%{release}\n' --showduplicates "$@") || exit
+printf '%s\n' "$known"
+for n do
+  case $known in
+    *"|$n|"* | *"|${n%.*}|${n##*.}|"*) ;;
+    *) query "virtual|$n|%{name}\n" --latest-limit 1 --whatprovides "$n" ;;
+  esac
+done
 """
 )
 _REFRESH: Final = (
@@ -101,12 +107,11 @@ class Dnf(Manager):
         """As rpm sees it."""
         return compare_rpm(one, two)
 
-    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
+    def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
         """What rpm and dnf's metadata know of the packages."""
         files = [ask.file for ask in asks if ask.file]
         names = [ask.name for ask in asks if not ask.file]
-        yes_no = ("no", "yes")
-        command = script(_SURVEY, yes_no[holds], yes_no[index], str(len(files)), *files, *names)
+        command = script(_SURVEY, "yes" if holds else "no", index, str(len(files)), *files, *names)
         said = rpm.read(self.ask(command).out)
         available: dict[str, list[str]] = {}
         for line in said.get("index", ()):

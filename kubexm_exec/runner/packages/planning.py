@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubexm_exec.runner.packages.data import Ask, Change, Found, Goal, Missing, Move, Plan, Survey, Target
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Goal, Lookup, Missing, Move, Plan, Survey, Target
 from kubexm_exec.runner.packages.versions import Compare, matches, newest
 from kubexm_exec.step import StepFailed
 
 
-def needs_index(asks: Sequence[Ask], goal: Goal) -> bool:
-    """Whether the index decides even if everything is installed."""
-    return goal.state == "latest" or (goal.state == "present" and any(ask.version for ask in asks))
+def first_lookup(goal: Goal) -> Lookup:
+    """Of which packages the index has to be asked, before anything is known of them."""
+    if goal.state == "absent":
+        return "none"
+    return "all" if goal.state == "latest" else "missing"
+
+
+def wants_all(asks: Sequence[Ask], survey: Survey, goal: Goal) -> bool:
+    """Whether the index has to be asked of what is installed too: it has another version than it should."""
+    pairs = zip(asks, survey.found, strict=True)
+    return goal.state == "present" and any(
+        ask.version and found.installed and not matches(ask.version, found.installed) for ask, found in pairs
+    )
 
 
 def make_plan(asks: Sequence[Ask], survey: Survey, goal: Goal, compare: Compare) -> Plan:

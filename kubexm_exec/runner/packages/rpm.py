@@ -11,7 +11,7 @@ from kubexm_exec.runner.packages.versions import compare_rpm, newest
 
 # After it, "$@" holds the names that the index is to be asked for.
 LOOK: Final = r"""
-all=$1 files=$2; shift 2
+which=$1 files=$2; shift 2
 date '+now|%s'
 while [ "$files" -gt 0 ]; do
   f=$1 n=; shift; files=$((files - 1))
@@ -24,8 +24,9 @@ printf '%s\n' "$known"
 for n do
   shift
   case $known in
-    *"|$n|"* | *"|${n%.*}|${n##*.}|"*) [ "$all" = no ] || set -- "$@" "$n" ;;
+    *"|$n|"* | *"|${n%.*}|${n##*.}|"*) [ "$which" != all ] || set -- "$@" "$n" ;;
     *)
+      [ "$which" != none ] || continue
       set -- "$@" "$n"
       rpm -q --qf "provides|$n|%{NAME}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}\n" --whatprovides "$n" 2>/dev/null |
         grep '^provides|'

@@ -10,7 +10,7 @@ from typing import Final
 
 from kubexm_exec.runner.packages import rpm
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager
-from kubexm_exec.runner.packages.data import Ask, Change, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, Target, describe
 from kubexm_exec.runner.packages.versions import compare_rpm
 from kubexm_exec.runner.quote import script
 
@@ -33,7 +33,11 @@ search() {
   esac
 }
 search index -s "$@"
-search virtual --provides "$@"
+for n do
+  shift
+  case $out in *" name=\"$n\""*) ;; *) set -- "$@" "$n" ;; esac
+done
+[ $# -eq 0 ] || search virtual --provides "$@"
 """
 )
 _REFRESH: Final = _FIND + "zypper -n refresh >&2"
@@ -72,11 +76,11 @@ class Zypper(Manager):
         """As rpm sees it."""
         return compare_rpm(one, two)
 
-    def survey(self, asks: Sequence[Ask], *, index: bool, holds: bool) -> Survey:
+    def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
         """What rpm and zypper's metadata know of the packages."""
         files = [ask.file for ask in asks if ask.file]
         names = [ask.name for ask in asks if not ask.file]
-        command = script(_SURVEY, "yes" if index else "no", str(len(files)), *files, *names)
+        command = script(_SURVEY, index, str(len(files)), *files, *names)
         said = rpm.read(self.ask(command).out)
         available: dict[str, list[str]] = {}
         for solvable in _solvables(said.get("index", ())):
