@@ -119,6 +119,9 @@ class Command:
     """It runs in a terminal of its own, on which nobody types; all that it writes is one stream, ``stdout``."""
     max_output: int = 1 << 20
     """Bytes kept of each stream (the last ones); what is beyond is counted, streamed and dropped."""
+    question: bool = False
+    """Whether it is a script of the runner's own (``sh -c SCRIPT NAME ARGUMENTS...``) that leaves nothing running: a
+    connector may start that with less ado."""
 
     def __post_init__(self) -> None:
         if self.pty and self.stdin is not None:

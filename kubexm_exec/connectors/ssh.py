@@ -37,9 +37,9 @@ from kubexm_exec.connectors.sshfiles import (
 from kubexm_exec.connectors.sshgateways import Gateways
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
+from kubexm_exec.connectors.sshscripts import KILL
 from kubexm_exec.connectors.sshshell import (
     END_OF_INPUT,
-    KILL,
     LONGEST_LINE,
     Ending,
     Exchange,

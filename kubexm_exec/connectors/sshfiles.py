@@ -85,12 +85,13 @@ class Writing:
         return Job(("rm", "-f", "--", self.temporary))
 
     def _job(self, script: str, *more: str) -> Job:
-        return Job(("/bin/sh", "-c", script, "kx", *self._arguments, *more), env=dict(_ENGLISH))
+        return Job(("/bin/sh", "-c", script, "kx", *self._arguments, *more), env=dict(_ENGLISH), question=True)
 
 
 def reading(path: str, limit: int | None) -> Job:
     """The job that prints a file."""
-    return Job(("/bin/sh", "-c", _READ, "kx", path, "" if limit is None else str(limit)), env=dict(_ENGLISH))
+    argv = ("/bin/sh", "-c", _READ, "kx", path, "" if limit is None else str(limit))
+    return Job(argv, env=dict(_ENGLISH), question=True)
 
 
 def is_lines(data: bytes) -> bool:

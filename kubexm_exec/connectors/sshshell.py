@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors._process import Tail
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
+from kubexm_exec.connectors.sshscripts import COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP
 
 if TYPE_CHECKING:
     import paramiko
@@ -22,54 +23,7 @@ CHUNK: Final = 1 << 16
 END_OF_INPUT: Final = "\x04"
 """What Ctrl-D types on a terminal."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-# Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
-# `kx END SCRIPT ARGS...` runs a script in a session of its own and then says so on both streams: END on stdout; on
-# stderr END, the pid, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is
-# left in the background, END. bash says nothing of signals in POSIX mode, and in a `$()` only from a subshell.
-_SETUP: Final = r"""
-exec 3>&1 4>&2
-for d in /usr/local/sbin /usr/sbin /sbin; do case :$PATH: in *:$d:*) ;; *) PATH=$PATH:$d ;; esac; done
-export PATH
-unset CDPATH ENV
-s=setsid; command -v setsid >/dev/null 2>&1 || s=
-if [ -n "$BASH_VERSION" ]; then set +o posix; kr() ( $s /bin/sh -c "$@"; echo $?; )
-else kr() { $s /bin/sh -c "$@"; echo $?; }; fi
-kx() {
-  e=$1; shift
-  m=$(kr "$@" 2>&1)
-  b=0; kill -0 "-${m%%[!0-9]*}" 2>/dev/null && b=1
-  printf '%s%s\n%s%s' "$e" "$m" "$b" "$e" >&4
-  printf %s "$e"
-}
-"""
-# Who it is, then away from the streams that only the shell uses.
-_LAUNCH: Final = "echo $$; echo {start} $$ >&4; exec >&3 2>&4 3>&- 4>&-; "
-# The same in the terminal's session, whose processes are a group already.
-_LAUNCH_TTY: Final = (
-    "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3) 2>/dev/null; "
-    "echo $$; echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
-)
-# The dead that nobody has reaped yet still count for `kill`, so the living are looked for in /proc where there is one.
-KILL: Final = """
-p=$1
-k() { kill "-$1" "-$p" 2>/dev/null || kill "-$1" "$p" 2>/dev/null; }
-lives() {
-  k 0 || return 1
-  [ -r /proc/self/stat ] || return 0
-  for f in /proc/[0-9]*/stat; do
-    read -r l 2>/dev/null <"$f" || continue
-    set -- ${l##*) }
-    if [ "$3" = "$p" ]; then case $1 in Z|X) ;; *) return 0 ;; esac; fi
-  done
-  return 1
-}
-k TERM || exit 0
-i=0
-while lives && [ $i -lt 20 ]; do sleep 0.1 || sleep 1; i=$((i+1)); done
-k KILL
-:
-"""
+_SHELLS: Final = ("sh", "/bin/sh")
 
 
 class Lost(Exception):
@@ -90,6 +44,8 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     pty: bool = False
     """Whether the channel's terminal is the command's own."""
+    question: bool = False
+    """A script of ours, with its name and its arguments, that leaves nothing running behind."""
     start: str = field(default_factory=nonce)
     end: str = field(default_factory=nonce)
 
@@ -99,7 +55,7 @@ class Job:
         argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
         if not argv:
             raise ValueError("a command needs argv or shell")
-        return cls(argv, command.cwd, dict(command.env), command.pty)
+        return cls(argv, command.cwd, dict(command.env), command.pty, command.question)
 
     def fault(self) -> str:
         """Why it can be run nowhere, or nothing."""
@@ -111,7 +67,7 @@ class Job:
         return ""
 
     def _words(self) -> list[str]:
-        script = (_LAUNCH_TTY if self.pty else _LAUNCH).format(start=self.start)
+        script = (LAUNCH_TTY if self.pty else LAUNCH).format(start=self.start)
         argv = self.argv
         if self.cwd is not None:
             folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
@@ -123,7 +79,9 @@ class Job:
                 script += f"export {name}={shlex.quote(value)}; "
         if odd:
             argv = ("env", *(f"{name}={value}" for name, value in odd.items()), *argv)
-        return [script + 'exec "$@"', "/bin/sh", *argv]
+        if self.question and not odd and argv[0] in _SHELLS and argv[1] == "-c":
+            return ["q", script + QUESTION, argv[2], *argv[4:]]
+        return ["c", script + COMMAND, *argv]
 
     def frame(self, document: bytes | None = None) -> bytes:
         """What is written to a shell that waits for commands; only a whole frame is ever run.
@@ -147,12 +105,12 @@ class Job:
         elif not reads and not self.pty:
             run += " </dev/null"
         # In another session it would have no terminal.
-        return f"{setup(sync)}{chr(10) + 's=' if self.pty else ''}\nIFS= read -r e\n{run}"
+        return f"{setup(sync)}{chr(10) + 'kx_s= kx_o=n' if self.pty else ''}\nIFS= read -r e\n{run}"
 
 
 def setup(sync: str) -> str:
     """What a shell is told first; it answers with the sync word on both streams."""
-    return f"{_SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
+    return f"{SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
 
 
 def spelt(word: str) -> str:

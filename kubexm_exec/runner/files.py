@@ -190,7 +190,7 @@ def remove_empty(session: Session, folders: Sequence[str]) -> None:
     """Remove those of the folders that are empty, the last one first; the others, and what is gone, are left."""
     body = 'for d do if [ -d "$d" ] && ! [ -L "$d" ]; then rmdir -- "$d" 2>/dev/null; fi; done; :'
     if folders:
-        execute(session, script(body, *reversed(folders)), live=False)
+        execute(session, script(body, *reversed(folders), question=True), live=False)
 
 
 def symlink(session: Session, target: str, path: str) -> None:
@@ -215,7 +215,7 @@ def rename(session: Session, source: str, target: str) -> None:
 
 def resolve(session: Session, path: str) -> str:
     """The path with all links in it followed; the last part may be missing."""
-    result = execute(session, script('readlink -f -- "$1" && printf x', path), check=False, live=False)
+    result = execute(session, script('readlink -f -- "$1" && printf x', path, question=True), check=False, live=False)
     if result.exit_code != 0:
         raise file_failure(session, "follow", path, result, hint="a link on the way leads nowhere")
     return result.stdout.decode("utf-8", "surrogateescape").removesuffix("\nx")
@@ -239,7 +239,7 @@ def _ownership(owner: str | None, group: str | None) -> str:
 
 
 def _on_path(session: Session, what: str, path: str, body: str, *arguments: str) -> CommandResult:
-    command = script(body, *arguments)
+    command = script(body, *arguments, question=True)
     result = execute(session, command, check=False, live=False)
     if result.exit_code in (126, 127):
         raise failure(session, command, result)

@@ -25,10 +25,12 @@ def script(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     max_output: int = 1 << 20,
+    question: bool = False,
 ) -> Command:
     """A fixed piece of shell with data as its positional arguments, so that no data is ever read as shell.
 
-    The tools it calls speak English: their messages are told apart by their words.
+    The tools it calls speak English: their messages are told apart by their words. A ``question`` starts nothing that
+    outlives it, whatever the host is like; it costs the host less.
     """
     return Command(
         argv=("sh", "-c", body, "kx", *arguments),
@@ -36,4 +38,5 @@ def script(
         stdin=stdin,
         cwd=cwd,
         max_output=max_output,
+        question=question,
     )

@@ -111,7 +111,7 @@ def inspect(session: Session, paths: Sequence[str], *, digest: bool = True) -> l
         return []
     sizes = [len(path.encode("utf-8", "surrogateescape")) + 1 for path in paths]
     if len(paths) <= MOST_PATHS and sum(sizes) <= _MOST_BYTES:
-        command = script(SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20)
+        command = script(SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20, question=True)
     else:
         command = script(MANY, SCRIPT, "yes" if digest else "no", stdin=path_list(paths), max_output=_LONGEST_ANSWER)
     return asked(
