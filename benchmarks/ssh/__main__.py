@@ -59,7 +59,7 @@ def main(words: list[str]) -> int:
         _say(str(error))
         return 2
     table = rows(found)
-    about = machine([version(tool) for tool in tools if tool != "fabric group"])
+    about = machine([version(tool) for tool in tools if tool not in ("fabric group", "kubexm, no journal")])
     sys.stdout.write("\n".join([*about, render(table), ""]))
     if given.page is not None:
         given.page.write_text(page(about, found, table, given.rounds, given.slow_rounds), "utf-8")

@@ -95,6 +95,12 @@ def kubexm(work: Work) -> Call:
     return Call([_own("kubexm-run"), str(work.folder / "spec.yaml"), "--forks", str(FORKS), *templates])
 
 
+def kubexm_unwritten(work: Work) -> Call:
+    """The same without a journal, which no other tool has."""
+    call = kubexm(work)
+    return Call([*call.argv, "--no-journal"])
+
+
 def _fabric(work: Work, do: str) -> Call:
     site = work.site
     job = {
@@ -215,6 +221,7 @@ def scp(work: Work) -> Call:
 
 CONTESTANTS: Final[Mapping[str, Callable[[Work], Call]]] = {
     "kubexm": kubexm,
+    "kubexm, no journal": kubexm_unwritten,
     "fabric": fabric,
     "fabric group": fabric_group,
     "pyinfra": pyinfra,
@@ -233,6 +240,7 @@ def missing(name: str) -> str:
     """Why a tool cannot take part, or nothing."""
     programs = {
         "kubexm": _own("kubexm-run"),
+        "kubexm, no journal": _own("kubexm-run"),
         "fabric": _peer("fabric", "python"),
         "fabric group": _peer("fabric", "python"),
         "pyinfra": _peer("pyinfra", "pyinfra"),
@@ -248,7 +256,7 @@ def version(name: str) -> str:
 
     if name == "scp":
         return subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr.split(",")[0].strip()
-    peer = name.split()[0]
+    peer = name.split()[0].rstrip(",")
     package = {"ansible": "ansible-core"}.get(peer, peer)
     python = sys.executable if peer == "kubexm" else _peer(peer, "python")
     code = (

@@ -43,19 +43,39 @@ class Scenario:
 
 
 SCENARIOS: Final = (
-    Scenario("a50", "1 command, 50 hosts", 50, ("kubexm", "fabric", "fabric group", "pyinfra", "ansible"), commands=1),
-    Scenario("a200", "1 command, 200 hosts", 200, ("kubexm", "fabric", "fabric group", "pyinfra"), commands=1),
-    Scenario("b10", "20 commands, 10 hosts", 10, ("kubexm", "fabric", "pyinfra", "ansible"), commands=20),
-    Scenario("b50", "20 commands, 50 hosts", 50, ("kubexm", "fabric", "pyinfra"), commands=20),
+    Scenario(
+        "a50",
+        "1 command, 50 hosts",
+        50,
+        ("kubexm", "kubexm, no journal", "fabric", "fabric group", "pyinfra", "ansible"),
+        commands=1,
+    ),
+    Scenario(
+        "a200",
+        "1 command, 200 hosts",
+        200,
+        ("kubexm", "kubexm, no journal", "fabric", "fabric group", "pyinfra"),
+        commands=1,
+    ),
+    Scenario(
+        "b10",
+        "20 commands, 10 hosts",
+        10,
+        ("kubexm", "kubexm, no journal", "fabric", "pyinfra", "ansible"),
+        commands=20,
+    ),
+    Scenario("b50", "20 commands, 50 hosts", 50, ("kubexm", "kubexm, no journal", "fabric", "pyinfra"), commands=20),
     Scenario(
         "c",
         "10 templates, 20 hosts",
         20,
-        ("kubexm", "fabric", "pyinfra", "ansible"),
+        ("kubexm", "kubexm, no journal", "fabric", "pyinfra", "ansible"),
         templates=_TEMPLATES,
         passes=("first run", "second run"),
     ),
-    Scenario("d", "50 MB to 10 hosts", 10, ("kubexm", "fabric", "pyinfra", "scp", "ansible"), file=True),
+    Scenario(
+        "d", "50 MB to 10 hosts", 10, ("kubexm", "kubexm, no journal", "fabric", "pyinfra", "scp", "ansible"), file=True
+    ),
 )
 
 
@@ -113,7 +133,7 @@ class Bench:
                 for of, sample in self._once(scenario, *calls[tool]):
                     results.samples.setdefault((of, tool), []).append(sample)
                     self._say(
-                        f"{scenario.name:<5} round {number + 1}  {tool:<13}{of:<12}{sample.wall:8.2f} s  "
+                        f"{scenario.name:<5} round {number + 1}  {tool:<19}{of:<12}{sample.wall:8.2f} s  "
                         f"cpu {sample.cpu:6.2f} s  {sample.memory:5.0f} MB  sshd {sample.server:6.2f} s"
                     )
         for work, _ in calls.values():
@@ -121,7 +141,7 @@ class Bench:
         return results
 
     def _work(self, scenario: Scenario, tool: str) -> Work:
-        folder = self._site.folder / f"{scenario.name}-{tool.replace(' ', '-')}"
+        folder = self._site.folder / f"{scenario.name}-{tool.replace(', ', '-').replace(' ', '-')}"
         folder.mkdir()
         if scenario.file and not self._file.exists():
             self._file.write_bytes(os.urandom(_MEGABYTES << 20))

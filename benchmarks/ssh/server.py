@@ -8,6 +8,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,20 +42,37 @@ class Site:
     key: Path
     known_hosts: Path
     hosts: tuple[Host, ...]
-    server: int
-    """The process that listens."""
+    keeper: int
+    """The process that keeps the server."""
 
     def server_cpu(self) -> float:
-        """Seconds that the server and its connections, as far as they have ended, have worked."""
-        fields = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(field) for field in fields[11:15]) / _TICK
+        """Seconds that the server, its connections and all they started have worked, as far as they have ended."""
+        return sum(sum(_times(pid)[which]) for pid, which in self._workers()) / _TICK
+
+    def _workers(self) -> list[tuple[int, slice]]:
+        # What the keeper does itself is nobody's; what it has reaped was left behind by connections.
+        [server, *_] = _children(self.keeper)
+        return [(server, slice(0, 4)), (self.keeper, slice(2, 4))]
 
     def calm(self) -> None:
         """Wait until the last connection has gone, so that nobody pays for the one before."""
         until = time.monotonic() + _CALM_TIME
-        children = Path(f"/proc/{self.server}/task/{self.server}/children")
-        while children.read_text().strip() and time.monotonic() < until:
+        while time.monotonic() < until:
+            server, *left = _children(self.keeper)
+            if not left and not _children(server):
+                return
             time.sleep(0.01)
+
+
+def _children(pid: int) -> list[int]:
+    """The oldest one first."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _times(pid: int) -> list[int]:
+    """Ticks of the process, by itself and in the system, and the same of all it has reaped."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return [int(field) for field in fields[11:15]]
 
 
 def _config(folder: Path, port: int, user: str) -> str:
@@ -101,9 +119,10 @@ def serve(folder: Path, count: int) -> Iterator[Site]:
     known.write_text("".join(f"[{host.address}]:{port} {kind} {data}\n" for host in hosts))
     (folder / "sshd_config").write_text(_config(folder, port, user))
     log = folder / "sshd.log"
+    argv = [_SSHD, "-D", "-e", "-f", str(folder / "sshd_config")]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [_SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            [sys.executable, "-S", str(Path(__file__).with_name("keeper.py")), *argv], stdout=out, stderr=out
         )
     try:
         until = time.monotonic() + _UP_TIME
