@@ -126,16 +126,19 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
     kept: set[str] = set()
     if delete:
         kept = _surplus(plan, left_out)
+    places = _Places(plan, delete, kept)
     for path in tree.folders:
-        state = _in_place(plan, path, ("directory", "link"), delete, kept, "a folder")
-        if not state.exists:
+        # The folder itself may be reached by a link also where everything in it is to be as in the source.
+        linked = not delete or path == tree.path
+        if not places.at(path, ("directory", "link to a folder") if linked else ("directory",), "a folder").exists:
             plan.folders.append(path)
+            places.new.add(path)
     for path, target in tree.links.items():
-        state = _in_place(plan, path, ("file", "link"), delete, kept, "a link")
+        state = places.at(path, ("file", "link", "link to a folder"), "a link")
         if (state.kind, state.target) != ("link", target):
             plan.links.append(Change(Wanted(path, None), state, 0, True, False, False))
     for path, local in tree.files.items():
-        state = _in_place(plan, path, ("file", "link"), delete, kept, "a file")
+        state = places.at(path, ("file", "link", "link to a folder"), "a file")
         change = compare(ctx, wanted_file(ctx, params, local, path), state)
         if change.any:
             plan.files.append(change)
@@ -178,24 +181,38 @@ def _above(path: str, root: str) -> Iterator[str]:
         yield path
 
 
-def _in_place(plan: Plan, path: str, kinds: Sequence[str], delete: bool, kept: set[str], wanted: str) -> FileState:
-    """What is at a place where something else may be; with ``delete`` that goes away, if nothing in it has to stay."""
-    state = plan.look.states[path]
-    if state.kind in (*kinds, "absent"):
-        return state
-    what = "a folder" if state.kind == "directory" else "a file" if state.kind == "file" else "a device, pipe or socket"
-    if not delete:
-        raise StepFailed(
-            f"copy to {path}: {wanted} is wanted there, and it is {what}",
-            hint="remove it first, or choose another path",
-        )
-    if path in kept:
-        raise StepFailed(
-            f"copy to {path}: {wanted} is wanted there, and it is {what} with excluded things in it",
-            hint="move those away first, or exclude the folder itself",
-        )
-    (plan.emptied if state.kind == "directory" else plan.gone).append(state)
-    return FileState(path)
+class _Places:
+    """What is at the places where something is wanted."""
+
+    def __init__(self, plan: Plan, delete: bool, kept: set[str]) -> None:
+        self.new: set[str] = set()
+        """Folders that will be made: whatever a link in their place leads to, there is nothing in them."""
+        self._plan = plan
+        self._delete = delete
+        self._kept = kept
+
+    def at(self, path: str, kinds: Sequence[str], wanted: str) -> FileState:
+        """What is there; something of another kind goes away with ``delete``, if nothing in it has to stay."""
+        if posixpath.dirname(path) in self.new:
+            return FileState(path)
+        state = self._plan.look.states[path]
+        kind = "link to a folder" if state.to_folder else state.kind
+        if kind in (*kinds, "absent"):
+            return state
+        what = {"directory": "a folder", "other": "a device, pipe or socket", "link": "a link that leads to no folder"}
+        there = what.get(kind, f"a {kind}")
+        if not self._delete:
+            raise StepFailed(
+                f"copy to {path}: {wanted} is wanted there, and it is {there}",
+                hint="remove it first, or choose another path",
+            )
+        if path in self._kept:
+            raise StepFailed(
+                f"copy to {path}: {wanted} is wanted there, and it is {there} with excluded things in it",
+                hint="move those away first, or exclude the folder itself",
+            )
+        (self._plan.emptied if state.kind == "directory" else self._plan.gone).append(state)
+        return FileState(path)
 
 
 def plan_diffs(ctx: StepContext, plan: Plan) -> list[Diff]:
@@ -291,7 +308,9 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
     gone += ctx.runner.inspect_all(links, digest=False)
     records = [_record(ctx, state, contents.get(state.path)) for state in (*before, *gone)]
     removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
-    ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed})
+    new = set(plan.folders)
+    linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
+    ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
 
 
 def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[str, Any]:
@@ -312,8 +331,13 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     paths = dict.fromkeys([root, *(record["path"] for record in (*records, *removed)), *made])
     look = ctx.runner.trees.look(root, list(paths), below=True)
     change = TreeChange(folder_mode=0o700)
+    # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.
+    ours = {state.path for state in look.below}
+    ours |= {
+        path for path in paths if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
+    }
     for record in records:
-        _put_back(ctx, record, look, change)
+        _put_back(ctx, record, look, change, ours)
     for record in removed:
         if look.states[record["path"]].kind != "directory":
             change.folders.append(record["path"])
@@ -327,11 +351,11 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     ctx.runner.remove_empty(undo["made"])
 
 
-def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, change: TreeChange) -> None:
+def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, change: TreeChange, ours: set[str]) -> None:
     path, kind = record["path"], record["kind"]
     now = look.states[path]
     if kind == "absent":
-        if now.kind in ("file", "link"):
+        if now.kind in ("file", "link") and path in ours:
             change.gone.append(path)
     elif kind == "link":
         if (now.kind, now.target) != ("link", record["target"]):

@@ -45,7 +45,9 @@ class SyncStep(Step[SyncParams]):
     The two are compared in one round trip, by sha256. What differs goes as one stream, is put on the disk beside its
     place, and then each file is replaced in one go.
 
-    - `delete: true` removes what is not in the source. Without it, `sync` is a `copy` with `exclude`.
+    - `delete: true` removes what is not in the source, and what is of another kind than there: a link where the source
+      has a folder becomes a folder, and what it leads to is left alone. Without `delete`, `sync` is a `copy` with
+      `exclude`, and a link to a folder counts as that folder.
     - `exclude` takes patterns as in a `.gitignore`: `*.log` at any depth, `/cache` at the top, `build/` for folders
       only, `**` for any number of folders, and `!keep.log` for an exception. What is excluded is neither sent nor
       removed. Folders that hold something excluded stay, and so do other file systems that are mounted inside.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
@@ -36,6 +38,8 @@ class FileState:
     """Of a file's content; empty if it was not asked for or may not be read."""
     target: str = ""
     """Of a link."""
+    to_folder: bool = False
+    """Of a link: whether it leads to a folder."""
     device: int = -1
     """The file system that it is on."""
 
@@ -60,7 +64,7 @@ class FileState:
 # asked for once more, for the reason.
 SCRIPT: Final = r"""
 kind() {
-  if [ -L "$1" ]; then k=l
+  if [ -L "$1" ]; then if [ -d "$1" ]; then k=m; else k=l; fi
   elif [ -f "$1" ]; then if [ -r "$1" ]; then k=f; else k=u; fi
   elif [ -d "$1" ]; then k=d
   elif [ -e "$1" ]; then k=o
@@ -95,11 +99,13 @@ _KINDS: Final[dict[str, Kind]] = {
     "u": "file",
     "d": "directory",
     "l": "link",
+    "m": "link",
     "o": "other",
 }
 _STAT: Final = re.compile(r"([0-7]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/(.*)")
 _DIGEST: Final = re.compile(r"\\?([0-9a-f]{64})  ?\*?")
-_NOT_THERE: Final = {"no such file or directory", "not a directory"}
+_NOT_THERE: Final = frozenset({"no such file or directory", "not a directory"})
+_LOOP: Final = os.strerror(errno.ELOOP).lower()
 _MOST_BYTES: Final = 24 << 10
 _LONGEST_ANSWER: Final = 256 << 20
 _TRIES: Final = 3
@@ -147,21 +153,24 @@ class ChangedMeanwhile(Exception):
     """The parts of an answer do not fit together: something came or went between them."""
 
 
-def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResult) -> None:
+def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResult, fine: Collection[str]) -> None:
     """A path below a folder that may not be entered looks absent, and is not."""
     # One complaint may hold line breaks, as names do.
     for line in re.split(r"\n(?=stat: )", result.err):
         reason, _ = reason_of(" ".join(line.split("\n")))
-        if reason and reason not in _NOT_THERE:
+        if reason and reason not in fine:
             path = next((path for path in paths if path in line), paths[0])
             raise file_failure(session, "look at", path, CommandResult(command="", exit_code=1, stderr=line.encode()))
 
 
 def parse(
-    session: Session, paths: Sequence[str], answer: Answer, result: CommandResult, *, digest: bool
+    session: Session, paths: Sequence[str], answer: Answer, result: CommandResult, *, digest: bool, loops: bool = False
 ) -> list[FileState]:
-    """The states in the rest of an answer, which may have come in several parts."""
-    _raise_if_hidden(session, paths, result)
+    """The states in the rest of an answer, which may have come in several parts.
+
+    What lies behind links that go round in a circle is a failure; with ``loops`` it is absent.
+    """
+    _raise_if_hidden(session, paths, result, {*_NOT_THERE, _LOOP} if loops else _NOT_THERE)
     states: list[FileState] = []
     while len(states) < len(paths):
         kinds = answer.until("\n")
@@ -201,7 +210,7 @@ class Answer:
 
 def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> Iterator[FileState]:
     rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind != "a"]
-    targets = [answer.until("\n\0") for kind in kinds if kind == "l"]
+    targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
     # No name holds a NUL, so this is the end of the digests whatever the files are called.
     lines = answer.until("\0\n").split("\n")
     digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
@@ -227,6 +236,7 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> I
             gid=int(gid),
             size=int(size),
             sha256=next(sums) if digest and letter == "f" else "",
-            target=next(links) if letter == "l" else "",
+            target=next(links) if letter in "lm" else "",
+            to_folder=letter == "m",
             device=int(device),
         )
