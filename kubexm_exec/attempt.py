@@ -59,6 +59,8 @@ class ActionOutcome:
     """Not empty: nothing was done and what it would give is not known, because of this."""
     added: Sequence[Mapping[str, Any]] = ()
     """The nodes (JSON forms) that its fragment was compiled to."""
+    forgotten: bool = False
+    """They must not be written down: there is a secret in them."""
     final: bool = False
     """It must not be tried again, whatever the policy says."""
 

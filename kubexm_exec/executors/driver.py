@@ -20,19 +20,18 @@ from kubexm_exec.events import (
     RUN_STARTED,
     RUN_STOPPING,
 )
+from kubexm_exec.executors.growth import extend, extend_again
 from kubexm_exec.executors.ledger import Ledger
 from kubexm_exec.executors.record import RunRecord
 from kubexm_exec.executors.timers import Timers
 from kubexm_exec.executors.workers import Done, Perform, Workers, never_raising
 from kubexm_exec.failures import cancelled, left_behind
 from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook
-from kubexm_exec.graphjson import node_from_json, node_to_json
 from kubexm_exec.journal import entries
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.undo import CONNECTED_GRACE, Saved, earlier, undo_all
-from kubexm_spec.diagnostics import SpecError
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _FIRST: Final = 1, 0.0, ""
@@ -269,12 +268,9 @@ class Driver:
     def _replay(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> bool:
         """An earlier session has done it: what followed from it follows again, and nothing is run."""
         if outcome.added:
-            nodes = [node_from_json(data) for data in outcome.added]
-            self._scheduler.extend(action, nodes)
-            self._runtime.add_nodes(nodes)
+            extend_again(self._runtime, self._scheduler, action, outcome)
             self._emit(GRAPH_EXTENDED, nodes=list(outcome.added), by=node.id)
-        status = outcome.result.status
-        self._scheduler.finish(action, Outcome(status, outcome.result.reason))
+        self._scheduler.finish(action, Outcome(outcome.result.status, outcome.result.reason))
         self._record.action(node, outcome, restored=True)
         return True
 
@@ -355,27 +351,9 @@ class Driver:
             self._scheduler.resume(action)
 
     def _extend(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> None:
-        runtime = self._runtime
-        try:
-            if runtime.compile_fragment is None:
-                raise ValueError("this run cannot take more steps")
-            nodes = runtime.compile_fragment(runtime.graph, node, action.host, outcome.fragment)
-            self._scheduler.extend(action, nodes)
-        except (ValueError, SpecError) as error:
-            result = outcome.result
-            result.status = Status.FAILED
-            result.kind = FailureKind.FAILED
-            result.message = f"the steps that it returned cannot be run: {runtime.redactor.mask(str(error))}"
-            result.hint = "see which names and references the returned steps use"
-            result.ignored = node.policy.ignore_errors
-            return
-        outcome.added = [node_to_json(each) for each in nodes]
-        told = []
-        for added in runtime.add_nodes(nodes):
-            told.append(node_to_json(added))
-            if added.sensitive or node.sensitive:
-                told[-1]["with"] = {}
-        self._emit(GRAPH_EXTENDED, nodes=told, by=node.id)
+        added = extend(self._runtime, self._scheduler, action, node, outcome)
+        if added is not None:
+            self._emit(GRAPH_EXTENDED, nodes=added, by=node.id)
 
     def _save(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         if attempt.undo is None and not result.changed and action not in self._saved:

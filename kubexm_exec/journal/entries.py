@@ -32,6 +32,9 @@ _KEPT: Final = 16 << 10
 """Characters kept of each stream; the whole is in the run's log."""
 
 
+_ASIDE: Final = ("hidden", "nodes", "forgotten")
+"""What an end says besides its result."""
+
 Row: TypeAlias = list[Any]
 """An entry as it is stored. There are two for each action, so these two kinds are short and have no names in them."""
 
@@ -51,6 +54,8 @@ def end(node: str, outcome: ActionOutcome) -> Row:
         more["hidden"] = True
     if outcome.added:
         more["nodes"] = list(outcome.added)
+    if outcome.forgotten:
+        more["forgotten"] = True
     if more:
         row.append(more)
     return row
@@ -78,7 +83,7 @@ def read(row: Row) -> dict[str, Any]:
     if row[0] == "e":
         more = row[7] if len(row) > 7 else {}
         return {"kind": END, "node": row[1], "host": row[2], "result": result_of(row), **{
-            key: more[key] for key in ("hidden", "nodes") if key in more
+            key: more[key] for key in _ASIDE if key in more
         }}  # fmt: skip
     return dict(row[1])
 
@@ -122,7 +127,7 @@ def result_of(row: Row) -> HostResult:
     """The result in the row of an end."""
     _, _, host, status, attempts, begun, ended, *rest = row
     data = dict(rest[0]) if rest else {}
-    for name in ("hidden", "nodes"):
+    for name in _ASIDE:
         data.pop(name, None)
     reason, failure, forecast = (data.pop(name, None) for name in ("reason", "failure", "forecast"))
     return HostResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +14,23 @@ from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
 TERM: Final = 30.0
-"""Seconds that a lease lasts unless its holder renews it."""
-BEAT: Final = 5.0
-"""Seconds between two renewals."""
+"""Seconds that a lease lasts unless its holder renews it; ``KUBEXM_LEASE`` gives another number."""
+_BEATS: Final = 6
+"""How often a lease is renewed in the time that it lasts."""
+_EAR: Final = 0.5
+"""Seconds between two looks for requests: a cancel is heard at once."""
+
+
+def term_of_leases() -> float:
+    """Seconds that a lease lasts; raises JournalError."""
+    said = os.environ.get("KUBEXM_LEASE", "")
+    try:
+        term = float(said or TERM)
+    except ValueError:
+        term = 0.0
+    if not 1.0 <= term <= 86_400.0:
+        raise JournalError(f'KUBEXM_LEASE is "{said}"', "give the seconds that a lease lasts: a number from 1 on")
+    return term
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +73,11 @@ def find(store: Store, target: str) -> Lease | None:
     return None if row is None else _lease(row)
 
 
-def acquire(store: Store, target: str, run: str, epoch: int, holder: Holder, *, term: float = TERM) -> Lease | None:
+def acquire(
+    store: Store, target: str, run: str, epoch: int, holder: Holder, *, term: float | None = None
+) -> Lease | None:
     """Take the lease of a target; raises HeldError while somebody lives who has it. Gives the lease of a dead one."""
+    term = term_of_leases() if term is None else term
     from sqlalchemy import select
 
     from kubexm_exec.journal.schema import LEASES, RUNS
@@ -75,7 +93,8 @@ def acquire(store: Store, target: str, run: str, epoch: int, holder: Holder, *, 
             connection.execute(LEASES.insert().values(target=target, **values))
             return None
         old = _lease(row)
-        if old.run != run and not old.dead(now):
+        # Also if it is for the same run: of two who go on with it, one is second.
+        if not old.dead(now):
             raise HeldError(old)
         connection.execute(LEASES.update().where(LEASES.c.target == target).values(**values))
         if old.run != run:
@@ -84,6 +103,13 @@ def acquire(store: Store, target: str, run: str, epoch: int, holder: Holder, *, 
             told = f"run {run} has taken over its target"
             connection.execute(stale.values(epoch=RUNS.c.epoch + 1, status=INTERRUPTED, message=told))
         return old
+
+
+def check(store: Store, target: str, run: str, epoch: int) -> None:
+    """Raises FencedError if the lease is somebody else's."""
+    lease = find(store, target)
+    if lease is None or (lease.run, lease.epoch) != (run, epoch):
+        raise _lost(target, run)
 
 
 def renew(store: Store, target: str, run: str, epoch: int, *, term: float = TERM) -> None:
@@ -97,7 +123,7 @@ def renew(store: Store, target: str, run: str, epoch: int, *, term: float = TERM
             .values(expires=_now(connection) + term)
         )
         if done.rowcount != 1:
-            raise FencedError(f'the lease of "{target}" was lost', f"kubexm runs show {run}")
+            raise _lost(target, run)
 
 
 def release(store: Store, target: str, run: str, epoch: int) -> None:
@@ -108,6 +134,10 @@ def release(store: Store, target: str, run: str, epoch: int) -> None:
         connection.execute(
             LEASES.delete().where(LEASES.c.target == target, LEASES.c.run == run, LEASES.c.epoch == epoch)
         )
+
+
+def _lost(target: str, run: str) -> FencedError:
+    return FencedError(f'the lease of "{target}" was lost: another run has taken it over', f"kubexm runs show {run}")
 
 
 class Keeper:
@@ -122,14 +152,19 @@ class Keeper:
         *,
         lost: Callable[[JournalError], None],
         asked: Callable[[str, str], None],
-        beat: float = BEAT,
-        term: float = TERM,
+        heard: int = 0,
+        term: float | None = None,
+        beat: float | None = None,
     ) -> None:
-        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom."""
+        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom.
+
+        ``heard``: the number of the last request that is not meant for this session.
+        """
         self._store, self._target, self._run, self._epoch = store, target, run, epoch
         self._lost, self._asked = lost, asked
-        self._beat, self._term = beat, term
-        self._begun = self._heard = time.time()
+        self._term = term_of_leases() if term is None else term
+        self._beat = self._term / _BEATS if beat is None else beat
+        self._heard = heard
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="kubexm-lease", daemon=True)
 
@@ -145,11 +180,10 @@ class Keeper:
 
     def _keep(self) -> None:
         renewed = time.monotonic()
-        # Requests are looked for more often: a cancel is acknowledged at once.
-        while not self._stop.wait(min(1.0, self._beat)):
+        while not self._stop.wait(min(_EAR, self._beat)):
             try:
-                for kind, at, by in self._store.asked(self._run, self._heard):
-                    self._heard = max(self._heard, at + 1e-6)
+                for number, kind, by in self._store.asked(self._run, self._heard):
+                    self._heard = number
                     self._asked(kind, by)
                 if time.monotonic() - renewed >= self._beat:
                     renew(self._store, self._target, self._run, self._epoch, term=self._term)

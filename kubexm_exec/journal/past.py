@@ -170,6 +170,13 @@ def _sum_up(node: ExecutionNode, of: NodeResult) -> tuple[Status, str]:
     return Status.SUCCESS, ""
 
 
+def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
+    """The result of the last session for people: with the time of all of them, and without the pauses between them."""
+    if not sessions:
+        return result
+    return without_pauses(replace(result, start_time=sessions[0].begun), sessions)
+
+
 def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
     """The same result with times as if each session had begun when the one before it ended."""
     pauses = [

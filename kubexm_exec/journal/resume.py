@@ -84,7 +84,7 @@ def _known(
 def _is_done(told: ActionStory) -> bool:
     """Whether an action was done, and stays so: a success, or nothing to do; undone ones are to be done again."""
     result = told.result
-    if result is None or told.undone.startswith(("undone", "undoFailed")):
+    if result is None or told.forgotten or told.undone.startswith(("undone", "undoFailed")):
         return False
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 

@@ -38,7 +38,7 @@ class Session:
     """A run in the journal, from this process's side."""
 
     def __init__(
-        self, store: Store, state: Path, run: str, target: str, epoch: int, holder: Holder, after: int
+        self, store: Store, state: Path, run: str, target: str, epoch: int, holder: Holder, after: int, heard: int
     ) -> None:
         self.store = store
         self.run = run
@@ -47,6 +47,7 @@ class Session:
         self.folder = folder_of(state, run)
         self.recorder = Recorder(store, run, epoch, after)
         self._holder = holder
+        self._heard = heard
         self._keeper: leases.Keeper | None = None
         self._runtime: Runtime | None = None
         self.asked_by = ""
@@ -64,10 +65,12 @@ class Session:
                 start.run, name=start.name, target=start.target, spec=start.spec, executor=start.executor,
                 holder=holder, made_from=start.made_from,
             )  # fmt: skip
+            # From here on whoever takes the lease fences the run; whoever did it just before could not.
+            leases.check(store, start.target, start.run, epoch)
         except JournalError:
             leases.release(store, start.target, start.run, 1)
             raise
-        return cls(store, state, start.run, start.target, epoch, holder, 0)._opened("run")
+        return cls(store, state, start.run, start.target, epoch, holder, 0, 0)._opened("run")
 
     @classmethod
     def go_on(
@@ -82,19 +85,17 @@ class Session:
     ) -> Session:
         """Take on a run that nobody works on any more; raises HeldError or FencedError."""
         row = store.run(run)
-        if row.alive and not row.over:
-            lease = leases.find(store, row.target)
-            if lease is not None and lease.run == run and not lease.dead(time.time()):
-                raise leases.HeldError(lease)
         holder = Holder.me()
         _acquire(store, row.target, run, row.epoch + 1, holder, wait)
         try:
+            heard = max((number for number, _, _ in store.asked(run)), default=0)
             epoch = store.take_on(run, row.epoch, holder, made_from)
+            leases.check(store, row.target, run, epoch)
         except JournalError:
             leases.release(store, row.target, run, row.epoch + 1)
             raise
         last = max((seq for seq, _, _ in store.entries(run)), default=0)
-        return cls(store, state, run, row.target, epoch, holder, last)._opened(mode)
+        return cls(store, state, run, row.target, epoch, holder, last, heard)._opened(mode)
 
     def _opened(self, mode: str) -> Session:
         self.recorder.write(entries.other(entries.SESSION, mode=mode, holder=str(self._holder), time=time.time()))
@@ -104,10 +105,13 @@ class Session:
         """Have a run written down, and end it if the lease is lost or somebody asks for that."""
         runtime.journal = self.recorder
         self._runtime = runtime
-        self._keeper = leases.Keeper(self.store, self.target, self.run, self.epoch, lost=self._lost, asked=self._asked)
+        self._keeper = leases.Keeper(
+            self.store, self.target, self.run, self.epoch, lost=self.lost, asked=self._asked, heard=self._heard
+        )
         self._keeper.start()
 
-    def _lost(self, error: JournalError) -> None:
+    def lost(self, error: JournalError) -> None:
+        """The run cannot be written down any more: nothing new is begun, and what runs is ended."""
         assert self._runtime is not None
         self.recorder.fail(error)
         self._runtime.cancel.set()

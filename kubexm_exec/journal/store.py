@@ -132,10 +132,12 @@ class Store:
     def _insert(self) -> Any:
         from sqlalchemy import text
 
-        # One statement: between a question and an answer somebody else could take the run over.
+        # One statement: between a question and an answer somebody else could take the run over. Where several write at
+        # once, that somebody also has to wait for it: who has taken a run over reads all that was ever written.
+        lock = "" if self._engine.dialect.name == "sqlite" else " FOR SHARE"
         return text(
             "INSERT INTO entries (run, seq, epoch, data) "
-            "SELECT id, CAST(:seq AS INTEGER), epoch, :data FROM runs WHERE id = :run AND epoch = :epoch"
+            "SELECT id, CAST(:seq AS INTEGER), epoch, :data FROM runs WHERE id = :run AND epoch = :epoch" + lock
         )
 
     def end(self, run: str, epoch: int, *, status: str, message: str, counts: Mapping[str, int]) -> None:
@@ -264,19 +266,19 @@ class Store:
         with explained(self.place), self._engine.begin() as connection:
             connection.execute(REQUESTS.insert().values(run=run, kind=kind, at=time.time(), by=by))
 
-    def asked(self, run: str, since: float) -> list[tuple[str, float, str]]:
-        """What a run was asked for from that moment on: (kind, when, by whom)."""
+    def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str]]:
+        """What a run was asked for after the request of that number: (number, kind, by whom)."""
         from sqlalchemy import select
 
         from kubexm_exec.journal.schema import REQUESTS
 
         query = (
-            select(REQUESTS.c.kind, REQUESTS.c.at, REQUESTS.c.by)
-            .where(REQUESTS.c.run == run, REQUESTS.c.at >= since)
+            select(REQUESTS.c.id, REQUESTS.c.kind, REQUESTS.c.by)
+            .where(REQUESTS.c.run == run, REQUESTS.c.id > after)
             .order_by(REQUESTS.c.id)
         )
         with explained(self.place), reading(self._engine) as connection:
-            return [(kind, at, by) for kind, at, by in connection.execute(query)]
+            return [(number, kind, by) for number, kind, by in connection.execute(query)]
 
     # Leaving
 

@@ -29,6 +29,8 @@ class ActionStory:
     """Its outputs were not kept: there is a secret in them."""
     nodes: Sequence[Mapping[str, Any]] = ()
     """The nodes of the fragment that it returned."""
+    forgotten: bool = False
+    """It returned a fragment that was not kept: there is a secret in it."""
     undo: list[Mapping[str, Any]] = field(default_factory=list)
     """What its attempts saved for an undo, in order; empty again when it was undone."""
     undone: str = ""
@@ -94,6 +96,7 @@ class Story:
         elif kind == kinds.END:
             action.begun, action.result = False, entry["result"]
             action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
+            action.forgotten = entry.get("forgotten", False)
             action.undone = ""
             # Taken out and put in again: the order is that of the ends.
             key = Action(entry["node"], entry["host"])
