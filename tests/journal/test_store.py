@@ -19,7 +19,9 @@ from kubexm_exec.journal.database import HEAD, open_engine
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.schema import METADATA
+from kubexm_exec.journal.session import Session
 from kubexm_exec.journal.store import Store
+from tests.lab.postgres import Postgres
 
 ME = Holder.me()
 
@@ -162,12 +164,58 @@ def test_content_is_kept_once_and_comes_back(store: Store) -> None:
         store.kept(run, "b" * 64)
 
 
-def test_requests_are_heard_from_a_moment_on(store: Store) -> None:
+def test_requests_are_heard_once_whatever_the_clocks_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = begin(store)
     store.ask(run, "cancel", "somebody")
-    ((kind, at, by),) = store.asked(run, 0.0)
+    ((number, kind, by),) = store.asked(run)
     assert (kind, by) == ("cancel", "somebody")
-    assert store.asked(run, at + 1e-6) == []
+    assert store.asked(run, number) == []
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    store.ask(run, "cancel", "whose clock is late")
+    assert [by for _, _, by in store.asked(run, number)] == ["whose clock is late"]
+
+
+def test_of_two_who_go_on_with_a_run_the_second_is_refused_and_the_first_keeps_its_lease(
+    store: Store, tmp_path: Path
+) -> None:
+    run, epoch = begin(store)
+    store.end(run, epoch, status="Failed", message="", counts={})
+    session = Session.go_on(store, tmp_path, run, "resume")
+    with pytest.raises(leases.HeldError, match=run):
+        Session.go_on(store, tmp_path, run, "resume")
+    leases.renew(store, "t", run, session.epoch)
+    assert session.close(None, {}) is None
+
+
+def test_run_whose_lease_was_taken_before_it_was_written_down_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, epoch = begin(store)
+    taken_on = store.take_on
+
+    def sleepy(*args: object) -> int:
+        # As a process that was stopped here and woke up after its lease had run out.
+        leases.renew(store, "t", run, 2, term=-1.0)
+        leases.acquire(store, "t", begin(store)[0], 1, ME)
+        return taken_on(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "take_on", sleepy)
+    with pytest.raises(FencedError, match="was lost"):
+        Session.go_on(store, tmp_path, run, "resume")
+
+
+def test_whoever_takes_a_run_over_waits_for_what_is_being_written(server: Postgres) -> None:
+    url = server.new_database()
+    writer, other = Store(url), Store(url + "&options=-c%20lock_timeout%3D100ms")
+    run, epoch = begin(writer)
+    with writer.writing() as connection:
+        writer.append_to(connection, run, epoch, 1, [{"kind": "a"}])
+        with pytest.raises(JournalError, match="lock timeout"):
+            other.take_on(run, epoch, ME)
+    other.take_on(run, epoch, ME)
+    assert [seq for seq, _, _ in other.entries(run)] == [1]
+    for store in (writer, other):
+        store.close()
 
 
 def test_migrations_make_the_schema_that_the_code_uses(url: str) -> None:
