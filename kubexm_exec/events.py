@@ -12,6 +12,8 @@ from kubexm_exec.result import timestamp
 
 RUN_STARTED: Final = "run.started"
 """data: graph, executor, forks, hosts (count), nodes (count), actions (count)"""
+RUN_RESUMED: Final = "run.resumed"
+"""Before run.started, if an earlier session has done something; data: done, unknown, actions (counts)"""
 ACTION_STARTED: Final = "action.started"
 """data: attempt (1-based), step (type)"""
 ACTION_FORECAST: Final = "action.forecast"

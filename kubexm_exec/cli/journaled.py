@@ -50,6 +50,18 @@ def open_store(place: str | None, output: str) -> Store:
         refuse(error, output)
 
 
+def runs_command(store: Store) -> str:
+    """How ``kubexm runs`` is typed for this journal; the password of a database is left out."""
+    import shlex
+
+    from kubexm_exec.journal.database import shown, state_folder
+
+    if store.url in (str(state_folder() / "journal.db"), os.environ.get("KUBEXM_JOURNAL")):
+        return "kubexm runs"
+    place = store.url if "://" not in store.url else shown(store.url).removeprefix("journal ")
+    return f"kubexm runs --journal {shlex.quote(place)}"
+
+
 def refuse(error: JournalError, output: str) -> NoReturn:
     """End with what is wrong with the journal, or who holds what is wanted."""
     from kubexm_exec.journal.errors import FencedError

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, compile_or_exit, fail
 from kubexm_exec.cli.journaled import refuse, waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import NodeChange
     from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.journal.known import Known
     from kubexm_exec.journal.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
 
@@ -133,12 +135,8 @@ def resume(
         story = tell(store, past.row.id)
     except JournalError as error:
         refuse(error, form)
-    known = known_actions(whole_graph(graph, story), story, selection)
-    if form == "text":
-        done = sum(1 for each in known.values() if each.outcome is not None)
-        doubt = sum(1 for each in known.values() if each.doubt)
-        told = f"resuming run {past.row.id}: {done} of {graph.actions()} actions are done"
-        click.echo(told + (f", {doubt} may be done and are looked at first" if doubt else ""), err=True)
+    whole = whole_graph(graph, story)
+    known = known_actions(whole, story, selection)
     run = Run(
         graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates,
         ["kubexm-run", os.path.relpath(past.row.spec)], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
@@ -146,5 +144,22 @@ def resume(
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.runtime.prior = known
+    run.sessions = story.sessions
     run.keep(session)
+    _tell_done(run, whole.actions(), list(known.values()))
     return run.exit_code(run.execute())
+
+
+def _tell_done(run: Run, actions: int, known: Sequence[Known]) -> None:
+    """Say how much there is that need not be done again."""
+    from kubexm_exec.console.lines import done_before
+    from kubexm_exec.events import RUN_RESUMED
+    from kubexm_exec.result import Status
+
+    ended = [each.outcome.result.status for each in known if each.outcome is not None]
+    # What was not chosen for this session is not done either.
+    run.done_before = sum(status in (Status.SUCCESS, Status.SKIPPED) for status in ended)
+    counts = {"done": run.done_before, "unknown": sum(1 for each in known if each.doubt), "actions": actions}
+    run.bus.emit(RUN_RESUMED, **counts)
+    if run.console.draws:
+        run.console.output.write(f"resuming run {run.bus.run}: {done_before(counts)}\n")

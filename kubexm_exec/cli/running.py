@@ -14,6 +14,7 @@ from kubexm_exec.cli.common import fail, wants_color
 from kubexm_exec.cli.journaled import open_store, refuse, waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kubexm_exec.events import Event
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.logfile import OutputLog
     from kubexm_exec.journal.session import Session
+    from kubexm_exec.journal.story import SessionStory
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
 
@@ -61,6 +63,10 @@ class Run:
         self.session: Session | None = None
         self.log: OutputLog | None = None
         self.journal_error: JournalError | None = None
+        self.sessions: Sequence[SessionStory] = ()
+        """This session and those before it, if it is not the first."""
+        self.done_before = 0
+        """Actions that earlier sessions have done."""
         self.success = "Success"
         """What the journal calls a run that went well."""
         self.output = output
@@ -162,7 +168,7 @@ class Run:
         from kubexm_exec.journal.logfile import OutputLog
 
         self.session = session
-        self.log = OutputLog(session.folder)
+        self.log = OutputLog(session.folder, session.lost)
         self.bus.subscribe(self.log)
         session.attach(self.runtime)
 
@@ -223,17 +229,30 @@ class Run:
             return
         from shutil import get_terminal_size
 
-        from kubexm_exec.console.summary import next_command, render_summary
+        from kubexm_exec.cli.journaled import runs_command
+        from kubexm_exec.console.summary import Journaled, next_command, render_summary
 
+        journaled = None
+        if self.session is not None and self.journal_error is None:
+            journaled = Journaled(runs_command(self.session.store), self.bus.run, self.done_before)
         text = render_summary(
             self.runtime.graph,
-            result,
+            self._shown(result),
             color=wants_color(sys.stdout),
             width=get_terminal_size().columns,
             spec_command=next_command(self.typed),
             forecasts=self.forecasts,
+            journaled=journaled,
         )
         self.console.output.write(self.redactor.mask(text))
+
+    def _shown(self, result: GraphExecutionResult) -> GraphExecutionResult:
+        """The result for people: without the pauses between this session and those before."""
+        if not self.sessions:
+            return result
+        from kubexm_exec.journal.past import of_all_sessions
+
+        return of_all_sessions(result, self.sessions)
 
     def result_json(self, result: GraphExecutionResult) -> dict[str, Any]:
         """The result as data, without secrets."""
@@ -243,7 +262,7 @@ class Run:
         """The result as a page, without secrets."""
         from kubexm_exec.report import render_report
 
-        return render_report(self.runtime.graph, result, self.told.events, mask=self.redactor.mask)
+        return render_report(self.runtime.graph, self._shown(result), self.told.events, mask=self.redactor.mask)
 
     def _tell_journal_error(self, error: JournalError) -> None:
         hint = error.hint or f"kubexm runs resume {self.bus.run}"

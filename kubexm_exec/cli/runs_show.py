@@ -37,13 +37,16 @@ def command(journal: str | None, run: str, output: str) -> None:
         return
     from shutil import get_terminal_size
 
+    from kubexm_exec.cli.journaled import runs_command
     from kubexm_exec.cli.runtables import show_run
 
-    click.echo(show_run(past, seen, color=wants_color(sys.stdout), width=get_terminal_size().columns), nl=False)
+    text = show_run(past, seen, runs_command(store), color=wants_color(sys.stdout), width=get_terminal_size().columns)
+    click.echo(text, nl=False)
 
 
 def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
     """The story as data."""
+    from kubexm_exec.cli.journaled import runs_command
     from kubexm_exec.cli.runtables import next_commands
     from kubexm_exec.console.failures import find_failures, find_node
     from kubexm_exec.console.tables import count
@@ -91,7 +94,7 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
             {"node": node, "host": each.host_name, "seconds": round(seconds, 3)}
             for node, each, seconds in seen.slowest(SLOWEST)
         ],
-        "next": [{"command": typed, "what": what} for typed, what in next_commands(seen)],
+        "next": [{"command": typed, "what": what} for typed, what in next_commands(seen, runs_command(store))],
         "result": seen.result.to_json(),
     }  # fmt: skip
 

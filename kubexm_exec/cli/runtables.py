@@ -43,8 +43,8 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def show_run(past: Past, seen: PastRun, *, color: bool, width: int) -> str:
-    """The story of a run."""
+def show_run(past: Past, seen: PastRun, command: str, *, color: bool, width: int) -> str:
+    """The story of a run. ``command`` is how ``kubexm runs`` is typed for its journal."""
     from kubexm_exec.console.failures import find_failures, render_failures
     from kubexm_exec.console.text import Paint
 
@@ -55,7 +55,7 @@ def show_run(past: Past, seen: PastRun, *, color: bool, width: int) -> str:
     lines += render_failures(seen.whole, find_failures(seen.whole, shown), paint, width)
     for part in (_running, _unknown, _retried, _undone, _tables, _slowest, _left):
         lines += _apart(part(seen, paint, width))
-    lines += [_status(seen, paint), *_next(seen, paint)]
+    lines += [_status(seen, paint), *_next(seen, command, paint)]
     return "\n".join(lines) + "\n"
 
 
@@ -109,10 +109,10 @@ def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
         ended = session.status or ("goes on" if going else "broke off")
         if session.stop:
             ended += f" ({session.stop})"
-        cells.append([
-            f"  {session.mode}", moment(session.begun), format_duration(max(0.0, end - session.begun)), ended,
-            one_line(session.holder),
-        ])  # fmt: skip
+        took = format_duration(max(0.0, end - session.begun))
+        if not going and session.ended is None:
+            took = f">{took}"  # its last sign of life
+        cells.append([f"  {session.mode}", moment(session.begun), took, ended, one_line(session.holder)])
     first, *rest = columns(cells, left=frozenset({0, 1, 3, 4}))
     yield paint(first, "dim")
     yield from rest
@@ -156,7 +156,10 @@ def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    found = seen.unknown()
+    from kubexm_exec.result import Status
+
+    # Those that failed are told among the failures.
+    found = [(node, each) for node, each in seen.unknown() if each.status is Status.PENDING]
     title = f"{paint('Not known', 'warning')} whether it was done (a resume looks at the host first):"
     yield from _listed(title, _places(found), width)
 
@@ -251,23 +254,23 @@ def _status(seen: PastRun, paint: Paint) -> str:
     return f"{paint(word, style)}  {one_line(seen.row.name)}: {what}: {total.words()}"
 
 
-def next_commands(seen: PastRun) -> Iterator[tuple[str, str]]:
+def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
     from kubexm_exec.result import Status
 
     run = seen.row.id
     if seen.alive:
-        yield f"kubexm runs logs {run} --follow", "see what it prints"
-        yield f"kubexm runs cancel {run}", "stop it"
+        yield f"{command} logs {run} --follow", "see what it prints"
+        yield f"{command} cancel {run}", "stop it"
         return
     if seen.left():
-        yield f"kubexm runs resume {run}", "go on from here; what is done stays as it is"
+        yield f"{command} resume {run}", "go on from here; what is done stays as it is"
     elif seen.state is Status.SUCCESS:
         yield f"kubexm drift {nearest(seen.row.spec)}", "see whether it is still so"
     if any(told.undo for told in seen.story.actions.values()):
-        yield f"kubexm runs rollback {run}", "undo what it has done"
-    yield f"kubexm runs logs {run}", "see what it printed"
-    yield f"kubexm runs report {run} -o report.html", "all of it as a page"
+        yield f"{command} rollback {run}", "undo what it has done"
+    yield f"{command} logs {run}", "see what it printed"
+    yield f"{command} report {run} -o report.html", "all of it as a page"
 
 
 def nearest(spec: str) -> str:
@@ -281,10 +284,10 @@ def nearest(spec: str) -> str:
     return shlex.quote(spec if relative.startswith("../..") else relative)
 
 
-def _next(seen: PastRun, paint: Paint) -> Iterator[str]:
+def _next(seen: PastRun, command: str, paint: Paint) -> Iterator[str]:
     from kubexm_exec.console.text import columns
 
     label = paint("Next:", "head")
-    for line in columns([list(each) for each in next_commands(seen)], left=frozenset({0, 1}), gap=3):
+    for line in columns([list(each) for each in next_commands(seen, command)], left=frozenset({0, 1}), gap=3):
         yield f"{label}  {line}"
         label = "     "

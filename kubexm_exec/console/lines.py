@@ -12,7 +12,7 @@ from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, te
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import ForecastState, SkipReason, Status
+from kubexm_exec.result import ForecastState, SkipReason, Status, timestamp
 from kubexm_spec.duration import format_duration
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -57,6 +57,10 @@ class Lines:
         self._starts = starts
         self._level = LEVELS[level]
         self._preview = False
+        self._before = ""
+        """What earlier sessions have done."""
+        self._begun = ""
+        """When this session began: what an earlier one was at counts from there."""
         self._told: dict[tuple[str, str], float] = {}
         """When something was last said of an action that takes long."""
         self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
@@ -81,6 +85,7 @@ class Lines:
 
     def _run_started(self, event: Event) -> str:
         data = event.data
+        self._begun = timestamp(event.time) or ""
         self._preview = data.get("executor") in PREVIEWS
         if not self._results:
             return ""
@@ -92,7 +97,12 @@ class Lines:
         ]
         executor = data.get("executor", "")
         how = f"  ({executor})" if executor and executor != "concurrent" else ""
-        return self.line(event, "run", "head", f"{self._graph.name}  {event.run}  {', '.join(parts)}{how}")
+        text = self.line(event, "run", "head", f"{self._graph.name}  {event.run}  {', '.join(parts)}{how}")
+        return text + self.line(event, "resumed", "head", self._before) if self._before else text
+
+    def _run_resumed(self, event: Event) -> str:
+        self._before = done_before(event.data)
+        return ""
 
     def _progressed(self, event: Event) -> str:
         """How far something long is, now and then: who reads a log wants to know that it goes on."""
@@ -138,7 +148,7 @@ class Lines:
         if status != Status.FAILED and (not self._results or (self._preview and not self._starts)):
             return ""
         text = str(data.get("message", ""))
-        took = _took(data)
+        took = _took(data, self._begun)
         if status == Status.FAILED:
             return self._failed(event, text, took)
         if self._step_type(event) == "message" and status == Status.SUCCESS:
@@ -223,6 +233,7 @@ class Lines:
 
 _MAKERS: Final = {
     ev.RUN_STARTED: Lines._run_started,
+    ev.RUN_RESUMED: Lines._run_resumed,
     ev.ACTION_STARTED: Lines._started,
     ev.ACTION_PROGRESS: Lines._progressed,
     ev.ACTION_OUTPUT: Lines._said,
@@ -235,6 +246,16 @@ _MAKERS: Final = {
     ev.LOG: Lines._logged,
     ev.RUN_FINISHED: Lines._run_finished,
 }
+
+
+def done_before(data: Mapping[str, Any]) -> str:
+    """What a resumed run need not do again, for people."""
+    done, unknown = data.get("done", 0), data.get("unknown", 0)
+    verb = "was" if data.get("actions") == 1 else "were"
+    text = f"{done} of {plural(data.get('actions', 0), 'action')} {verb} done before"
+    if not unknown:
+        return text
+    return f"{text}, {unknown} may have been done and {'is' if unknown == 1 else 'are'} looked at first"
 
 
 def skip_reason(reason: object, cause: str) -> str:
@@ -271,8 +292,9 @@ def _seconds(value: object) -> str:
     return format_duration(float(value)) if isinstance(value, (int, float)) else "?"
 
 
-def _took(data: Mapping[str, Any]) -> str:
+def _took(data: Mapping[str, Any], begun: str) -> str:
     start, end = data.get("startTime"), data.get("endTime")
     if not isinstance(start, str) or not isinstance(end, str):
         return ""
-    return format_duration((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
+    start = max(start, begun)  # all of them have the same form
+    return format_duration(max(0.0, (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()))

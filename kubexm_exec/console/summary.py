@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kubexm_exec.console.checkview import ForecastLog, render_check, render_dry_run
@@ -28,6 +29,17 @@ _STATUS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """What the journal has of a run."""
+
+    command: str
+    """``kubexm runs``, as it is typed for this journal."""
+    run: str
+    done_before: int = 0
+    """Actions that earlier sessions have done."""
+
+
 def render_summary(
     graph: ExecutionGraph,
     result: GraphExecutionResult,
@@ -36,10 +48,12 @@ def render_summary(
     width: int,
     spec_command: str,
     forecasts: ForecastLog | None = None,
+    journaled: Journaled | None = None,
 ) -> str:
     """The end of a run as text. ``spec_command`` is what was typed, without an executor: next commands start with it;
     without one, none are offered.
 
+    ``journaled``: the run can be shown and resumed later.
     ``forecasts`` has the rendered parameters of a dry run; without it they are shown as they were written.
     """
     paint = Paint(color)
@@ -53,9 +67,9 @@ def render_summary(
     elif result.executor == "rollback":
         lines = ["", *_undone(result, paint, width)][:-1]
     else:
-        lines = ["", *lines, *_run(graph, result, paint, width)]
+        lines = ["", *lines, *_run(graph, result, paint, width, journaled)]
     if spec_command:
-        lines += _next(result, failures, spec_command, paint)
+        lines += _next(result, failures, spec_command, paint, journaled)
     return "\n".join(lines) + "\n"
 
 
@@ -64,7 +78,9 @@ def _last(lines: list[str]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _run(graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+def _run(
+    graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int, journaled: Journaled | None
+) -> Iterator[str]:
     yield from _ignored(find_failures(graph, result, ignored=True), paint, width)
     yield from _undone(result, paint, width)
     total, modules, hosts = count(graph, result)
@@ -73,7 +89,7 @@ def _run(graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, widt
         yield ""
         yield from host_table(hosts, total, paint, width)
         yield ""
-    yield _status(result, total, paint)
+    yield _status(result, total, paint, journaled.done_before if journaled is not None else 0)
 
 
 def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]:
@@ -105,7 +121,7 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
     yield ""
 
 
-def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
+def _status(result: GraphExecutionResult, total: Counts, paint: Paint, before: int) -> str:
     word, style = _STATUS.get(result.status, (result.status.value, ""))
     if not total.actions:
         return f"{paint(word, style)}  {one_line(result.graph_name)}: there was nothing to do"
@@ -114,6 +130,8 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
         took = f" in {format_duration(result.end_time - result.start_time)}"
     what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')}{took}"
     said = total.words()
+    if before:
+        said = f"{said}; {before} of them {'was' if before == 1 else 'were'} done before"
     if result.status is Status.SUCCESS and total.bad:
         said = f"{said}, within maxFailures"
     elif result.status is Status.SUCCESS and not total.numbers["changed"] and result.executor not in _LOOKING:
@@ -121,8 +139,10 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint) -> str:
     return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {said}"
 
 
-def _next(result: GraphExecutionResult, failures: list[Failure], command: str, paint: Paint) -> Iterator[str]:
-    offers = [list(offer) for offer in _offers(result, failures, command)]
+def _next(
+    result: GraphExecutionResult, failures: list[Failure], command: str, paint: Paint, journaled: Journaled | None
+) -> Iterator[str]:
+    offers = [list(offer) for offer in _offers(result, failures, command, journaled)]
     lines = columns(offers, left=frozenset({0, 1}), gap=3) if offers else []
     label = paint("Next:", "head")
     for line in lines:
@@ -130,7 +150,9 @@ def _next(result: GraphExecutionResult, failures: list[Failure], command: str, p
         label = "     "
 
 
-def _offers(result: GraphExecutionResult, failures: list[Failure], command: str) -> Iterator[tuple[str, str]]:
+def _offers(
+    result: GraphExecutionResult, failures: list[Failure], command: str, journaled: Journaled | None
+) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
     if result.executor == "dry-run":
         if not failures:
@@ -149,7 +171,12 @@ def _offers(result: GraphExecutionResult, failures: list[Failure], command: str)
         return
     undone = any(each.undo for node in result.node_results.values() for each in node.host_results.values())
     kept = "after the fix" if undone else "after the fix; what is done stays as it is"
-    yield command, kept if failures else "go on from here"
+    if journaled is not None and not undone:
+        kept = "go on from here after the fix" if failures else "go on from here"
+        yield f"{journaled.command} resume {journaled.run}", kept
+        yield f"{journaled.command} show {journaled.run}", "see at any time what happened"
+    else:
+        yield command, kept if failures else "go on from here"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
         yield _with_executor(command, "debug"), "go through it step by step"
