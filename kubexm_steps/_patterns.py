@@ -71,7 +71,7 @@ def _translated(text: str) -> str:
         if text.startswith("**/", at) and (at == 0 or text[at - 1] == "/"):
             parts.append("(?:.*/)?")
             at += 3
-        elif text[at:] == "**" and at > 0 and text[at - 1] == "/":
+        elif text[at:] == "**" and (at == 0 or text[at - 1] == "/"):
             parts.append(".+")
             at += 2
         elif text[at] == "*":
