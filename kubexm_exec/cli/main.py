@@ -8,6 +8,7 @@ import click
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
+    "drift": ("kubexm_exec.cli.drift", "Show what is no longer as a spec made it."),
     "exec": ("kubexm_exec.cli.exec", "Run one command on some hosts, without a spec."),
     "facts": ("kubexm_exec.cli.facts", "Show what hosts say about themselves."),
     "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),

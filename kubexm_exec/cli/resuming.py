@@ -58,10 +58,7 @@ def load_past(store: Store, wanted: str, output: str) -> Past:
 
 def graph_now(past: Past, output: str) -> ExecutionGraph | None:
     """The graph of the spec as it is now; None for a run of a plan, which has no spec of its own."""
-    from kubexm_exec.plan import KIND
-
-    spec = Path(past.inputs["spec"])
-    if not past.inputs["spec"].startswith("kubexm:") and spec.suffix == ".json" and KIND in spec.read_text()[:200]:
+    if is_plan(past):
         return None
     before = Path.cwd()
     try:
@@ -73,6 +70,19 @@ def graph_now(past: Past, output: str) -> ExecutionGraph | None:
         fail(f"the folder of the run is not there: {error.filename}", output=output)
     finally:
         os.chdir(before)
+
+
+def is_plan(past: Past) -> bool:
+    """Whether it was a plan that was run, not a spec."""
+    from kubexm_exec.plan import KIND
+
+    spec = Path(past.inputs["spec"])
+    if past.inputs["spec"].startswith("kubexm:") or spec.suffix != ".json":
+        return False
+    try:
+        return KIND in spec.read_text("utf-8", "replace")[:200]
+    except OSError:
+        return False
 
 
 def changes_since(past: Past, now: ExecutionGraph) -> list[NodeChange]:

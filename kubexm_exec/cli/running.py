@@ -225,7 +225,7 @@ class Run:
     def _summary(self, result: GraphExecutionResult) -> None:
         if self.journal_error is not None:
             self._tell_journal_error(self.journal_error)
-        if self.output in ("json", "quiet"):
+        if self.output in ("json", "quiet", "silent"):
             return
         from shutil import get_terminal_size
 

@@ -73,7 +73,7 @@ def _head(past: Past, seen: PastRun, paint: Paint) -> Iterator[str]:
     size = f"{plural(whole.actions(), 'action')} of {plural(sum(1 for _ in whole.steps()), 'node')}"
     facts = [
         ["spec", row.spec],
-        ["chosen", _choice(past.inputs["choice"])],
+        ["chosen", typed_choice(past.inputs["choice"])],
         ["target", row.target],
         ["size", f"{size} on {plural(len({host for node in whole.steps() for host in node.hosts}), 'host')}"],
         ["kubexm", str(past.inputs.get("version", ""))],
@@ -82,7 +82,7 @@ def _head(past: Past, seen: PastRun, paint: Paint) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _choice(choice: dict[str, Any]) -> str:
+def typed_choice(choice: dict[str, Any]) -> str:
     """What was typed besides the spec."""
     import shlex
 

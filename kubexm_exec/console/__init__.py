@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Console", "Kind", "Output", "can_be_live", "log_stream", "make_console", "wants_color"]
 
-Kind = Literal["auto", "live", "plain", "json", "quiet"]
+Kind = Literal["auto", "live", "plain", "json", "quiet", "silent"]
 
 
 class Output(Protocol):
@@ -53,13 +53,18 @@ class Console(Protocol):
 def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: bool | None, verbose: int) -> Console:
     """The console of that kind (see ``Kind``); auto is live on a terminal that can show it, else plain.
 
-    ``live`` where it cannot be is plain too. ``color`` None: as the terminal and the environment say.
+    ``live`` where it cannot be is plain too; ``silent`` shows nothing at all. ``color`` None: as the terminal and the
+    environment say.
     """
     # Each is imported only if it is the one: a run in CI needs no tree.
     if kind == "json":
         from kubexm_exec.console.jsonl import JsonConsole
 
         return JsonConsole(graph, stream)
+    if kind == "silent":
+        from io import StringIO
+
+        stream, kind = StringIO(), "quiet"
     with_color = wants_color(stream) if color is None else color
     if (kind == "auto" and can_be_live(stream) and not _set(os.environ, "CI")) or (
         kind == "live" and can_be_live(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import ConnectorError
@@ -14,7 +15,7 @@ from kubexm_exec.failures import caused_by
 from kubexm_exec.lifecycle import Lifecycle, diff_data
 from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
-from kubexm_exec.step import Forecast
+from kubexm_exec.step import Forecast, Step
 
 
 class CheckExecutor:
@@ -25,11 +26,13 @@ class CheckExecutor:
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Look at every action."""
         runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"
-        check = _Check(runtime)
+        check = Check(runtime)
         return Driver(runtime, check.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
 
 
-class _Check:
+class Check:
+    """Asks prechecks, and says what they said."""
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lifecycle = Lifecycle(runtime)
@@ -45,14 +48,9 @@ class _Check:
             step = self._lifecycle.step(attempt)
             ctx = ActionContext(self._runtime, attempt)
             forecast = self._lifecycle.forecast(step, ctx)
-            if forecast.state is ForecastState.SATISFIED:
-                outcome = self._lifecycle.satisfied(attempt, step, forecast)
-                if forecast.runs:
-                    outcome.unknown = f"depends on {attempt.node.id}, which check does not run"
-            else:
-                outcome = self._would_run(attempt, forecast)
+            outcome = self.found(attempt, step, forecast)
         except UnknownValueError as error:
-            outcome = self._would_run(attempt, Forecast.unknown(error.because or error.message))
+            outcome = self.would_run(attempt, Forecast.unknown(error.because or error.message))
         except BaseException as error:  # noqa: BLE001  a precheck may raise anything: it is its own failure
             outcome = self._raised(attempt, error, ctx)
         if ctx is not None:
@@ -70,7 +68,17 @@ class _Check:
             )
         return outcome
 
-    def _would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
+    def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+        """What a forecast comes to."""
+        if forecast.state is not ForecastState.SATISFIED:
+            return self.would_run(attempt, forecast)
+        outcome = self._lifecycle.satisfied(attempt, step, forecast)
+        if forecast.runs:
+            outcome.unknown = f"depends on {attempt.node.id}, which check does not run"
+        return outcome
+
+    def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
+        """The outcome of a step that would do something, or may."""
         self._open.setdefault(attempt.host, set()).add(attempt.node.id)
         result = HostResult(
             host_name=attempt.host,
@@ -85,7 +93,7 @@ class _Check:
         # A host that does not answer will not do so after a change either.
         before = "" if caused_by(error, ConnectorError) else self._nearest_open(attempt)
         if before:
-            return self._would_run(attempt, Forecast.unknown(f"depends on {before}"))
+            return self.would_run(attempt, Forecast.unknown(f"depends on {before}"))
         return self._lifecycle.broke(attempt, error, ctx)
 
     def _nearest_open(self, attempt: Attempt) -> str:

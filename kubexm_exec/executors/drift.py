@@ -1,0 +1,47 @@
+"""The executor behind drift: looks whether what a run has made is still so, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.executors.check import Check
+from kubexm_exec.executors.driver import Driver
+from kubexm_exec.journal.story import Story
+from kubexm_exec.result import ForecastState, GraphExecutionResult
+from kubexm_exec.runtime import Runtime
+from kubexm_exec.scheduler import Action
+from kubexm_exec.step import Forecast, Step
+
+ALWAYS: Final = "it runs every time, and nothing on the host tells whether it is still so"
+
+
+class DriftExecutor:
+    """As check, but what steps gave is known from the run: so that more can be told."""
+
+    acts = False
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    def execute(self, runtime: Runtime) -> GraphExecutionResult:
+        """Look at every action."""
+        runtime.looks_only = "drift fetches nothing; `kubexm resources fetch` does"
+        look = _Drift(runtime, self._story)
+        return Driver(runtime, look.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
+
+
+class _Drift(Check):
+    def __init__(self, runtime: Runtime, story: Story) -> None:
+        super().__init__(runtime)
+        self._story = story
+
+    def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+        """What a forecast comes to; one that does not look at the host cannot tell of a difference."""
+        if forecast.state is ForecastState.CHANGE and not forecast.decides:
+            forecast = Forecast.unknown(ALWAYS)
+        outcome = super().found(attempt, step, forecast)
+        told = self._story.actions.get(Action(attempt.node.id, attempt.host))
+        if outcome.unknown and told is not None and told.result is not None and not told.hidden:
+            outcome.outputs, outcome.unknown = told.result.outputs or None, ""
+        return outcome
