@@ -13,8 +13,9 @@ from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.context import ActionContext
 from kubexm_exec.expr import texts
-from kubexm_exec.failures import cancelled, caused_by, failed, sensitive_mask
+from kubexm_exec.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.plain import plain
 from kubexm_exec.result import ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
@@ -165,6 +166,10 @@ class Lifecycle:
         """The outcome when something was raised."""
         if attempt.cancel.is_set() and caused_by(error, CommandCancelled):
             result = cancelled(attempt)
+        elif (lost := find_cause(error, JournalError)) is not None:
+            # Nothing is changed that could not be written down; the run ends because of it.
+            result = cancelled(attempt)
+            result.message = f"stopped while it ran: {lost.what}"
         else:
             result = failed(attempt, error)
             if result.traceback and not attempt.abandoned:

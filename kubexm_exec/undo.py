@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,7 +134,9 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
         action.result.undo = f"{state}: {message}" if message else state
     if runtime.journal is not None and runtime.journal.error is None:
         said = entries.other(entries.UNDONE, node=action.node.id, host=action.host, state=state, message=message)
-        runtime.journal.write(said)
+        # The recorder remembers what is wrong, and nothing more is begun; it is told at the end of the run.
+        with contextlib.suppress(JournalError):
+            runtime.journal.write(said)
     runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message)
 
 

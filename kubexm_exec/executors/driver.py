@@ -70,7 +70,10 @@ class Driver:
         self._forks = forks
         self._acts = acts
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
-        self._ledger = Ledger(runtime.journal, runtime.bus, self._events.put) if acts and runtime.journal else None
+        self._ledger: Ledger | None = None
+        if acts and runtime.journal:
+            # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
+            self._ledger = Ledger(runtime.journal, runtime.bus, self._events.put, lost=runtime.cancel.set)
         self._emit = runtime.bus.emit if self._ledger is None else self._ledger.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, self._ledger)
@@ -247,9 +250,7 @@ class Driver:
         return False
 
     def _begin_noted(self, attempt: Attempt, ledger: Ledger) -> None:
-        if ledger.error is not None:
-            self._runtime.cancel.set()
-        elif not self._runtime.cancel.is_set() or attempt.node.hook is Hook.ALWAYS:
+        if ledger.error is None and (not self._runtime.cancel.is_set() or attempt.node.hook is Hook.ALWAYS):
             if attempt.deadline.at is not None:
                 attempt.begin()
             self._begin(attempt)

@@ -17,11 +17,18 @@ class Ledger:
     It looks like the event bus to those who only tell things.
     """
 
-    def __init__(self, recorder: Recorder, bus: EventBus, post: Callable[[Callable[[], None]], None]) -> None:
-        """``post`` hands something to the driver's thread, from any other."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        bus: EventBus,
+        post: Callable[[Callable[[], None]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        """``post`` hands something to the driver's thread, from any other; ``lost`` is called if the journal is."""
         self._recorder = recorder
         self._bus = bus
         self._post = post
+        self._lost = lost
         self._entries: list[Row] = []
         self._then: list[Callable[[], None]] = []
         self._outstanding = 0
@@ -68,6 +75,7 @@ class Ledger:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
+            self._lost()
         _do(then)
 
 

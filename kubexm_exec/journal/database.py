@@ -66,6 +66,8 @@ def _sqlite(path: Path) -> Engine:
     from sqlalchemy.engine import URL
     from sqlalchemy.pool import QueuePool
 
+    # The program may go to another folder, and connections are made later too.
+    path = path.absolute()
     # What is in it may be of use to others who should not have it; SQLite gives its other files the same mode.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

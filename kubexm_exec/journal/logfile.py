@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from kubexm_exec.events import ACTION_OUTPUT, Event
+from kubexm_exec.journal.errors import JournalError, explain
 
 NAME: Final = "output.jsonl"
 
@@ -16,14 +18,23 @@ NAME: Final = "output.jsonl"
 class OutputLog:
     """A subscriber that keeps what steps print; the file is made with the first piece, for its owner alone."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lost: Callable[[JournalError], None]) -> None:
+        """``lost`` is called once if it cannot be written: a run whose output is dropped must not go on."""
         self._folder = folder
+        self._lost: Callable[[JournalError], None] | None = lost
         self._file: TextIO | None = None
 
     def __call__(self, event: Event) -> None:
         """Keep it if it is output."""
-        if event.kind != ACTION_OUTPUT:
+        if event.kind != ACTION_OUTPUT or self._lost is None:
             return
+        try:
+            self._write(event)
+        except OSError as error:
+            lost, self._lost = self._lost, None
+            lost(explain(f"the run's log {self._folder / NAME}", error))
+
+    def _write(self, event: Event) -> None:
         if self._file is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -35,7 +46,9 @@ class OutputLog:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            # What could not be written was told when it was tried.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
 
 

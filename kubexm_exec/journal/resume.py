@@ -15,6 +15,7 @@ from kubexm_exec.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 DOUBT: Final = "the run broke off while this was being done"
+UNDOING: Final = "the run broke off while this was being undone, and how far that came is not known"
 _HIDDEN: Final = "an earlier session did it, and its outputs are not kept because there is a secret in them"
 _AFTER: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
 
@@ -66,6 +67,8 @@ def _known(
         # Whatever was asked for: before anything else it must be known what became of it.
         doubt = f"{DOUBT}, and how far it came is not known"
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
+    if told is not None and told.undoing:
+        return Known(doubt=UNDOING, started=told.started, undo=tuple(told.undo))
     if told is not None and node.id not in again and _is_done(told):
         assert told.result is not None
         outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)

@@ -93,6 +93,8 @@ class Story:
         if kind == kinds.START:
             action.begun, action.started = True, entry["time"]
             action.attempts += 1
+            # Whatever an undo did before: from here on there is something to be undone again.
+            action.undone, action.undoing = "", False
         elif kind == kinds.END:
             action.begun, action.result = False, entry["result"]
             action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())

@@ -190,7 +190,7 @@ def test_of_two_who_go_on_with_a_run_the_second_is_refused_and_the_first_keeps_i
 def test_run_whose_lease_was_taken_before_it_was_written_down_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, epoch = begin(store)
+    run, _ = begin(store)
     taken_on = store.take_on
 
     def sleepy(*args: object) -> int:
