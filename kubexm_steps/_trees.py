@@ -165,7 +165,9 @@ def _surplus(plan: Plan, left_out: LeftOut) -> set[str]:
     start = len(tree.path.rstrip("/")) + 1
     for state in look.below:
         folder = state.kind == "directory"
-        if state.device != device or is_transient(state.path) or left_out(state.path[start:], folder):
+        # Only folders tell: files of an overlay are on other devices than the folders that they are in.
+        mounted = folder and state.device != device
+        if mounted or is_transient(state.path) or left_out(state.path[start:], folder):
             kept.update(_above(state.path, tree.path))
             kept.add(state.path)
         elif state.path not in wanted:
