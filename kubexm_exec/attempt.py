@@ -10,7 +10,7 @@ from typing import Any, Final
 from kubexm_exec.connectors.base import Cancel, Deadline
 from kubexm_exec.evaluate import ActionRecord
 from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import HostResult, NodeResult
+from kubexm_exec.result import ForecastState, HostResult, NodeResult
 from kubexm_exec.step import Params
 
 NO_DEADLINE: Final = Deadline()
@@ -86,4 +86,6 @@ class ActionRecords:
         more = self._more.get((node, host))
         if more is None:
             return ActionRecord(result.status.value, result.changed)
-        return ActionRecord(result.status.value, result.changed, more.outputs or {}, more.unknown)
+        # A check that has seen what would change knows that it changes, and so what would be restarted for it.
+        foreseen = result.forecast is ForecastState.CHANGE and bool(result.diffs)
+        return ActionRecord(result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown)

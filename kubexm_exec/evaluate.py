@@ -27,7 +27,7 @@ class ActionRecord:
     changed: bool = False
     outputs: Mapping[str, Any] = field(default_factory=dict)
     unknown: str = ""
-    """Not empty: its outputs are not known (dry-run, check), because of this."""
+    """Not empty: its outputs are not known (dry-run, check), because of this; that it changes something may be."""
 
 
 class Records(Protocol):
@@ -356,6 +356,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
             because = record.unknown
 
             def unknown(name: str) -> Any:
+                if name == "changed" and record.changed:
+                    return True
                 raise UnknownValueError(f"steps.{key}.{name}", because)
 
             return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0}, unknown)

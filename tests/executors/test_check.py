@@ -50,6 +50,29 @@ def test_value_of_a_step_that_would_change_is_unknown_and_so_is_what_uses_it() -
     assert ran.result.status is Status.SUCCESS
 
 
+def test_what_runs_only_after_a_change_is_asked_too_if_the_change_was_seen() -> None:
+    ran = _check(
+        node("a"),
+        node("restart", after=["a"], when="steps.a.changed"),
+        node("spare", after=["a"], when="not steps.a.changed"),
+        node("value", after=["a"], when="steps.a.outputs.value == ''"),
+    )
+    assert ran.host("restart").forecast is ForecastState.CHANGE
+    assert (ran.host("spare").status, ran.host("spare").reason) == (Status.SKIPPED, SkipReason.CONDITION)
+    assert (ran.host("value").forecast, ran.host("value").message) == (ForecastState.UNKNOWN, "depends on m/t/a")
+
+
+class _Runs(Step[Params]):
+    def precheck(self, ctx: StepContext) -> Forecast:
+        return Forecast.change("would run: it says afterwards whether that changed anything")
+
+
+def test_what_runs_only_after_a_change_is_unknown_if_only_the_run_can_tell() -> None:
+    bench = Bench(steps={"runs": _Runs})
+    ran = _check(node("a", "runs"), node("restart", after=["a"], when="steps.a.changed"), bench=bench)
+    assert (ran.host("restart").forecast, ran.host("restart").message) == (ForecastState.UNKNOWN, "depends on m/t/a")
+
+
 def test_satisfied_step_gives_its_outputs_on() -> None:
     ran = _check(
         node("a", with_={"satisfied": True, "value": "v"}),
