@@ -22,6 +22,10 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
         "a colon is not expected here",
         "put a value that has a colon and a space in it in quotes, or check the indentation",
     ),
+    "found unexpected ':'": (
+        "a colon is not expected here",
+        "put a value that has a colon in it in quotes: between { } and [ ] it means something",
+    ),
     "did not find expected key": ("expected a key here", "check the indentation, and that quotes are closed"),
     "did not find expected '-' indicator": (
         "expected another list item here, beginning with a dash",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kubexm_spec.yamlload import load_documents
 from tests.docs.book import GENERATED, ROOT, PageError, blocks, commands, pages, rewrite
 from tests.docs.compare import matches
 from tests.docs.world import World, running_environment
@@ -55,6 +56,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
             titles = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE)
             known = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in known, f"{name_of(page)} links to {target}, but there is no such heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_yaml_that_nobody_runs_can_be_read_all_the_same(page: Path) -> None:
+    for block in blocks(page):
+        if block.reason and block.language == "yaml":
+            load_documents(block.text, block.where)
 
 
 def test_a_block_that_nobody_runs_needs_a_reason(tmp_path: Path) -> None:

@@ -318,6 +318,7 @@ def test_every_unquoted_expression_is_named_as_what_it_is() -> None:
         ('a: "\\q"\n', (1, 5), "escape"),
         ("%YAML 3.0\n---\na: 1\n", (1, 1), "version"),
         ("a: !e!x y\n", (1, 4), "tag"),
+        ("a: {b: env:NAME}", (1, 11), "a colon is not expected here"),
     ],
 )
 def test_syntax_errors_say_in_plain_words_what_is_wrong_and_where(
