@@ -294,8 +294,9 @@ class Store:
         if self._engine.dialect.name != "sqlite":
             return
         with explained(self.place), reading(self._engine) as connection:
-            # It frees a page with each row that is asked for.
-            connection.exec_driver_sql("PRAGMA incremental_vacuum").fetchall()
+            # It frees one page each time it is asked to go on: only a script is asked until it ends.
+            driver: Any = connection.connection.driver_connection
+            driver.executescript("PRAGMA incremental_vacuum")
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def writing(self) -> Any:
