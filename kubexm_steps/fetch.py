@@ -56,7 +56,8 @@ class FetchStep(Step[FetchParams]):
 
     - Nothing is ever written outside `to`: not through a link in it, nor by a path with `..`.
     - A file that changes while it is read is read again, three times at most.
-    - The copy is `0644`, or `0600` if the step is `sensitive`. For a folder, pack it first with `archive`.
+    - The copy is `0644`. Of a file that not everybody on the host may read, and in a `sensitive` step, it is `0600`,
+      and `check` does not show what is in it. For a folder, pack it first with `archive`.
     - Undo brings back the copy that was replaced (up to 64 MiB), or removes the new one.
     """
 
@@ -100,7 +101,7 @@ class FetchStep(Step[FetchParams]):
             local.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _failure("make folder", local.parent, error) from error
-        got = ctx.runner.fetch(state, local, mode=self._mode(ctx))
+        got = ctx.runner.fetch(state, local, mode=SECRET_FILE if _private(ctx, state) else NEW_FILE)
         return Result(message=f"fetched {self.params.path} to {local}", outputs=self._outputs(ctx, local, got))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
@@ -158,13 +159,13 @@ class FetchStep(Step[FetchParams]):
         if local.is_symlink() or not local.is_file():
             return False
         info = local.stat()
-        closed = not ctx.sensitive or info.st_mode & 0o7777 == SECRET_FILE
+        closed = not _private(ctx, state) or info.st_mode & 0o7777 == SECRET_FILE
         return closed and info.st_size == state.size and ctx.runner.source(local).sha256 == state.sha256
 
     def _diff(self, ctx: StepContext, state: FileState, local: Path) -> Diff:
         there = local.is_file() and not local.is_symlink()
         notes = [] if there else ["created"]
-        if ctx.sensitive:
+        if _private(ctx, state):
             return Diff(str(local), note=", ".join([*notes, HIDDEN]))
         after = shown_text(ctx, state)
         small = there and local.stat().st_size <= SHOWN_LIMIT
@@ -172,9 +173,6 @@ class FetchStep(Step[FetchParams]):
         if before is None or after is None:
             return Diff(str(local), note=", ".join([*notes, f"not shown: {state.size} bytes"]))
         return Diff(str(local), before if there else None, after, ", ".join(notes))
-
-    def _mode(self, ctx: StepContext) -> int:
-        return SECRET_FILE if ctx.sensitive else NEW_FILE
 
     def _remember(self, ctx: StepContext, local: Path, made: list[str]) -> None:
         undo: dict[str, Any] = {"made": made}
@@ -200,6 +198,11 @@ class FetchStep(Step[FetchParams]):
             "sha256": "" if ctx.sensitive else state.sha256,
             "size": state.size,
         }
+
+
+def _private(ctx: StepContext, state: FileState) -> bool:
+    """What is closed on the host is not opened here."""
+    return ctx.sensitive or not state.mode & 0o004
 
 
 def _missing(folder: Path) -> list[str]:
