@@ -38,7 +38,8 @@ class Retelling:
         kind = entry["kind"]
         if kind == kinds.SESSION:
             yield from self.broke_off()
-        self._now = moment(entry) or self._now
+        # In the order in which they were written down; what ends at the same time may have ended in another.
+        self._now = max(moment(entry) or self._now, self._now)
         self.story.add(entry)
         make = _MAKERS.get(kind)
         if make is not None:
