@@ -75,7 +75,8 @@ class ServiceStep(Step[ServiceParams]):
     - `reloaded` needs a service that can read its configuration again; `restarted` works for all.
     - A unit without an `[Install]` section (`static`) counts as enabled: it is started by what needs it.
     - A service that is not there yet is `unknown` in a check, and a failure in a run.
-    - Undo starts or stops, enables or disables, masks or unmasks it again, as it was. A restart itself stays done.
+    - Undo starts or stops, enables or disables, masks or unmasks it again, as it was. A restart itself stays done, and
+      files that are put back after it are not read: a warning tells which services to restart.
     """
 
     outputs_model = ServiceOutputs
@@ -120,6 +121,12 @@ class ServiceStep(Step[ServiceParams]):
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back how it was."""
         put_back(ctx, undo)
+        if undo["active"] and self.params.state in ("restarted", "reloaded"):
+            # What it read is put back after this, if it is undone too: a restart now would read it once more.
+            ctx.log.warning(
+                f"{undo['service']} goes on with what it read when this run {self.params.state} it:"
+                " restart it if its files were put back"
+            )
 
     def _look(self, ctx: StepContext) -> ServiceState:
         params = self.params
