@@ -45,3 +45,10 @@ class _Drift(Check):
         if outcome.unknown and told is not None and told.result is not None and not told.hidden:
             outcome.outputs, outcome.unknown = told.result.outputs or None, ""
         return outcome
+
+    def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
+        """The outcome of a step that differs, or may; the run has done it once, so that only the first excuses others."""
+        outcome = super().would_run(attempt, forecast)
+        if forecast.state is ForecastState.UNKNOWN:
+            self._open[attempt.host].discard(attempt.node.id)
+        return outcome

@@ -1,0 +1,67 @@
+"""A past run as a result: statuses of nodes, and times without the pauses between sessions."""
+
+from __future__ import annotations
+
+from kubexm_exec.journal.past import of_all_sessions, without_pauses
+from kubexm_exec.journal.story import SessionStory, Story
+from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, Status
+
+
+def result(*times: tuple[float, float]) -> GraphExecutionResult:
+    node = NodeResult(node_name="m/t/s", step_name="command", start_time=times[0][0], end_time=times[-1][1])
+    for number, (start, end) in enumerate(times):
+        node.host_results[f"h{number}"] = HostResult(
+            host_name=f"h{number}", status=Status.SUCCESS, start_time=start, end_time=end
+        )
+    return GraphExecutionResult(
+        graph_name="g", start_time=times[0][0], end_time=times[-1][1], node_results={"m/t/s": node}
+    )
+
+
+def times(of: GraphExecutionResult) -> list[tuple[float | None, float | None]]:
+    return [(each.start_time, each.end_time) for each in of.node_results["m/t/s"].host_results.values()]
+
+
+def session(begun: float, ended: float | None, last: float) -> SessionStory:
+    return SessionStory("run", "somebody", begun, last, ended)
+
+
+def test_times_of_one_session_stay_as_they_are() -> None:
+    told = result((1.0, 2.0), (2.0, 5.0))
+    assert without_pauses(told, [session(0.0, 6.0, 6.0)]) is told
+
+
+def test_pause_between_two_sessions_is_left_out() -> None:
+    shown = without_pauses(result((1.0, 2.0), (101.0, 105.0)), [session(0.0, 3.0, 3.0), session(100.0, 106.0, 106.0)])
+    assert times(shown) == [(1.0, 2.0), (4.0, 8.0)]
+    assert (shown.start_time, shown.end_time) == (1.0, 8.0)
+
+
+def test_what_was_running_when_a_session_broke_off_does_not_count_the_pause() -> None:
+    shown = without_pauses(result((2.0, 103.0)), [session(0.0, None, 4.0), session(100.0, 104.0, 104.0)])
+    assert times(shown) == [(2.0, 7.0)]
+
+
+def test_several_pauses_add_up() -> None:
+    sessions = [session(0.0, 1.0, 1.0), session(11.0, 12.0, 12.0), session(22.0, 23.0, 23.0)]
+    assert times(without_pauses(result((0.0, 1.0), (11.0, 12.0), (22.0, 23.0)), sessions)) == [
+        (0.0, 1.0),
+        (1.0, 2.0),
+        (2.0, 3.0),
+    ]
+
+
+def test_last_session_is_shown_with_the_time_of_all() -> None:
+    told = result((101.0, 105.0))
+    shown = of_all_sessions(told, [session(0.0, 3.0, 3.0), session(100.0, None, 100.0)])
+    assert (shown.start_time, shown.end_time) == (0.0, 8.0)
+    assert of_all_sessions(told, []) is told
+
+
+def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
+    story = Story()
+    story.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
+    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
+    story.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
+    assert story.sessions[0].last == 15.0
+    assert story.sessions[0].ended is None
