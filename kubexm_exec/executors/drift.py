@@ -47,7 +47,7 @@ class _Drift(Check):
         return outcome
 
     def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
-        """The outcome of a step that differs, or may; the run has done it once, so that only the first excuses others."""
+        """The outcome of a step that differs, or may; it was done once, so that only the first excuses others."""
         outcome = super().would_run(attempt, forecast)
         if forecast.state is ForecastState.UNKNOWN:
             self._open[attempt.host].discard(attempt.node.id)

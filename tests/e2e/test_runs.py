@@ -1,0 +1,79 @@
+"""kubexm runs on a run that goes on in another process: its story, its log and its events while they come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.e2e.program import environment, run, start, write_spec
+from tests.e2e.test_run import until
+
+BODY = """
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - name: first
+            type: command
+            with: {shell: "echo one"}
+          - name: long
+            type: command
+            with: {shell: "echo two; until test -e DIR/go; do sleep 0.05; done; echo three"}
+"""
+
+
+def begun(folder: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+    """A run that waits in its second step for a file."""
+    write_spec(folder, BODY.replace("DIR", str(folder)))
+    process = start("kubexm-run", "spec.yaml", cwd=folder, env=env)
+    until(lambda: any("two" in log.read_text() for log in (folder / "state" / "runs").glob("*/*")))
+    return process
+
+
+def test_a_run_that_goes_on_is_shown_and_followed_to_its_end(tmp_path: Path) -> None:
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+    process = begun(tmp_path, env)
+    followers = [start("kubexm", "runs", what, "--follow", cwd=tmp_path, env=env) for what in ("logs", "events")]
+    try:
+        shown = run("kubexm", "runs", "show", cwd=tmp_path, env=env).stdout
+        data = json.loads(run("kubexm", "runs", "show", "--output", "json", cwd=tmp_path, env=env).stdout)
+        report = run("kubexm", "runs", "report", "-o", "-", cwd=tmp_path, env=env).stdout
+        pruned = run("kubexm", "runs", "prune", "--keep", "0", "--all", "--yes", cwd=tmp_path, env=env).stdout
+    finally:
+        (tmp_path / "go").touch()
+        process.communicate(timeout=60)
+    logs, events = (follower.communicate(timeout=60)[0].splitlines() for follower in followers)
+
+    assert process.returncode == 0
+    assert "Running now\n  m/t/long on control-node, for " in shown
+    assert f"kubexm runs cancel {data['id']}" in shown
+    assert data["alive"] is True
+    assert [each["node"] for each in data["running"]] == ["m/t/long"]
+    assert "Running</span> test" in report
+    assert pruned == "there is nothing to remove\n"
+    assert [line.rpartition("| ")[2] for line in logs] == ["one", "two", "three"]
+    assert [json.loads(line)["event"] for line in events] == [
+        "run.started",
+        "action.started",
+        "action.finished",
+        "action.started",
+        "action.finished",
+        "run.finished",
+    ]
+
+
+def test_following_a_run_ends_when_its_process_is_killed(tmp_path: Path) -> None:
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+    process = begun(tmp_path, env)
+    follower = start("kubexm", "runs", "events", "--follow", cwd=tmp_path, env=env)
+    process.kill()
+    process.communicate(timeout=60)
+    events = follower.communicate(timeout=60)[0].splitlines()
+    (tmp_path / "go").touch()
+    assert follower.returncode == 0
+    assert json.loads(events[-1])["status"] == "Interrupted"
+    shown = run("kubexm", "runs", "show", cwd=tmp_path, env=env).stdout
+    assert "it broke off" in shown
+    assert "m/t/long on control-node" in shown
