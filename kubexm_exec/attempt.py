@@ -38,7 +38,7 @@ class Attempt:
     working: bool = False
     """It has got beyond precheck: something may have been changed."""
     unsure: str = ""
-    """Not empty: the connection dropped while an earlier try, or this one, was at work, and this is what was said of it.
+    """Not empty: the connection dropped while an earlier try, or this one, was at work; this is what was said of it.
     Until precheck has looked nobody knows what was done."""
 
     def begin(self) -> None:
