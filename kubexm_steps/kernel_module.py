@@ -83,6 +83,8 @@ class KernelModuleStep(Step[KernelModuleParams]):
             return Forecast.satisfied(self._message(now), self._outputs(now))
         if moves and not now.modprobe:
             return Forecast.unknown("there is no modprobe yet")
+        if moves and self._wants_it and not now.found:
+            return Forecast.unknown(f"the kernel {now.kernel} has no module {self.params.name} yet")
         shown = diffs(ctx, edits)
         if moves:
             note = "loaded" if self._wants_it else "unloaded"
@@ -93,16 +95,19 @@ class KernelModuleStep(Step[KernelModuleParams]):
         return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown)
 
     def run(self, ctx: StepContext) -> Result:
-        """Write the files, because options count when it is loaded; then load or unload it."""
+        """Write its options, because they count when it is loaded; load or unload it; then see to the next boot."""
         name = self.params.name
         now = self._look(ctx)
         edits, moves = self._edits(now), self._moves(now)
         if not moves and not any(edit.any for edit in edits):
             return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
         save(ctx, edits, moved=moves, loaded=now.loaded)
-        apply(ctx, edits)
+        settings, boot = edits
         if moves and self._wants_it:
+            # What cannot be loaded never gets in the way of a boot.
+            apply(ctx, [settings])
             ctx.runner.kernel.load(name)
+            apply(ctx, [boot])
             after = ctx.runner.kernel.module(name, ())
             if not after.loaded and not after.builtin:
                 raise StepFailed(
@@ -110,6 +115,7 @@ class KernelModuleStep(Step[KernelModuleParams]):
                     hint=f"it may be another name for a module: `modprobe -R {name}` shows which, name that one",
                 )
             return Result(message=f"loaded {name}", outputs=self._outputs(after))
+        apply(ctx, edits)
         if moves:
             ctx.runner.kernel.unload(name)
             return Result(message=f"unloaded {name}", outputs=self._outputs(now))

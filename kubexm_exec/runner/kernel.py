@@ -34,12 +34,13 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 """
-# Only what can be unloaded has an initstate; what is built in may have a folder too, or only a line in modules.builtin.
+# Only what can be unloaded has an initstate; what is built in may have a folder too, or only a line in modules.builtin,
+# or be a file system that the kernel knows without any module.
 _MODULE: Final = r"""
 release=$(uname -r)
 part kernel; printf %s "$release"
 if grep -q "^$1 " /proc/modules 2>/dev/null || [ -e "/sys/module/$1/initstate" ]; then part loaded
-elif [ -d "/sys/module/$1" ]; then part builtin
+elif [ -d "/sys/module/$1" ] || grep -q "[[:space:]]$1\$" /proc/filesystems 2>/dev/null; then part builtin
 else
   for d in /lib/modules /usr/lib/modules; do
     if [ -r "$d/$release/modules.builtin" ] && tr - _ <"$d/$release/modules.builtin" | grep -q "/$1\.ko"; then
@@ -47,7 +48,7 @@ else
     fi
   done
 fi
-! have modprobe || part modprobe
+! have modprobe || { part modprobe; ! modprobe -D "$1" >/dev/null 2>&1 || part found; }
 """
 _LOAD: Final = TOOLS + 'modprobe "$1"'
 _UNLOAD: Final = TOOLS + 'modprobe -r "$1"'
@@ -77,6 +78,8 @@ class Module:
     kernel: str
     modprobe: bool
     """Whether there is a modprobe."""
+    found: bool
+    """Whether modprobe knows it."""
     files: Mapping[str, Held]
 
 
@@ -121,8 +124,14 @@ class Kernel:
     def module(self, name: str, files: Sequence[str]) -> Module:
         """What is known of a module (its name with underscores), with the files that are about it."""
         seen = look(self._session, files, _MODULE, name, what=f"look at kernel module {name}")
+        parts = seen.parts
         return Module(
-            "loaded" in seen.parts, "builtin" in seen.parts, seen.text("kernel"), "modprobe" in seen.parts, seen.files
+            "loaded" in parts,
+            "builtin" in parts,
+            seen.text("kernel"),
+            "modprobe" in parts,
+            "found" in parts,
+            seen.files,
         )
 
     def load(self, name: str) -> None:
