@@ -62,14 +62,19 @@ def graph_now(past: Past, output: str) -> ExecutionGraph | None:
         return None
     before = Path.cwd()
     try:
-        # Names on the command line were relative to where it was typed.
-        os.chdir(past.inputs["folder"])
+        enter_folder(past, output)
         _, graph = compile_or_exit(past.inputs["spec"], past.choice.options(output), output)
         return graph
-    except OSError as error:
-        fail(f"the folder of the run is not there: {error.filename}", output=output)
     finally:
         os.chdir(before)
+
+
+def enter_folder(past: Past, output: str) -> None:
+    """Go where the run was begun: relative names on its command line and in what it runs here start there."""
+    try:
+        os.chdir(past.inputs["folder"])
+    except OSError as error:
+        fail(f"the folder of run {past.row.id} cannot be used: {error.filename}: {error.strerror}", output=output)
 
 
 def is_plan(past: Past) -> bool:
@@ -92,13 +97,22 @@ def changes_since(past: Past, now: ExecutionGraph) -> list[NodeChange]:
     return compare(past.graph, now)
 
 
-def show_changes(changes: list[NodeChange], run: str, output: str) -> None:
+def changed_nodes(changes: list[NodeChange]) -> frozenset[str]:
+    """The nodes that are to be run again; on more or fewer hosts than before is no change of what was done."""
+    return frozenset(change.node for change in changes if change.change == "added" or change.details)
+
+
+def show_changes(changes: list[NodeChange], hosts: list[str], run: str, output: str) -> None:
     """Say what changed, and refuse."""
-    lines = []
+    lines = [f"    {each}" for each in hosts]
     for change in changes:
         if change.gate:
             continue
-        detail = f": {'; '.join(change.details)}" if change.details else ""
+        details = [
+            *change.details, *(f"on {host} too" for host in change.hosts_added),
+            *(f"not on {host} any more" for host in change.hosts_removed),
+        ]  # fmt: skip
+        detail = f": {'; '.join(details)}" if details else ""
         lines.append(f"    {change.change} {change.node}{detail}")
     fail(
         "the spec has changed since the run, nothing was run:\n" + "\n".join(lines),
@@ -122,6 +136,7 @@ def resume(
 ) -> int:
     """Go on with the run; gives the exit code."""
     from kubexm_exec.cli.running import Run
+    from kubexm_exec.compare import compare_hosts
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.resume import known_actions
@@ -131,13 +146,15 @@ def resume(
     form = "json" if output == "json" else "text"
     graph, inputs = past.graph, None
     now = graph_now(past, form)
-    changes = [] if now is None else changes_since(past, now)
-    if now is not None and changes:
-        if not accept:
-            show_changes(changes, past.row.id, form)
-        graph = now
-        inputs = {**past.inputs, "graph": now.to_json(), "target": past.inputs["target"]}
-        selection = replace(selection, changed=frozenset(change.node for change in changes))
+    if now is not None:
+        changes, hosts = changes_since(past, now), compare_hosts(past.graph, now)
+        if (changes or hosts) and not accept:
+            show_changes(changes, hosts, past.row.id, form)
+        if changes or hosts:
+            graph = replace(now, target=past.inputs["target"])
+            inputs = {**past.inputs, "graph": graph.to_json()}
+            selection = replace(selection, changed=changed_nodes(changes))
+    typed = ["kubexm-run", os.path.relpath(past.row.spec)]
     try:
         session = Session.go_on(
             store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None
@@ -145,12 +162,12 @@ def resume(
         story = tell(store, past.row.id)
     except JournalError as error:
         refuse(error, form)
+    enter_folder(past, form)
     whole = whole_graph(graph, story)
     known = known_actions(whole, story, selection)
     run = Run(
-        graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates,
-        ["kubexm-run", os.path.relpath(past.row.spec)], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
-        run_id=past.row.id,
+        graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates, typed,
+        Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.runtime.prior = known

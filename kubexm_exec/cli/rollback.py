@@ -12,6 +12,7 @@ import click
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail
 from kubexm_exec.cli.journaled import refuse, waiting
+from kubexm_exec.cli.resuming import enter_folder
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
@@ -23,10 +24,11 @@ def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, v
     from kubexm_exec.cli.running import Run
     from kubexm_exec.console.text import plural
     from kubexm_exec.executors.rollback import RollbackExecutor, remaining
+    from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import tell, whole_graph
+    from kubexm_exec.journal.story import tell, whole_graph, with_earlier
 
     form = "json" if output == "json" else "text"
     try:
@@ -48,12 +50,17 @@ def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, v
     try:
         session = Session.go_on(store, state_folder(), past.row.id, "rollback", wait=waiting(form) if wait else None)
         story = tell(store, past.row.id)
+        # What a changed spec has no more was done all the same.
+        before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(past.row.id))
+        graph = with_earlier(past.graph, before)
     except JournalError as error:
         refuse(error, form)
+    typed = ["kubexm-run", os.path.relpath(past.row.spec)]
+    if Path(past.inputs["folder"]).is_dir():
+        enter_folder(past, form)
     run = Run(
-        whole_graph(past.graph, story), "concurrent", past.inputs["forks"], output, verbose, past.choice.templates,
-        ["kubexm-run", os.path.relpath(past.row.spec)], Path(past.inputs["bundle"]) if past.inputs["bundle"] else None,
-        run_id=past.row.id,
+        whole_graph(graph, story), "concurrent", past.inputs["forks"], output, verbose, past.choice.templates, typed,
+        Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.executor_class = lambda: RollbackExecutor(story)

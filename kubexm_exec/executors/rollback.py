@@ -47,8 +47,14 @@ class RollbackExecutor:
         runtime.watch()
         try:
             wanted = set(can) | set(cannot)
-            saved = [self._saved(key, runtime, action) for key, action in self._story.actions.items() if key in wanted]
-            record.result.not_reversible.extend(undo_all(runtime, saved))
+            saved, unknown = [], []
+            for key, action in self._story.actions.items():
+                if key in wanted and key.node in runtime.nodes and key.host in runtime.nodes[key.node].hosts:
+                    saved.append(self._saved(key, runtime, action))
+                elif key in wanted:
+                    # A step that another one returned, and that could not be written down.
+                    unknown.append(f"{key.node} on {key.host}")
+            record.result.not_reversible.extend([*unknown, *undo_all(runtime, saved)])
         finally:
             runtime.close()
         broken = any((each.result.undo if each.result else "").startswith(FAILED) for each in saved)

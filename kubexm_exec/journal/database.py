@@ -27,7 +27,7 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where runs leave what they need later: ``$KUBEXM_STATE``, or ``kubexm`` in the user's state folder."""
     env = os.environ if environ is None else environ
     if env.get("KUBEXM_STATE"):
-        return Path(env["KUBEXM_STATE"])
+        return Path(env["KUBEXM_STATE"]).absolute()
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".local" / "state")
     return Path(base) / "kubexm"
 
@@ -83,6 +83,10 @@ def _sqlite(path: Path) -> Engine:
         # We say when a transaction begins, not the driver.
         connection.isolation_level = None
         cursor = connection.cursor()
+        ours = cursor.execute("PRAGMA application_id").fetchone()[0] == MAGIC
+        if not ours and cursor.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            # Another program's: it will be refused, and already the first of these would change the file.
+            return
         # Acknowledged means durable: FULL syncs at every commit.
         # The first one only has an effect before there is anything in the file: what is forgotten can be given back.
         for pragma in (

@@ -35,9 +35,19 @@ _SIGNS: Final = (
     ("database is locked", "the journal is in use and does not become free", "see which other kubexm runs"),
     ("no space left", "there is no space left for the journal", "free some space; the run can be resumed then"),
     ("connection refused", "the database of the journal does not answer", "see whether it runs, and its address"),
+    ("closed the connection", "the database of the journal has gone away", "see whether it runs"),
+    ("terminating connection", "the database of the journal has gone away", "see whether it runs"),
+    ("connection is lost", "the database of the journal has gone away", "see whether it runs"),
+    ("connection is closed", "the database of the journal has gone away", "see whether it runs"),
+    ("connection is bad", "the database of the journal does not answer", "see whether it runs, and its address"),
+    ("connection failed", "the database of the journal does not answer", "see whether it runs, and its address"),
+    ("permission denied", "the journal cannot be written: you may not", "check the owner and mode of its folder"),
     ("password authentication", "the database of the journal refuses the login", "check user and password"),
 )
 """What databases say, what that means, and what to do about it."""
+
+
+_LOOK: Final = "look at the place of the journal, or choose another one with --journal"
 
 
 def explain(place: str, error: Exception) -> JournalError:
@@ -47,7 +57,9 @@ def explain(place: str, error: Exception) -> JournalError:
     for sign, what, hint in _SIGNS:
         if sign in lower:
             return JournalError(f"{place}: {what}", hint)
-    return JournalError(f"{place}: {said.splitlines()[0] if said else type(error).__name__}")
+    if isinstance(error, OSError) and error.strerror:
+        said = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
+    return JournalError(f"{place}: {said.splitlines()[0] if said else type(error).__name__}", _LOOK)
 
 
 @contextmanager

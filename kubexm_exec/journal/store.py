@@ -210,6 +210,16 @@ class Store:
             raise JournalError(f"{self.place}: what run {run} was made from is not there", "the journal is damaged")
         return _unpack(data)
 
+    def all_made_from(self, run: str) -> list[Any]:
+        """All that a run was ever made from, the newest first: more than one if changes were accepted."""
+        from sqlalchemy import select
+
+        from kubexm_exec.journal.schema import INPUTS
+
+        query = select(INPUTS.c.data).where(INPUTS.c.run == run).order_by(INPUTS.c.epoch.desc())
+        with explained(self.place), reading(self._engine) as connection:
+            return [_unpack(data) for data in connection.execute(query).scalars()]
+
     def entries(self, run: str, after: int = 0) -> Iterator[tuple[int, int, list[Entry]]]:
         """What happened, in order: (seq, epoch, entries); in pages, so that a long run is never in memory whole."""
         from sqlalchemy import select

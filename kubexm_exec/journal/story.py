@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
@@ -146,9 +146,18 @@ def whole_graph(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
     return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
 
 
-def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
-    from dataclasses import replace
+def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> ExecutionGraph:
+    """The graph with all nodes and hosts that earlier ones of its run had; what several have is as in the first."""
+    nodes, hosts, scopes = dict(graph.nodes), dict(graph.hosts), dict(graph.scopes)
+    for other in earlier:
+        for node in other.nodes.values():
+            nodes[node.id] = _merged(nodes.get(node.id), node)
+        hosts = {**other.hosts, **hosts}
+        scopes = {**other.scopes, **scopes}
+    return replace(graph, nodes=nodes, hosts=hosts, scopes=scopes)
 
+
+def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
     if known is None:
         return node
     return replace(known, hosts=known.hosts + tuple(host for host in node.hosts if host not in known.hosts))

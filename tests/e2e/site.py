@@ -45,6 +45,8 @@ class Site:
         self.host.mkdir(parents=True)
         self.state = folder / "state"
         self.journal = journal
+        self.within: tuple[str, ...] = ()
+        """Words before each command, such as those that lead into a namespace."""
         self._started: list[subprocess.Popen[str]] = []
         self.env = environment(KUBEXM_STATE=str(self.state), **({"KUBEXM_JOURNAL": journal} if journal else {}), **env)
         self.write(body)
@@ -56,7 +58,7 @@ class Site:
     def start(self, *command: str, cwd: Path | None = None, **env: str) -> subprocess.Popen[str]:
         """A command while it runs."""
         process = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]], cwd=cwd or self.folder, env={**self.env, **env},
+            [*self.within, str(BIN / command[0]), *command[1:]], cwd=cwd or self.folder, env={**self.env, **env},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._started.append(process)

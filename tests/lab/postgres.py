@@ -29,6 +29,10 @@ class Postgres:
     def start(self) -> None:
         """Make the cluster and start it."""
         self._run("initdb", "-D", str(self._data), "-U", "kubexm", "-A", "trust", "--no-sync")
+        self.restart()
+
+    def restart(self) -> None:
+        """Start it again after a stop."""
         options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off"
         log = str(self._folder / "log")
         self._run("pg_ctl", "-D", str(self._data), "-o", options, "-l", log, "-w", "start")
