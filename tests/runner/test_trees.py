@@ -101,7 +101,7 @@ def test_thousands_of_files_are_sent_compared_and_removed_with_one_command_each(
 ) -> None:
     runner = Runner(connector, deadline=Deadline.after(600))
     # It is the same with busybox, only slower.
-    spread = 500 if busybox else 4_000
+    spread = 200 if busybox else 2_000
     files = {f"{number % 90}/{number}": str(number).encode() for number in range(spread)}
     files |= {f"many/{number}": str(number).encode() for number in range(1_000)}
     connector.count = 0
