@@ -105,6 +105,7 @@ def _no_success(store: Store, rows: list[RunRow], spec: str, place: str, target:
 
 def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Drift, int]:
     """Ask the hosts; gives what was found, and the exit code."""
+    import contextlib
     from pathlib import Path
 
     from kubexm_exec.cli.resuming import load_past
@@ -122,7 +123,10 @@ def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Dr
     )  # fmt: skip
     run.configure_logs("error", "text")
     run.executor_class = lambda: DriftExecutor(story)
-    result = run.execute()
+    folder = Path(past.inputs["folder"])
+    # Relative names in what runs here start where the run was begun.
+    with contextlib.chdir(folder if folder.is_dir() else "."):
+        result = run.execute()
     found = _sorted(past, result)
     if result.status is Status.CANCELLED:
         return found, codes.INTERRUPTED

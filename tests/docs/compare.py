@@ -13,7 +13,8 @@ ELLIPSIS = "..."
 
 _TIMED = "<time>"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+[\d:]+)?"), "<moment>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|\+[\d:]+)?"), "<moment>"),
+    (re.compile(r"\S+@\S+ \(process \d+\)"), "<process>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), _TIMED),
     (re.compile(r"\b01[0-9A-HJKMNP-TV-Z]{4,24}\b(\.\.\.|…)?"), "<run>"),
     (re.compile(r"\b(\d+d )?(\d+h )?\d+m \d\ds\b|\b\d+(\.\d+)?(ms|s)\b"), "<duration>"),
