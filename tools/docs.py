@@ -284,6 +284,12 @@ def cli_reference() -> str:
             lines += ["", f"## kubexm {name}", "", "The same as [`kubexm-run`](#kubexm-run)."]
         else:
             lines += _command_section(f"kubexm {name}", command)
+        if isinstance(command, click.Group):
+            inside = click.Context(command, info_name=name, parent=context)
+            for sub in command.list_commands(inside):
+                found = command.get_command(inside, sub)
+                assert found is not None
+                lines += _command_section(f"kubexm {name} {sub}", found)
     return "\n".join(lines) + "\n"
 
 

@@ -193,7 +193,7 @@ def _changes(past: Past) -> list[NodeChange] | None:
 
 def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
     from kubexm_exec.cli.runtables import nearest, typed_choice
-    from kubexm_exec.console.text import clean, fit, one_line, plural, text_lines
+    from kubexm_exec.console.text import clean, fit, one_line, text_lines
     from kubexm_exec.result import timestamp
 
     row = found.past.row
@@ -210,18 +210,27 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
             yield fit(f"{clean(host)}: {word}: {clean(node)}: {_what(each)}", _LONGEST)
             for diff in each.diffs if diffs else ():
                 yield from (f"    {line}" for line in text_lines(str(diff.get("text", ""))))
-    parts = [
-        f"{plural(len(found.differs), 'action')} {'differs' if len(found.differs) == 1 else 'differ'}",
-        *([f"{len(found.failed)} could not be looked at"] if found.failed else []),
-        *([f"{len(found.unknown)} cannot be told"] if found.unknown else []),
-        f"{found.same} as they were",
-    ]
-    hosts = {each.host_name for _, each in (*found.differs, *found.failed)}
-    where = f"{len(hosts)} of {plural(len(found.hosts), 'host')}" if hosts else plural(len(found.hosts), "host")
-    yield f"Drift: {', '.join(parts)} on {where}. Nothing was changed."
+    yield f"Drift: {_sum(found)}. Nothing was changed."
     if found.differs:
         typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.past.inputs['choice'])}".rstrip()
         yield f"Next:  {typed}   make it so again"
+
+
+def _sum(found: Drift) -> str:
+    """Everything in one sentence."""
+    from kubexm_exec.console.text import plural
+
+    hosts = plural(len(found.hosts), "host")
+    differs = len({each.host_name for _, each in found.differs})
+    verb = "differs" if len(found.differs) == 1 else "differ"
+    parts = [f"{plural(len(found.differs), 'action')} {verb} on {differs} of {hosts}"]
+    if not found.differs:
+        parts = [f"nothing differs on {hosts}"]
+    if found.failed:
+        parts.append(f"{len(found.failed)} could not be looked at")
+    if found.unknown:
+        parts.append(f"{len(found.unknown)} cannot be told")
+    return ", ".join([*parts, f"{found.same} {'is as it was' if found.same == 1 else 'are as they were'}"])
 
 
 def _what(each: HostResult) -> str:
