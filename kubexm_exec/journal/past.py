@@ -83,7 +83,7 @@ class PastRun:
                 result.not_reversible.append(node.id)
         return result
 
-    @property
+    @cached_property
     def shown(self) -> GraphExecutionResult:
         """The result for people: its times as if there had been no pauses between the sessions."""
         return without_pauses(self.result, self.story.sessions)
