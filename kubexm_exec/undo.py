@@ -69,13 +69,15 @@ class _Saga:
     def __init__(self, runtime: Runtime, saved: Sequence[Saved]) -> None:
         self._runtime = runtime
         self._wanted = {Action(action.node.id, action.host): action for action in saved}
-        # Every edge leads from what finished earlier to what finished later, those of the graph as those between the
-        # actions of a host: so that nothing ever waits for itself.
+        # In one session every edge leads from what finished earlier to what finished later, those of the graph as those
+        # between the actions of a host: so that nothing waits for itself. Over several sessions something may have been
+        # done again after what depended on it, or the spec have changed: then what was done last is undone first.
         self._of_host: dict[str, list[Action]] = {}
         for key in self._wanted:
             self._of_host.setdefault(key.host, []).append(key)
         self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
         self._ready: set[Action] = set()
+        self._offered: set[Action] = set()
         self._ended: SimpleQueue[tuple[Action, str]] = SimpleQueue()
 
     def run(self) -> None:
@@ -84,16 +86,15 @@ class _Saga:
         with ThreadPoolExecutor(max(1, self._runtime.options.forks), thread_name_prefix="kubexm-saga") as pool:
             while self._wanted:
                 self._look()
-                for key in self._next():
+                for key in self._next(idle=not running):
                     running += 1
                     pool.submit(_undo_action, self._runtime, self._wanted[key], key, self._ended)
-                if not running:
-                    raise RuntimeError(f"{len(self._wanted)} actions cannot be undone in any order: a bug in kubexm")
                 key, problem = self._ended.get()
                 running -= 1
                 _tell(self._runtime, self._wanted.pop(key), FAILED if problem else UNDONE, problem)
                 self._of_host[key.host].pop()
-                self._scheduler.finish(key, _DONE)
+                if key in self._offered:
+                    self._scheduler.finish(key, _DONE)
 
     def _look(self) -> None:
         """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
@@ -104,13 +105,19 @@ class _Saga:
                 self._scheduler.start(key)
                 if key in self._wanted:
                     self._ready.add(key)
+                    self._offered.add(key)
                 else:
                     self._scheduler.finish(key, _DONE)
                     going = True
 
-    def _next(self) -> list[Action]:
-        """What may begin now: of each host the last that was done, if all that depended on it is undone."""
+    def _next(self, *, idle: bool) -> list[Action]:
+        """What may begin now: of each host the last that was done, if all that depended on it is undone.
+
+        ``idle``: nothing is being undone, so that there must be something.
+        """
         found = [keys[-1] for keys in self._of_host.values() if keys and keys[-1] in self._ready]
+        if idle and not found:
+            found = [next(reversed(self._wanted))]
         self._ready.difference_update(found)
         return found
 
