@@ -13,6 +13,8 @@ from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError, explain
 
 NAME: Final = "output.jsonl"
+_BEGIN: Final = '{"time":'
+"""How every line begins; quotes inside of texts are escaped, so that it is nowhere else."""
 
 
 class OutputLog:
@@ -63,4 +65,15 @@ def read_log(folder: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
             if not line.endswith(b"\n"):
                 return
             offset += len(line)
-            yield offset, json.loads(line.decode("utf-8", "surrogateescape"))
+            piece = _piece(line.decode("utf-8", "surrogateescape"))
+            if piece is not None:
+                yield offset, piece
+
+
+def _piece(line: str) -> dict[str, Any] | None:
+    """What a line says. After a full disk or a crash the first line of the next session may follow half a one."""
+    for text in (line, line[max(0, line.rfind(_BEGIN)) :]):
+        with contextlib.suppress(ValueError):
+            piece: dict[str, Any] = json.loads(text)
+            return piece
+    return None
