@@ -17,7 +17,8 @@ class BecomeSpec(Model):
     method: Literal["sudo", "su", "doas"] = Field(default="sudo", description="How: sudo, su or doas.")
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
     pty: bool | None = Field(
-        default=None, description="true for hosts that want a terminal for it (`requiretty`); slower, streams are mixed."
+        default=None,
+        description="true for hosts that want a terminal for it (`requiretty`); slower, streams are mixed.",
     )
 
 
