@@ -181,16 +181,21 @@ def _offers(
     if failures:
         yield _with_executor(command, "debug"), "go through it step by step"
     if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
-        yield f"{command} --limit {','.join(hosts)} -v", "only where it failed, with output"
+        yield f"{_without(command, '--limit')} --limit {','.join(hosts)} -v", "only where it failed, with output"
 
 
 def _with_executor(command: str, name: str) -> str:
     """The same command with another executor."""
+    return f"{_without(command, '--executor')} --executor {shlex.quote(name)}"
+
+
+def _without(command: str, option: str) -> str:
+    """The same command without an option and its value."""
     words = shlex.split(command)
-    if "--executor" in words:
-        at = words.index("--executor")
+    while option in words:
+        at = words.index(option)
         del words[at : at + 2]
-    return shlex.join([*words, "--executor", name])
+    return shlex.join(word for word in words if not word.startswith(f"{option}="))
 
 
 def next_command(argv: Sequence[str], without: Container[str] = _ONE_TIME) -> str:

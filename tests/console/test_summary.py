@@ -200,6 +200,13 @@ def test_parameters_read_as_yaml_would() -> None:
     ]
 
 
+def test_the_hosts_that_failed_take_the_place_of_those_that_were_asked_for() -> None:
+    run = one().start("a/b/c").fail("a/b/c", message="no")
+    for typed in ("kubexm-run a.yaml --limit 'all hosts'", "kubexm-run a.yaml --limit=web*"):
+        text = render_summary(run.graph, run.finish(), color=False, width=100, spec_command=typed)
+        assert "kubexm-run a.yaml --limit h1 -v " in text, text
+
+
 @pytest.mark.parametrize(
     ("typed", "again"),
     [
