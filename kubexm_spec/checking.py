@@ -199,6 +199,7 @@ _WORDS = {
 _PATTERNS = {
     NAME_PATTERN: "a name has only letters, digits, _, . and -, and begins with a letter, a digit or _",
     IDENTIFIER_PATTERN: "a name has only letters, digits and _, and does not begin with a digit",
+    "^[0-9a-fA-F]{64}$": "a sha256 has 64 hexadecimal digits",
 }
 
 

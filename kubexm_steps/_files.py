@@ -96,10 +96,10 @@ class Change:
 
     def notes(self) -> list[str]:
         """What changes apart from content, in few words."""
-        if self.before.kind == "absent":
-            return ["created", show_mode(self.mode)]
-        if self.before.kind == "link":
-            return [f"link to {self.before.target} becomes a file", show_mode(self.mode)]
+        if self.created:
+            what = "created" if self.before.kind == "absent" else f"link to {self.before.target} becomes a file"
+            owners = {"owner": self.wanted.owner, "group": self.wanted.group}
+            return [what, show_mode(self.mode), *(f"{noun} {name}" for noun, name in owners.items() if name)]
         notes = [f"{show_mode(self.before.mode)} -> {show_mode(self.mode)}"] if self.permissions else []
         if self.ownership:
             owner, group = self.wanted.owner or self.before.owner, self.wanted.group or self.before.group

@@ -52,8 +52,9 @@ def read_certificate(text: str) -> Certificate:
         raise ValueError("there is a private key in it: hosts that trust a CA need only its certificate")
     certificates = [block for kind, block in blocks if kind in ("CERTIFICATE", "X509 CERTIFICATE")]
     if len(certificates) != 1:
-        count = len(certificates) or "no"
-        raise ValueError(f"there {'is' if count == 'no' else 'are'} {count} certificates in it: use one step for each")
+        if not certificates:
+            raise ValueError("there is no certificate in PEM form in it")
+        raise ValueError(f"there are {len(certificates)} certificates in it: use one step for each")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         der = ssl.PEM_cert_to_DER_cert(certificates[0].replace("X509 CERTIFICATE", "CERTIFICATE"))

@@ -133,5 +133,7 @@ def file_error(stderr: str, path: str) -> OSError:
         return OSError(errno.EINVAL, NOT_A_FILE, path)
     nobody = re.search(r"(?:invalid|unknown) (user|group)(?:: | )['‘]?([^'’]*)['’]?$", said)
     if nobody:
-        return OSError(errno.EINVAL, f"there is no {nobody[1]} {nobody[2]}", path)
+        # GNU's chown shows both where only one of them is wrong.
+        user, _, group = nobody[2].partition(":")
+        return OSError(errno.EINVAL, f"there is no {nobody[1]} {group or user if nobody[1] == 'group' else user}", path)
     return OSError(errno.EIO, re.sub(r"^[\w./-]+: ", "", said), path)

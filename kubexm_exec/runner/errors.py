@@ -46,6 +46,8 @@ _HINTS: Final = {
     errno.ELOOP: "links on the way to {path} go round in a circle",
 }
 
+_NOBODY: Final = re.compile(r"there is no (user|group) ")
+
 
 def file_failure(
     session: Session, what: str, path: str, error: OSError | CommandResult, *, hint: str = "", code: int | None = None
@@ -67,6 +69,8 @@ def file_failure(
         hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or work as a user who may"
     elif number == errno.ENOSPC:
         reason += " (the file system is full)"
+    elif missing := _NOBODY.match(reason):
+        hint = hint or f"look at its name, or make it first with a {missing[1]} step"
     if not hint and number in _HINTS:
         hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
     if session.sensitive:

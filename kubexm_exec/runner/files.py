@@ -165,7 +165,7 @@ def mkdir(
     if above and not parents:
         raise file_failure(
             session, "make folder", path, FileNotFoundError(errno.ENOENT, f"{above[-1]} does not exist"),
-            hint="make it first, or let this step do it with `parents: true`",
+            hint="make it first, or let this step do it: `createParents: true` (in a directory step `parents: true`)",
         )  # fmt: skip
     if above:
         _make(session, above, _FOLDER_MODE, "")

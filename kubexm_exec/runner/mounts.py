@@ -181,4 +181,6 @@ def _why(said: str, fstype: str) -> str:
         return "only root may mount: use `become`"
     if "wrong fs type" in said or "Invalid argument" in said:
         return "look at `fstype` and `options`; the kernel's own reason is at the end of `dmesg`"
+    if "special device" in said or "can't find" in said:
+        return "there is no such device: `lsblk -f` on the host shows those that there are, with label and UUID"
     return ""

@@ -150,7 +150,7 @@ class Packages:
         if survey.age is None:
             return StepFailed(
                 f"package {names}: the host has no index of packages yet",
-                hint="do not say `update: never`, or add a repository first with a repository step",
+                hint="add a repository first with a repository step (and with `update: never` no index is fetched)",
             )
         close = suggest(first.ask.name, manager.alike(first.ask.name)) if len(missing) == 1 else None
         hint = "look at the name, or add its repository first with a repository step"
