@@ -1,14 +1,19 @@
-"""Runs the benchmarks and prints one table: ``python -m benchmarks [compile] [scheduling] [stragglers]``."""
+"""Runs the benchmarks and prints one table: ``python -m benchmarks [compile] [scheduling] [stragglers] [journal]``."""
 
 from __future__ import annotations
 
 import platform
 import sys
 
-from benchmarks import compile_speed, scheduling, stragglers
+from benchmarks import compile_speed, journal, scheduling, stragglers
 from benchmarks.table import Row, render
 
-_ALL = {"compile": compile_speed.run, "scheduling": scheduling.run, "stragglers": stragglers.run}
+_ALL = {
+    "compile": compile_speed.run,
+    "scheduling": scheduling.run,
+    "stragglers": stragglers.run,
+    "journal": journal.run,
+}
 
 
 def main(names: list[str]) -> int:

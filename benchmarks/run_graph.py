@@ -9,6 +9,7 @@ from kubexm_exec.events import Event, EventBus
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.ids import new_run_id
+from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.memory import settle
 from kubexm_exec.registry import connector_registry
 from kubexm_exec.result import GraphExecutionResult, Status
@@ -27,8 +28,10 @@ class Counter:
         self.count += 1
 
 
-def run_graph(graph: ExecutionGraph, forks: int) -> tuple[float, GraphExecutionResult, int]:
-    """Seconds of the execution alone, the result, and how many events there were."""
+def run_graph(
+    graph: ExecutionGraph, forks: int, journal: Recorder | None = None
+) -> tuple[float, GraphExecutionResult, int]:
+    """Seconds of the execution alone, the result, and how many events there were; written down if so wanted."""
     redactor = Redactor()
     bus = EventBus(new_run_id(), redactor.mask)
     counter = Counter()
@@ -41,6 +44,7 @@ def run_graph(graph: ExecutionGraph, forks: int) -> tuple[float, GraphExecutionR
         steps=BenchRegistry(),
         connectors=connector_registry(),
     )
+    runtime.journal = journal
     try:
         settle()
         begun = time.perf_counter()

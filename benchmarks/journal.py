@@ -1,0 +1,91 @@
+"""The journal: what it costs a run of actions that do nothing to be written down durably, against one without."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.run_graph import run_graph
+from benchmarks.scheduling import WORKERS, Edges, chains, layers, make_graph
+from benchmarks.table import Row
+from kubexm_exec.ids import new_run_id
+from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.journal.store import Store
+
+ROUNDS, STARTS = 7, 9
+GOAL = 1.3
+
+_SPEC = """apiVersion: kubexm.io/v1
+kind: Pipeline
+metadata: {name: one}
+inventory: {hosts: [{name: here, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - {name: t, runOn: {hosts: [here]}, steps: [{name: s, type: command, with: {argv: ["true"]}}]}
+"""
+
+
+def measure(edges: Edges, store: Store) -> tuple[float, float, int]:
+    """Median seconds without and with the journal, and how many commits there were; both take turns."""
+    graph = make_graph(edges)
+    plain: list[float] = []
+    kept: list[float] = []
+    commits = 0
+    for _ in range(ROUNDS):
+        plain.append(run_graph(graph, WORKERS)[0])
+        run = new_run_id()
+        epoch = store.begin(
+            run, name="bench", target="t", spec="s", executor="concurrent", holder=Holder.me(), made_from={}
+        )
+        recorder = Recorder(store, run, epoch)
+        kept.append(run_graph(graph, WORKERS, recorder)[0])
+        recorder.close()
+        entries = [len(rows) for _, _, rows in store.entries(run)]
+        commits = len(entries)
+        if sum(entries) != 2 * len(edges):
+            raise RuntimeError(f"the journal has {sum(entries)} entries of {2 * len(edges)}")
+    return statistics.median(plain), statistics.median(kept), commits
+
+
+def time_starts(folder: Path) -> tuple[float, float]:
+    """Median seconds of a whole ``kubexm-run`` of one step without and with the journal; both take turns."""
+    (folder / "spec.yaml").write_text(_SPEC)
+    program = str(Path(sys.executable).parent / "kubexm-run")
+    command = [program, "spec.yaml", "--output", "quiet"]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(STARTS + 1):
+        for journal in (False, True):
+            begun = time.perf_counter()
+            more = ["--journal", str(folder / "starts.db")] if journal else ["--no-journal"]
+            subprocess.run([*command, *more], cwd=folder, check=True)
+            if number:
+                # The first one makes the database.
+                times[journal].append(time.perf_counter() - begun)
+    return statistics.median(times[False]), statistics.median(times[True])
+
+
+def run() -> list[Row]:
+    """The rows of the table."""
+    rows: list[Row] = []
+    # Not in /tmp, which may be memory: what is to be durable costs what this disk wants for it.
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        store = Store(str(folder / "journal.db"))
+        for shape, text in ((layers, "two needs each"), (chains, "100 chains")):
+            edges = shape()
+            plain, kept, commits = measure(edges, store)
+            each = (kept - plain) / len(edges) * 1e6
+            rows.append(Row(f"journal, 10,000 actions that do nothing, {text} ({commits} commits)", f"{each:.1f} us"))
+            ratio = kept / plain
+            rows.append(Row("  against the same without", f"{ratio:.2f} times", f"at most {GOAL:.2f}", ratio <= GOAL))
+        store.close()
+        plain, kept = time_starts(folder)
+        rows.append(Row("kubexm-run of one step, without a journal", f"{plain * 1e3:.0f} ms"))
+        rows.append(Row("  with a journal", f"{kept * 1e3:.0f} ms"))
+    return rows

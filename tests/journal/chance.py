@@ -1,0 +1,156 @@
+"""Runs random graphs with a journal: steps that count on the host, and may be ended by kill -9 at any write."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from kubexm_exec.connectors.local import LocalConnector
+from kubexm_exec.events import EventBus
+from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.executors.rollback import RollbackExecutor
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Scope
+from kubexm_exec.journal.resume import Selection, known_actions
+from kubexm_exec.journal.session import Session, Start
+from kubexm_exec.journal.store import Store
+from kubexm_exec.journal.story import tell, whole_graph
+from kubexm_exec.result import GraphExecutionResult, SkipReason, Status
+from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.secrets import Redactor, Secrets
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from tests.executors.kit import Plugins
+from tests.scheduler.graphs import Case
+
+RUN = "01AAAAAAAAAAAAAAAAAAAAAAAA"
+
+
+class Host:
+    """What steps leave behind, in files: what they did, and how often they were executed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, what: str, node: str, host: str) -> Path:
+        """The file of an action."""
+        return self._folder / what / quote(f"{node} {host}", safe="")
+
+    def count(self, what: str, node: str, host: str) -> None:
+        """One more execution."""
+        with self.path(what, node, host).open("a") as file:
+            file.write("x\n")
+
+    def counts(self, what: str) -> Counter[tuple[str, str]]:
+        """How often actions were executed."""
+        found: Counter[tuple[str, str]] = Counter()
+        for path in (self._folder / what).iterdir():
+            node, _, host = unquote(path.name).rpartition(" ")
+            found[node, host] = len(path.read_text().splitlines())
+        return found
+
+    def done(self) -> set[str]:
+        """What is there."""
+        return {unquote(path.name) for path in (self._folder / "done").iterdir()}
+
+
+class Gives(Outputs):
+    """Who it was."""
+
+    who: str = ""
+
+
+def step_of(case: Case, place: Host) -> type[Step[Any]]:
+    """A step that comes to what chance wants of it."""
+
+    class Chance(Step[Params]):
+        outputs_model = Gives
+        reversible = True
+
+        def precheck(self, ctx: StepContext) -> Forecast:
+            outputs = {"who": f"{ctx.node} {ctx.host.name}"}
+            if case.outcome(ctx.node, ctx.host.name) == "satisfied":
+                return Forecast.satisfied("it is so", outputs)
+            there = place.path("done", ctx.node, ctx.host.name).exists()
+            # What returns more steps must be run to say which.
+            if there and not case.returns(ctx.node, ctx.host.name):
+                return Forecast.satisfied("it is there", outputs)
+            return Forecast.change("it is not there")
+
+        def run(self, ctx: StepContext) -> Result:
+            who = ctx.node, ctx.host.name
+            place.count("run", *who)
+            if case.outcome(*who) == "fail":
+                raise StepFailed("chance is against it")
+            ctx.save_undo({})
+            place.path("done", *who).touch()
+            return Result(outputs={"who": " ".join(who)}, fragment=[{}] if case.returns(*who) else ())
+
+        def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+            place.count("undo", ctx.node, ctx.host.name)
+            place.path("done", ctx.node, ctx.host.name).unlink(missing_ok=True)
+
+    return Chance
+
+
+def ready(nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """The nodes of a random graph as they can be run: with a step, and without pauses."""
+    return [replace(node, step_name="" if node.is_gate else "chance", pause=0.0, scope="s") for node in nodes]
+
+
+def graph_of(case: Case) -> ExecutionGraph:
+    """The random graph so that it can be run."""
+    nodes = {node.id: node for node in ready(list(case.graph.nodes.values()))}
+    hosts = {name: replace(host, connector="local") for name, host in case.graph.hosts.items()}
+    return replace(case.graph, nodes=nodes, hosts=hosts, scopes={"s": Scope("s")})
+
+
+def runtime_of(case: Case, folder: Path) -> Runtime:
+    """A runtime for it."""
+    redactor = Redactor()
+    return Runtime(
+        graph_of(case),
+        options=RunOptions(forks=case.forks),
+        bus=EventBus(RUN, redactor.mask),
+        secrets=Secrets(redactor),
+        steps=Plugins({"chance": step_of(case, Host(folder))}),
+        connectors=Plugins({"local": LocalConnector}),
+        compile_fragment=lambda graph, node, host, data: ready(case.fragment(node, host, mixed=False)),
+    )
+
+
+def session(case: Case, folder: Path, mode: str) -> None:
+    """One session of its run, in this process: run, resume or rollback; what it came to is in ``result.json``."""
+    store = Store(str(folder / "journal.db"))
+    runtime = runtime_of(case, folder)
+    if mode == "run":
+        start = Start(run=RUN, name="r", target="t", spec="s", executor="concurrent", made_from={})
+        kept = Session.begin(store, folder, start, wait=None)
+    else:
+        kept = Session.go_on(store, folder, RUN, mode)
+    story = tell(store, RUN)
+    if mode == "rollback":
+        runtime.nodes.update(whole_graph(runtime.graph, story).nodes)
+    else:
+        runtime.prior = known_actions(whole_graph(runtime.graph, story), story, Selection())
+    kept.attach(runtime)
+    result = (RollbackExecutor(story) if mode == "rollback" else ConcurrentExecutor()).execute(runtime)
+    error = kept.close(result, {}, "RolledBack" if mode == "rollback" else "Success")
+    if error is not None:
+        raise error
+    store.close()
+    (folder / "result.json").write_text(json.dumps({"status": result.status.value, "actions": actions(result)}))
+
+
+def actions(result: GraphExecutionResult) -> dict[str, Any]:
+    """What became of every action; what was done is done, whoever did it."""
+    return {
+        f"{name} {host}": "done"
+        if each.status is Status.SUCCESS or each.reason is SkipReason.PRECHECK
+        else [each.status.value, each.reason]
+        for name, of in result.node_results.items()
+        for host, each in of.host_results.items()
+    }
