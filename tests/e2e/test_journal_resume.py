@@ -1,0 +1,239 @@
+"""``kubexm runs resume``: what is done stays, what is not is done; what was chosen or has changed is run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.e2e.site import Site, Sites
+
+# Every step counts; those named in the folder "count.bad.NAME.HOST" fail.
+STEPS = """
+inventory: {hosts: [{name: "n[1:2]", connector: local}]}
+vars: {word: one}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: ["n[1:2]"]}
+        steps:
+          - {name: a, type: command, with: {shell: &sh 'echo x >>"$D/count.$N"; echo "out $N"; test ! -e "$D/bad.$N"', env: {D: FOLDER, N: "a.{{ host.name }}"}}}
+          - {name: b, type: command, with: {shell: *sh, env: {D: FOLDER, N: "b.{{ host.name }}"}}}
+          - {name: never, type: command, when: "false", with: {shell: *sh, env: {D: FOLDER, N: never}}}
+      - name: u
+        runOn: {hosts: [n1]}
+        steps:
+          - {name: c, type: command, with: {shell: *sh, env: {D: FOLDER, N: "c"}}}
+          - {name: d, type: file, with: {path: FOLDER/d, content: "{{ steps['m/t/b'].outputs.stdout }}"}}
+          - {name: e, type: command, with: {shell: *sh, env: {D: FOLDER, N: "e"}}}
+      - name: free
+        needs: []
+        runOn: {hosts: [n2]}
+        steps:
+          - {name: f, type: command, ignoreErrors: true, with: {shell: *sh, env: {D: FOLDER, N: "f"}}}
+HOOKS
+"""  # noqa: E501
+HOOKS = """hooks:
+  pre: [{name: pre, type: command, with: {shell: &sh2 'echo x >>"$D/count.$N"', env: {D: FOLDER, N: pre}}}]
+  post: [{name: post, type: command, with: {shell: *sh2, env: {D: FOLDER, N: post}}}]
+  onFailure: [{name: failed, type: command, with: {shell: *sh2, env: {D: FOLDER, N: failed}}}]
+  always: [{name: always, type: command, with: {shell: *sh2, env: {D: FOLDER, N: always}}}]
+"""
+
+
+def spec(hooks: str = "") -> str:
+    return STEPS.replace("HOOKS", hooks)
+
+
+def resume(site: Site, *options: str, code: int = 0, cwd: Path | None = None) -> str:
+    return site.run("kubexm", "runs", "resume", "last", "--output", "plain", *options, code=code, cwd=cwd)
+
+
+def bad(site: Site, *names: str) -> None:
+    for name in names:
+        (site.host / f"bad.{name}").touch()
+
+
+def good(site: Site) -> None:
+    for path in site.host.glob("bad.*"):
+        path.unlink()
+
+
+def ran(site: Site, what: dict[str, int]) -> None:
+    """Only these were executed since the counts were last forgotten, so often."""
+    assert dict(site.counts()) == what
+    for path in site.host.glob("count.*"):
+        path.unlink()
+
+
+def test_resume_runs_what_failed_and_what_was_skipped_for_it_and_hooks_only_after_what_runs_again(sites: Sites) -> None:
+    site = sites(spec(HOOKS))
+    bad(site, "b.n2", "f")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    ran(site, {"pre": 1, "a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "f": 1, "failed": 1, "always": 1})
+    good(site)
+    resume(site)
+    # What failed and was ignored is tried again too.
+    ran(site, {"b.n2": 1, "c": 1, "e": 1, "f": 1, "post": 1, "always": 1})
+    assert (site.host / "d").read_text() == "out b.n1", "outputs of an earlier session are there"
+    assert site.status() == "Success"
+    resume(site)
+    ran(site, {})
+    sessions = site.story().sessions
+    assert [(each.mode, each.status) for each in sessions] == [
+        ("run", "Failed"), ("resume", "Success"), ("resume", "Success"),
+    ]  # fmt: skip
+
+
+def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
+    site = sites(spec())
+    bad(site, "a.n1", "a.n2", "f")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    ran(site, {"a.n1": 1, "a.n2": 1, "f": 1})
+    good(site)
+    resume(site, "--hosts", "n2", code=1)
+    ran(site, {"a.n2": 1, "b.n2": 1, "f": 1})
+    resume(site, "--only", "m/t", code=1)
+    ran(site, {"a.n1": 1, "b.n1": 1})
+    resume(site)
+    ran(site, {"c": 1, "e": 1})
+    resume(site, "--from", "m/u/d")
+    ran(site, {"e": 1})
+    resume(site, "--from", "m/t/b")
+    ran(site, {"b.n1": 1, "b.n2": 1, "c": 1, "e": 1})
+    said = resume(site, "--from", "m/u/dd", code=2)
+    assert 'there is no node "m/u/dd"' in said
+    assert "m/u/d" in said
+    assert '"n9" means no host of the run' in resume(site, "--hosts", "n9", code=2)
+
+
+def test_changed_spec_is_refused_with_what_changed_and_accepted_only_that_and_what_depends_on_it_runs(
+    sites: Sites,
+) -> None:
+    site = sites(spec())
+    bad(site, "e")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    good(site)
+    site.write(spec().replace('N: "c"', 'N: "changed"'))
+    said = resume(site, code=3)
+    assert "the spec has changed since the run, nothing was run" in said
+    assert 'changed m/u/c: with.env: {"D"' in said
+    ran(site, {})
+    resume(site, "--accept-changes")
+    ran(site, {"changed": 1, "e": 1})
+    resume(site)
+    ran(site, {})
+    # Another host: only what is not done there; a host less: nothing. What is taken back is as it was before.
+    site.write(spec().replace('N: "c"', 'N: "changed"').replace('"n[1:2]"', '"n[1:3]"'))
+    assert "changed m/t/a: on n3 too" in resume(site, code=3)
+    resume(site, "--accept-changes")
+    counts = dict(site.counts())
+    assert {name: counts[name] for name in ("a.n3", "b.n3")} == {"a.n3": 1, "b.n3": 1}
+    assert not {"a.n1", "a.n2", "b.n1", "b.n2", "f"} & counts.keys()
+    for path in site.host.glob("count.*"):
+        path.unlink()
+    site.write(spec().replace('N: "c"', 'N: "changed"').replace('"n[1:2]"', '"n[1:2]"'))
+    assert "changed m/t/a: not on n3 any more" in resume(site, code=3)
+    resume(site, "--accept-changes")
+    assert not {"a.n1", "a.n2", "a.n3", "f"} & site.counts().keys()
+
+
+def test_host_that_is_reached_in_another_way_now_is_told_and_used_when_accepted(sites: Sites) -> None:
+    body = spec().replace(
+        '{name: "n[1:2]", connector: local}', "{name: n1, connector: local}, {name: n2, connector: WAY}"
+    )
+    site = sites(body.replace("connector: WAY", "address: 127.0.0.1, port: 9"))
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1, HOME=str(site.folder))
+    ran(site, {"a.n1": 1, "b.n1": 1})
+    site.write(body.replace("WAY", "local"))
+    said = resume(site, code=3)
+    assert 'host n2: connector: "ssh" -> "local"' in said
+    resume(site, "--accept-changes")
+    ran(site, {"a.n2": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+
+
+def test_resume_without_the_spec_or_its_folder_says_so_and_rollback_needs_neither(sites: Sites) -> None:
+    site = sites(spec())
+    elsewhere = site.folder / "gone"
+    elsewhere.mkdir()
+    (site.folder / "spec.yaml").rename(elsewhere / "spec.yaml")
+    bad(site, "e")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1, cwd=elsewhere)
+    (elsewhere / "spec.yaml").unlink()
+    assert "spec.yaml" in resume(site, code=2)
+    elsewhere.rmdir()
+    assert "cannot be used" in resume(site, code=2)
+    assert (site.host / "d").exists()
+    site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
+    assert not (site.host / "d").exists()
+
+
+def test_outputs_with_a_secret_are_not_kept_and_who_needs_them_says_so(sites: Sites) -> None:
+    body = """
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n]}
+        steps:
+          - {name: gives, type: command, with: {argv: [echo, "{{ secret('env:TOKEN') }}"]}}
+          - {name: gate, type: command, with: {shell: "test -e FOLDER/go"}}
+          - {name: needs, type: command, with: {argv: [echo, "{{ steps.gives.outputs.stdout }}"]}}
+"""
+    site = sites(body, TOKEN="hunter2-hunter2")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    (site.host / "go").touch()
+    said = resume(site, code=1)
+    assert "its outputs are not kept because there is a secret in them" in said
+    resume(site, "--from", "m/t/gives")
+    assert site.status() == "Success"
+    for path in site.state.rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+
+
+def test_run_of_a_plan_is_resumed_without_its_spec(sites: Sites) -> None:
+    site = sites(spec())
+    site.run("kubexm", "plan", "spec.yaml", "-o", "plan.json", code=0)
+    bad(site, "e")
+    site.run("kubexm-run", "--plan", "plan.json", "--output", "quiet", code=1)
+    good(site)
+    (site.folder / "spec.yaml").rename(site.folder / "other.yaml")
+    for path in site.host.glob("count.*"):
+        path.unlink()
+    resume(site, cwd=site.host)
+    ran(site, {"e": 1})
+
+
+def test_relative_names_mean_the_same_when_it_is_resumed_from_another_folder(sites: Sites) -> None:
+    site = sites("""
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n]}
+        steps:
+          - {name: fails, type: command, with: {shell: "test -e go"}}
+          - {name: makes, type: command, with: {argv: [touch, made]}}
+""")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", "--journal", "here.db", code=1)
+    (site.folder / "go").touch()
+    place = str(site.folder / "here.db")
+    site.run("kubexm", "runs", "--journal", place, "resume", "last", "--output", "quiet", code=0, cwd=site.host)
+    assert (site.folder / "made").exists()
+    assert list(site.host.iterdir()) == []
+
+
+def test_debugger_is_written_down_and_retries_are_counted(sites: Sites) -> None:
+    site = sites(spec().replace("name: e, type: command,", "name: e, type: command, retry: {attempts: 3, delay: 0s},"))
+    bad(site, "e")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    story = site.story()
+    assert [len(each.retries) for key, each in story.actions.items() if key.node == "m/u/e"] == [2]
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 3, "f": 1})
+    good(site)
+    said = site.run("kubexm-run", "spec.yaml", "--executor", "debug", "--output", "plain")
+    runs = json.loads(site.run("kubexm", "runs", "--output", "json"))
+    assert runs[0]["executor"] == "debug", said
