@@ -34,9 +34,19 @@ hosts:
 
 
 # What parts of specs may take for granted, so that they need not say it each time: files, a parameter, an earlier step.
-_FILES = ("files/scripts/run.sh", "files/tune.sh", "pki/ca.pem", "templates/etcd/etcd.env.j2")
+_FILES = (
+    "files/scripts/run.sh",
+    "files/site/index.html",
+    "files/site-ca.pem",
+    "files/tune.sh",
+    "pki/ca.pem",
+    "templates/etcd/etcd.env.j2",
+)
 _PARAMS = {"members": {"type": "integer", "default": 3}}
-_PROBE = {"name": "probe", "type": "command", "with": {"argv": ["true"], "expect": [0, 1]}}
+_EARLIER = (
+    {"name": "probe", "type": "command", "with": {"argv": ["true"], "expect": [0, 1]}},
+    {"name": "config", "type": "file", "with": {"path": "/etc/app.conf", "content": "x"}},
+)
 
 
 class World:
@@ -177,7 +187,14 @@ def _prompted(command: str) -> str:
 def _complete(part: str, content: Any) -> dict[str, Any]:
     """A part of a document as a whole document."""
     step = {"name": "step", "type": "message", "with": {"text": "hello"}}
-    tasks = [{"name": "task", "steps": [_PROBE, *content] if part == "steps" else [step]}]
+    tasks = [
+        {
+            "name": "task",
+            "steps": [*(step for step in _EARLIER if step["name"] not in _names(content)), *content]
+            if part == "steps"
+            else [step],
+        }
+    ]
     if part == "tasks":
         tasks = content
     modules = content if part == "modules" else [{"name": "module", "tasks": tasks}]
@@ -201,3 +218,7 @@ def _complete(part: str, content: Any) -> dict[str, Any]:
 def running_environment() -> Path:
     """The folder with the commands of the environment that the tests run in."""
     return Path(sys.executable).parent
+
+
+def _names(steps: Any) -> set[str]:
+    return {step.get("name", "") for step in steps if isinstance(step, dict)} if isinstance(steps, list) else set()
