@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.result import GraphExecutionResult, HostResult
 
-_LONGEST: Final = 110
-"""Characters of a line."""
+_LONGEST: Final = 400
+"""Characters of a line: a path is never cut, a message that goes on and on is."""
 _MOST: Final = 1_000_000
 
 
