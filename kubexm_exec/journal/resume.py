@@ -56,7 +56,7 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
             found = _known(node, host, told, selection, again)
             if found is not None:
                 known[action] = found
-    _rerun_hooks(graph, known)
+    _rerun_hooks(graph, known, story)
     return known
 
 
@@ -76,11 +76,11 @@ def _known(
             outcome.outputs, outcome.unknown = None, _HIDDEN
         return Known(outcome, started=told.started, undo=tuple(told.undo))
     if not selection.wants(node.id, host):
-        kept = told.result if told is not None and told.result is not None else None
-        result = kept or HostResult(host_name=host, status=Status.CANCELLED, message="not selected for this resume")
-        if result.status is Status.FAILED or result.status is Status.CANCELLED:
-            return Known(ActionOutcome(result), undo=tuple(told.undo) if told else ())
-        return None
+        left = HostResult(host_name=host, status=Status.CANCELLED, message="not selected for this resume")
+        kept = told.result if told is not None else None
+        if kept is not None and (kept.status is Status.FAILED or kept.reason is SkipReason.CONDITION):
+            left = kept
+        return Known(ActionOutcome(left), undo=tuple(told.undo) if told else ())
     return Known(undo=tuple(told.undo)) if told is not None and told.undo else None
 
 
@@ -110,9 +110,16 @@ def _with_dependents(graph: ExecutionGraph, is_first: Callable[[ExecutionNode], 
     return frozenset(found)
 
 
-def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known]) -> None:
+def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known], story: Story) -> None:
     """What follows a scope is done again if something in the scope is."""
-    undone = {node.id for node in graph.steps() if any(not _has_ended(known, node.id, host) for host in node.hosts)}
+    undone = {
+        node.id
+        for node in graph.steps()
+        if any(
+            not _has_ended(known, node.id, host) and _may_run(node, story.actions.get(Action(node.id, host)))
+            for host in node.hosts
+        )
+    }
     if not undone:
         return
     affected = _with_dependents(graph, lambda node: node.id in undone)
@@ -122,6 +129,15 @@ def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known]) -> None:
                 entry = known.get(Action(node.id, host))
                 if entry is not None and entry.outcome is not None:
                     known[Action(node.id, host)] = Known(undo=entry.undo)
+
+
+def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
+    """Whether an action that has not ended will do something, as far as can be known before."""
+    result = None if told is None or told.begun else told.result
+    if result is None or result.status is not Status.SKIPPED:
+        return True
+    # A condition is looked at again, but nothing follows from that by itself; nor from a hook that was not needed.
+    return result.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT) and node.hook not in _AFTER
 
 
 def _has_ended(known: Mapping[Action, Known], node: str, host: str) -> bool:
