@@ -33,8 +33,9 @@ def backwards(graph: ExecutionGraph) -> ExecutionGraph:
             # The hosts of an edge are always those of its step, so that they stay as they are.
             waiting[dep.node].append(Dependency(node.id, dep.mode, On.DONE, dep.hosts))
             waited_by.setdefault(dep.node, []).append((node, dep))
-    for node in graph.nodes.values():
-        # Whoever waited for a node also waited for the fragment that it returned.
+    for node in graph.steps():
+        # Whoever waited for a node also waited for the fragment that it returned. Its gates are left out: they stand
+        # for all hosts at once, and where these come in batches one would wait for itself.
         for parent in _parents(node.id, graph):
             for after, dep in waited_by.get(parent, ()):
                 if not _is_below(after.id, parent):

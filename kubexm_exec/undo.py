@@ -75,7 +75,13 @@ class _Saga:
         self._of_host: dict[str, list[Action]] = {}
         for key in self._wanted:
             self._of_host.setdefault(key.host, []).append(key)
-        self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
+        self._scheduler: Scheduler | None
+        try:
+            self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
+        except ValueError:
+            # A fragment whose gates span hosts of several batches, or graphs of several sessions: turned round they
+            # wait for each other. One after another, the last one first, is always right.
+            self._scheduler = None
         self._ready: set[Action] = set()
         self._offered: set[Action] = set()
         self._ended: SimpleQueue[tuple[Action, str]] = SimpleQueue()
@@ -93,21 +99,21 @@ class _Saga:
                 running -= 1
                 _tell(self._runtime, self._wanted.pop(key), FAILED if problem else UNDONE, problem)
                 self._of_host[key.host].pop()
-                if key in self._offered:
+                if self._scheduler is not None and key in self._offered:
                     self._scheduler.finish(key, _DONE)
 
     def _look(self) -> None:
         """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
-        going = True
-        while going:
+        going, scheduler = True, self._scheduler
+        while going and scheduler is not None:
             going = False
-            for key in self._scheduler.ready():
-                self._scheduler.start(key)
+            for key in scheduler.ready():
+                scheduler.start(key)
                 if key in self._wanted:
                     self._ready.add(key)
                     self._offered.add(key)
                 else:
-                    self._scheduler.finish(key, _DONE)
+                    scheduler.finish(key, _DONE)
                     going = True
 
     def _next(self, *, idle: bool) -> list[Action]:

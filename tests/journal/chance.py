@@ -14,7 +14,7 @@ from kubexm_exec.connectors.local import LocalConnector
 from kubexm_exec.events import EventBus
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.rollback import RollbackExecutor
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Scope
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
 from kubexm_exec.journal.resume import Selection, known_actions
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
@@ -24,7 +24,7 @@ from kubexm_exec.runtime import RunOptions, Runtime
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Plugins
-from tests.scheduler.graphs import Case
+from tests.scheduler.graphs import HOSTS, Case
 
 RUN = "01AAAAAAAAAAAAAAAAAAAAAAAA"
 
@@ -104,7 +104,8 @@ def ready(nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
 def graph_of(case: Case) -> ExecutionGraph:
     """The random graph so that it can be run."""
     nodes = {node.id: node for node in ready(list(case.graph.nodes.values()))}
-    hosts = {name: replace(host, connector="local") for name, host in case.graph.hosts.items()}
+    # Fragments may name any of them.
+    hosts = {name: replace(case.graph.hosts.get(name, GraphHost(name)), connector="local") for name in HOSTS}
     return replace(case.graph, nodes=nodes, hosts=hosts, scopes={"s": Scope("s")})
 
 

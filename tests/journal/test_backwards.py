@@ -1,0 +1,79 @@
+"""Random graphs are undone in an order that respects every dependency and, on each host, the order of the run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+
+from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, Event
+from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.graph import ExecutionGraph, FailurePolicy
+from kubexm_exec.undo import Saved, earlier, undo_all
+from tests.journal.chance import runtime_of
+from tests.scheduler.graphs import decisions, make_case
+
+
+def before(graph: ExecutionGraph) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """What every action waited for, near and far."""
+    waits: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+    for node in graph.nodes.values():
+        for dep in node.dependencies:
+            other = graph.nodes[dep.node]
+            for host in node.hosts if not node.is_gate else ("",):
+                if dep.hosts is not None and not node.is_gate and host not in dep.hosts:
+                    continue
+                if other.is_gate:
+                    waits[node.id, host].add((other.id, ""))
+                elif node.is_gate:
+                    chosen = other.hosts if dep.hosts is None else dep.hosts
+                    waits[node.id, ""] |= {(other.id, each) for each in chosen if each in other.hosts}
+                elif host in other.hosts:
+                    waits[node.id, host].add((other.id, host))
+    far: dict[tuple[str, str], set[tuple[str, str]]] = {}
+
+    def all_before(key: tuple[str, str]) -> set[tuple[str, str]]:
+        if key not in far:
+            near = waits.get(key, set())
+            far[key] = near.union(*map(all_before, near))
+        return far[key]
+
+    return {key: all_before(key) for key in list(waits)}
+
+
+@given(data=decisions)
+def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) -> None:
+    case = make_case(data)
+    case = replace(case, graph=replace(case.graph, failure_policy=FailurePolicy.CONTINUE))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("run", "undo", "done"):
+            (folder / part).mkdir()
+        runtime = runtime_of(case, folder)
+        told: list[Event] = []
+        runtime.bus.subscribe(told.append)
+        result = ConcurrentExecutor().execute(runtime)
+        finished = [(event.node, event.host) for event in told if event.kind == ACTION_FINISHED]
+        results = {
+            (node, host): each for node, of in result.node_results.items() for host, each in of.host_results.items()
+        }
+        done = [key for key in finished if results[key].changed]
+        saved = [
+            Saved(runtime.nodes[node], host, results[node, host], earlier(runtime.nodes[node], host, [{}], runtime))
+            for node, host in done
+        ]
+        assert undo_all(runtime, saved) == []
+        assert not list((folder / "done").iterdir())
+    undone = [(event.node, event.host) for event in told if event.kind == ACTION_UNDONE]
+    assert sorted(undone) == sorted(done)
+    for host in {host for _, host in done}:
+        assert [key for key in undone if key[1] == host] == [key for key in reversed(done) if key[1] == host]
+    at = {key: number for number, key in enumerate(undone)}
+    for key, earlier_ones in before(runtime.graph).items():
+        for other in earlier_ones:
+            # The gate of a fragment that hosts of several batches returned did not wait for those of a later one.
+            if key in at and other in at and done.index(other) < done.index(key):
+                assert at[key] < at[other], f"{other} was undone before {key}, which depended on it"
