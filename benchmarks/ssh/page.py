@@ -34,8 +34,13 @@ server's part of the work is the same for everybody, and it is the larger part o
 """
 
 
-def machine(versions: list[str]) -> list[str]:
-    """What it ran on: a line each."""
+_BY_HAND = "<!-- written by hand from here on -->"
+CALM = 0.1
+"""The share of the cores that other work may have before results are worth little."""
+
+
+def machine(versions: list[str], others: float) -> list[str]:
+    """What it ran on, and how much of that other work had: a line each."""
     with Path("/proc/meminfo").open() as file:
         gigabytes = int(next(file).split()[1]) / (1 << 20)
     model = next(
@@ -50,6 +55,12 @@ def machine(versions: list[str]) -> list[str]:
         f"{os.cpu_count()} cores ({model}), {gigabytes:.0f} GB, Linux {platform.release().split('-')[0]}, "
         f"Python {platform.python_version()}",
         "; ".join(versions),
+        f"Other work had {others:.0%} of the cores meanwhile"
+        + (
+            ": too much for firm results, and it harms those most who wait for many short things."
+            if others > CALM
+            else "."
+        ),
     ]
 
 
@@ -72,6 +83,13 @@ def page(about: list[str], found: Mapping[str, Results], table: list[Row], round
     for results in found.values():
         lines += ["", f"## {results.scenario.title}", "", *_table(results)]
     return "\n".join(lines) + "\n"
+
+
+def by_hand(path: Path) -> str:
+    """What people have written below the results that are there: a new run does not know better."""
+    text = path.read_text("utf-8") if path.exists() else ""
+    _, mark, kept = text.partition(_BY_HAND)
+    return f"\n{mark}{kept}" if mark else ""
 
 
 def _table(results: Results) -> Iterator[str]:

@@ -9,7 +9,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -87,6 +87,8 @@ class Sample:
     cpu: float
     memory: float
     server: float
+    others: float
+    """Seconds of CPU that went to what has nothing to do with it."""
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class Bench:
         self._site.calm()
         os.sync()
         log = work.folder / "log"
-        before = self._site.server_cpu()
+        before, busy = self._site.server_cpu(), _busy()
         measure = Path(__file__).with_name("measure.py")
         done = subprocess.run(
             [sys.executable, "-S", str(measure), str(log), str(_LONGEST), "--", *call.argv],
@@ -181,7 +183,22 @@ class Bench:
         self._site.calm()
         if found["code"] != 0:
             raise Wrong(f"{call.argv} ended with {found['code']}:\n{log.read_text(errors='replace')[-3000:]}")
-        return Sample(found["wall"], found["cpu"], found["memory"], self._site.server_cpu() - before)
+        server = self._site.server_cpu() - before
+        others = max(0.0, _busy() - busy - server - found["cpu"])
+        return Sample(found["wall"], found["cpu"], found["memory"], server, others)
+
+
+def _busy() -> float:
+    """Seconds that the machine's cores have worked since it was started."""
+    user, nice, system, _idle, _wait, *more = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    return sum(int(ticks) for ticks in (user, nice, system, *more)) / os.sysconf("SC_CLK_TCK")
+
+
+def disturbance(found: Iterable[Results]) -> float:
+    """The share of all cores that went to other work while the tools ran."""
+    samples = [sample for results in found for some in results.samples.values() for sample in some]
+    had = sum(sample.wall for sample in samples) * (os.cpu_count() or 1)
+    return sum(sample.others for sample in samples) / had if had else 0.0
 
 
 def _check(work: Work) -> None:
