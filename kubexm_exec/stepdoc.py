@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from kubexm_exec.registry import Registry, RegistryError
 from kubexm_exec.step import Step
+from kubexm_spec.duration import Duration
+
+_DURATION: Final = "duration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +123,41 @@ def _fields(model: type[BaseModel]) -> tuple[FieldDoc, ...]:
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
     required = set(schema.get("required", ()))
-    found = []
+    found: list[FieldDoc] = []
     for name, raw in schema.get("properties", {}).items():
-        default = "" if "default" not in raw or raw["default"] in (None, "", [], {}) else _text(raw["default"])
+        default = "" if "default" not in raw or raw["default"] in (None, "", [], {}) else _default(raw, definitions)
         # A parameter that is a mapping of its own may be described where that one is.
         text = raw.get("description") or definitions.get(str(raw.get("$ref", "")).rpartition("/")[2], {}).get(
             "description"
         )
         description = " ".join(str(text or "").split())
         found.append(FieldDoc(name, _type(raw, definitions), name in required, default, description))
-    return tuple(found)
+    # What must be given comes first: it is what a reader looks for.
+    return tuple(sorted(found, key=lambda field: not field.required))
 
 
-def _text(value: Any) -> str:
+def _default(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
     import json
 
+    value = raw["default"]
+    if isinstance(value, float) and _DURATION in _type(raw, definitions):
+        return _written(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+def _written(seconds: float) -> str:
+    """A length of time as one would write it in a spec: 1m30s."""
+    left, text = round(seconds * 1000), ""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")):
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+@functools.cache
+def _duration_forms() -> Any:
+    """What the schema of every length of time has, whatever else is said of it."""
+    return TypeAdapter(Duration).json_schema()["anyOf"]
 
 
 def _type(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -145,6 +168,8 @@ def _type(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
         return " or ".join(map(str, raw["enum"]))
     if "const" in raw:
         return str(raw["const"])
+    if raw.get("anyOf") == _duration_forms():
+        return _DURATION
     for key in ("anyOf", "oneOf", "allOf"):
         if key in raw:
             kinds = [_type(one, definitions) for one in raw[key] if one.get("type") != "null"]
@@ -153,5 +178,7 @@ def _type(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(raw.get('items', {}), definitions)}"
     if kind == "object":
-        return "object"
+        return "mapping"
+    if isinstance(kind, list):
+        return " or ".join(str(each) for each in kind if each != "null")
     return str(kind) if kind else "any"

@@ -27,7 +27,7 @@ def one_or_many(value: Any) -> Any:
 AccountName = Annotated[str, AfterValidator(_account_name)]
 """The name of a user or a group that may have to be made."""
 
-AccountNames = Annotated[list[AccountName], BeforeValidator(one_or_many)]
+AccountNames = Annotated[list[AccountName], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
 """Names of users or groups; a single one needs no list."""
 
 

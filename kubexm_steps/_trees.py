@@ -16,7 +16,7 @@ from kubexm_exec.runner import FileState
 from kubexm_exec.runner.trees import NewFile, TreeChange, TreeLook, is_transient
 from kubexm_exec.step import Diff, StepContext, StepFailed
 from kubexm_steps._files import KEEP_LIMIT, SHOWN_LIMIT, Change, Content, Wanted, compare, file_diff, local_failure
-from kubexm_steps._types import Mode, OneFileParams
+from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
 _PRELOADED: Final = 4 << 20
@@ -33,6 +33,12 @@ def nothing(name: str, folder: bool) -> bool:
 class TreeParams(OneFileParams):
     """The parameters of every step that may write a folder."""
 
+    mode: Mode | None = Field(
+        None,
+        description='Permissions of all files as an octal string such as `"0644"`. Without it: 0755 for files that are '
+        "executable on the control node, 0644 for others.",
+    )
+    path: HostPath = Field(description="Where it goes on the host, as an absolute path.")
     dir_mode: Mode | None = Field(
         None, description='Permissions of folders that are made, such as `"0750"`; else 0755.'
     )

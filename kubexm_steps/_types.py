@@ -84,10 +84,10 @@ Mode = Annotated[
 ]
 """Permissions; see ``parse_mode``."""
 
-Account = Annotated[str, AfterValidator(_account), BeforeValidator(_name_or_number)]
+Account = Annotated[str, AfterValidator(_account), BeforeValidator(_name_or_number, json_schema_input_type=str | int)]
 """A user or a group, by name or by number."""
 
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | float)]
 """Text; a number that an expression gave is taken as its digits."""
 
 

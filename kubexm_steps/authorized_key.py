@@ -33,10 +33,10 @@ class AuthorizedKeyParams(Params):
     """Parameters of ``authorized-key``."""
 
     user: AccountName = Field(description="User that the keys let in.")
-    keys: Annotated[list[str], BeforeValidator(one_or_many), AfterValidator(_public)] = Field(
-        description="Public keys as they stand in a `.pub` file, one or several; a text may hold several lines."
-    )
-    options: Annotated[list[str], BeforeValidator(one_or_many)] = Field(
+    keys: Annotated[
+        list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str]), AfterValidator(_public)
+    ] = Field(description="Public keys as they stand in a `.pub` file, one or several; a text may hold several lines.")
+    options: Annotated[list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
         default_factory=list,
         description='What the keys are restricted to, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
     )

@@ -42,7 +42,7 @@ def _network(text: str) -> str:
 class FirewallPortParams(Params):
     """Parameters of ``firewall-port``."""
 
-    port: Annotated[str, AfterValidator(_port), BeforeValidator(_digits)] = Field(
+    port: Annotated[str, AfterValidator(_port), BeforeValidator(_digits, json_schema_input_type=str | int)] = Field(
         description="The port, or a range such as `30000-32767`."
     )
     protocol: Literal["tcp", "udp", "sctp"] = Field("tcp", description="The protocol.")

@@ -30,7 +30,11 @@ class HostEntryParams(Params):
 
     entries: dict[
         Annotated[str, AfterValidator(check_address)],
-        Annotated[list[Annotated[str, AfterValidator(check_name)]], Field(min_length=1), BeforeValidator(_words)],
+        Annotated[
+            list[Annotated[str, AfterValidator(check_name)]],
+            Field(min_length=1),
+            BeforeValidator(_words, json_schema_input_type=str | list[str]),
+        ],
     ] = Field(
         default_factory=dict,
         description="Names by address: a list, or one text with blanks. The first name is the host's main one.",

@@ -44,9 +44,9 @@ class MountParams(Params):
     fstype: Annotated[str, AfterValidator(_no_blanks)] = Field(
         "auto", description="Type of the file system, such as `ext4`, `xfs`, `nfs` or `tmpfs`; `none` for `bind`."
     )
-    options: Annotated[str, AfterValidator(_no_blanks), BeforeValidator(_joined)] = Field(
-        "defaults", description="Options as a list, or as one text with commas."
-    )
+    options: Annotated[
+        str, AfterValidator(_no_blanks), BeforeValidator(_joined, json_schema_input_type=str | list[str])
+    ] = Field("defaults", description="Options as a list, or as one text with commas.")
     dump: int = Field(0, ge=0, description="The fifth field in fstab.")
     pass_: int = Field(0, ge=0, alias="pass", description="The sixth field in fstab: when it is checked at boot.")
     state: Literal["mounted", "unmounted", "present", "absent"] = Field(

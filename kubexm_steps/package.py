@@ -46,7 +46,10 @@ class Named(Params):
     name: Annotated[str, AfterValidator(_name)] = Field(
         description="Name of the package, or absolute path of a package file on the host."
     )
-    version: Annotated[str, BeforeValidator(_version), AfterValidator(_version_text)] | None = Field(
+    version: (
+        Annotated[str, BeforeValidator(_version, json_schema_input_type=str | int), AfterValidator(_version_text)]
+        | None
+    ) = Field(
         None,
         description="Version it should have: a whole one (`1.24.0-2`), one without a release (`1.24.0`: any release "
         "of it), or a pattern (`1.24.*`). Without it: any.",

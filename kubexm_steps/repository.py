@@ -131,7 +131,10 @@ class RepositoryParams(Params):
         False, description="Use it without any signature. Whoever can change what it serves then owns the host."
     )
     options: dict[
-        Annotated[str, AfterValidator(_option_name)], Annotated[str, BeforeValidator(_option), AfterValidator(_line)]
+        Annotated[str, AfterValidator(_option_name)],
+        Annotated[
+            str, BeforeValidator(_option, json_schema_input_type=str | bool | int | float), AfterValidator(_line)
+        ],
     ] = Field(
         default_factory=dict,
         description="Further lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that the "

@@ -39,7 +39,10 @@ def _switch(value: Any) -> Any:
 class SwapParams(Params):
     """Parameters of ``swap``."""
 
-    state: Annotated[Literal["on", "off", "absent"], BeforeValidator(_switch)] = Field(
+    state: Annotated[
+        Literal["on", "off", "absent"],
+        BeforeValidator(_switch, json_schema_input_type=Literal["on", "off", "absent"] | bool),
+    ] = Field(
         "on",
         description="`on`: used now and at every boot; `off`: not used, and its lines in fstab are commented out; "
         "`absent`: not used, its line and its file are removed.",
@@ -52,7 +55,7 @@ class SwapParams(Params):
         Annotated[
             int,
             BeforeValidator(_size),
-            WithJsonSchema({"type": ["string", "integer"], "examples": ["2G"], "description": "Size, such as 2G."}),
+            WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}], "examples": ["2G"]}),
         ]
         | None
     ) = Field(None, description="With `on`: size of the file, such as `2G`. Not for a device.")

@@ -51,7 +51,10 @@ class SysctlParams(Params):
     """Parameters of ``sysctl``."""
 
     values: dict[
-        Annotated[str, AfterValidator(_key)], Annotated[str, AfterValidator(_one_line), BeforeValidator(_value)]
+        Annotated[str, AfterValidator(_key)],
+        Annotated[
+            str, AfterValidator(_one_line), BeforeValidator(_value, json_schema_input_type=str | bool | int | float)
+        ],
     ] = Field(min_length=1, description="Settings by name, as in `sysctl`: `net.ipv4.ip_forward: 1`.")
     file: Annotated[str, AfterValidator(_file_name)] = Field(
         "90-kubexm.conf", description=f"Name of the file in `{_FOLDER}` that sets them at boot."

@@ -49,7 +49,10 @@ class TimerParams(Params):
     name: Annotated[str, AfterValidator(_timer_name)] = Field(
         description="Name of the timer; NAME.timer and NAME.service are written for it."
     )
-    schedule: Annotated[list[Annotated[str, AfterValidator(_one_line)]], BeforeValidator(one_or_many)] = Field(
+    schedule: Annotated[
+        list[Annotated[str, AfterValidator(_one_line)]],
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+    ] = Field(
         default_factory=list,
         description="When it runs, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -83,6 +84,41 @@ def test_the_schema_knows_every_installed_type(schema: Any) -> None:
     validator(schema)
     assert schema["$defs"]["StepSpec"]["properties"]["type"]["enum"] == NAMES
     assert {f"with:{name}" for name in NAMES} <= schema["$defs"].keys()
+
+
+def read(text: str) -> Any:
+    return SourceFile.from_text(text).documents[0]
+
+
+def written_steps() -> list[Any]:
+    """Every example, and every case that a step type is tested with."""
+    steps = [step for name in NAMES for step in read(load_step(step_registry(), name).example)]
+    for path in sorted(Path(__file__).parents[1].glob("steps/*/*/*.yaml")):
+        case = read(path.read_text("utf-8"))
+        steps.append({"name": path.stem, "type": case["step"], "with": case["with"]})
+    return steps
+
+
+def test_the_schema_takes_what_the_steps_take(schema: Any) -> None:
+    """Or else an editor underlines what is right."""
+    check = validator({"$defs": schema["$defs"], "$ref": "#/$defs/StepSpec"})
+    assert [
+        (step, [e.message for e in check.iter_errors(step)]) for step in written_steps() if not check.is_valid(step)
+    ] == []
+
+
+def test_lengths_of_time_and_mixed_types_are_told_in_words_and_what_is_required_comes_first() -> None:
+    described = {
+        name: describe(name, load_step(step_registry(), name)) for name in ("service", "package", "sync", "swap")
+    }
+    fields = {(name, field.name): field for name, doc in described.items() for field in doc.params}
+    assert (fields["service", "wait"].type, fields["service", "wait"].default) == ("duration", "1m30s")
+    assert (fields["package", "update"].type, fields["package", "update"].default) == (
+        "never or always or duration",
+        "1d",
+    )
+    assert fields["swap", "size"].type == "string or integer"
+    assert [field.required for field in described["sync"].params][:3] == [True, True, False]
 
 
 def test_the_schema_can_be_written_to_a_file(folder: Folder, schema: Any) -> None:
