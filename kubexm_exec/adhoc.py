@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.compile.hosts import build_hosts
 from kubexm_exec.compile.selectors import match, some
 from kubexm_exec.compile.state import State
 from kubexm_exec.expr import Expressions
+from kubexm_exec.graph import Origin
 from kubexm_exec.inventories import ask
 from kubexm_exec.registry import connector_registry, step_registry
 from kubexm_spec.bundle import Bundle, Loader, load_bundle
@@ -98,7 +99,8 @@ def command_graph(site: Site, hosts: Sequence[str], argv: Sequence[str] | None, 
     graph = compile_state(_state(bundle, diagnostics, None, values))
     if graph is None:
         raise RuntimeError(f"the ad hoc pipeline is wrong: {list(diagnostics)}")
-    return graph
+    # It is in no file: a place in one would lead nowhere.
+    return graph.with_nodes(replace(node, origin=Origin()) for node in graph.nodes.values())
 
 
 def _state(bundle: Bundle, diagnostics: Diagnostics, inventory: str | None, values: dict[str, Any]) -> State:

@@ -130,6 +130,13 @@ def test_command_runs_on_the_hosts_of_the_pattern_as_it_was_typed(pattern: str, 
     assert {event["stdout"] for event in done} == {"{{ x }} $HOME"}
 
 
+def test_a_failure_names_no_place_in_a_file_that_nobody_wrote() -> None:
+    result = kubexm("exec", "web1", "-i", "hosts.ini", "--output", "plain", "--", "false")
+    assert result.exit_code == 1
+    assert "FAILED  exec/command/command on web1" in result.output
+    assert " at " not in result.output.partition("FAILED  exec")[2]
+
+
 def test_line_of_shell_runs_on_the_hosts_of_a_spec() -> None:
     result = kubexm("exec", "all", "--spec", "site.yaml", "--output", "plain", "--shell", "echo $((40 + 2)) | cat")
     assert result.exit_code == 0
