@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 
 import pytest
@@ -111,11 +112,26 @@ def test_target_of_a_killed_run_is_free_at_once(site: Site) -> None:
     assert site.lines("count.after") == 2
 
 
+def stopped(site: Site, process: subprocess.Popen[str]) -> bool:
+    """Stop a run between two writes: in the middle of one it would keep everybody from the file as long as it sleeps."""
+    process.send_signal(signal.SIGSTOP)
+    connection = sqlite3.connect(site.state / "journal.db", timeout=0.2, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        process.send_signal(signal.SIGCONT)
+        return False
+    finally:
+        connection.close()
+    return True
+
+
 def test_run_that_slept_past_its_lease_is_taken_over_and_stops_itself_when_it_wakes_up(sites: Sites) -> None:
     site = sites(gated(), KUBEXM_LEASE="1")
     first = site.start("kubexm-run", "spec.yaml")
     begun(site, first)
-    first.send_signal(signal.SIGSTOP)
+    wait_until(lambda: stopped(site, first))
     # While its lease lasts nobody takes it; --wait waits for the end of that.
     (site.host / "go.a").touch()
     site.run("kubexm-run", "spec.yaml", "--wait", "--output", "quiet", code=0)
