@@ -113,7 +113,7 @@ def test_target_of_a_killed_run_is_free_at_once(site: Site) -> None:
 
 
 def stopped(site: Site, process: subprocess.Popen[str]) -> bool:
-    """Stop a run between two writes: in the middle of one it would keep everybody from the file as long as it sleeps."""
+    """Stop a run between two writes: in the middle of one it would keep all others from the file while it sleeps."""
     process.send_signal(signal.SIGSTOP)
     connection = sqlite3.connect(site.state / "journal.db", timeout=0.2, isolation_level=None)
     try:
