@@ -15,7 +15,7 @@ _REFUSALS: Final = (
     (r"not in the sudoers|not allowed to (run|execute)|may not run|Operation not permitted|doas\.conf",
      "allow the user in the host's sudoers file (or doas.conf)"),
     (r"a password is required|no password was provided|Auth[a-z]+ (failed|required)|incorrect password",
-     "give the password with `become: {password: env:NAME}`, or allow the user without one (NOPASSWD)"),
+     "give the password with `become: {password: \"env:NAME\"}`, or allow the user without one (NOPASSWD)"),
     (r"unknown user|does not exist|no passwd entry", "name a user that the host knows in `become`"),
     (r"not found|No such file", "install it on the host, or choose another `become.method`"),
 )  # fmt: skip
@@ -54,7 +54,7 @@ def refusal(become: Become, user: str, said: str, prompt: str, *, asked: int) ->
     if asked > 1 or re.search(wrong, text):
         return f"{head}: the password is wrong; look at `become.password`"
     if asked and become.password is None:
-        return f"{head}: a password is asked for; give it with `become: {{password: env:NAME}}`"
+        return f'{head}: a password is asked for; give it with `become: {{password: "env:NAME"}}`'
     for pattern, hint in _REFUSALS:
         if re.search(pattern, text):
             return f"{head}: {text}; {hint}"

@@ -49,7 +49,7 @@ class S3Fetcher:
         except exceptions.NoCredentialsError as error:
             raise ResourceError(
                 f"resource {source.label}: there is no key for {source.shown}",
-                "give it `s3: {accessKeyId: env:NAME, secretAccessKey: env:NAME}`, or `anonymous: true`",
+                'give it `s3: {accessKeyId: "env:NAME", secretAccessKey: "env:NAME"}`, or `anonymous: true`',
             ) from error
         except (exceptions.BotoCoreError, ValueError) as error:
             raise BrokenError(str(error), "is the endpoint right, and the store up?") from error

@@ -138,7 +138,7 @@ def test_commands_run_as_the_other_user(as_user: Any, user: str, become: Any, wh
     [
         ("asked", {"password": "env:WRONG"}, r"asked cannot become root by sudo: the password is wrong"),
         ("asked", {"method": "su", "password": "env:WRONG"}, r"cannot become root by su: the password is wrong"),
-        ("asked", True, r"a password is required; give the password with `become: \{password: env:NAME\}`"),
+        ("asked", True, r'a password is required; give the password with `become: \{password: "env:NAME"\}`'),
         ("asked", {"method": "su"}, r"a password is asked for; give it with"),
         ("nobodys", {"password": "env:RIGHT"}, r"nobodys is not in the sudoers file.*allow the user"),
         ("ttyonly", True, r"must have a tty.*set `become: \{pty: true\}`.*requiretty"),

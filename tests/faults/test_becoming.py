@@ -122,7 +122,7 @@ def test_commands_run_as_the_other_user(as_user: As, user: str, become: Any, who
     ("user", "become", "message"),
     [
         ("asked", {"password": "env:WRONG"}, r"asked cannot become root by sudo: the password is wrong"),
-        ("asked", True, r"a password is required; give the password with `become: \{password: env:NAME\}`"),
+        ("asked", True, r'a password is required; give the password with `become: \{password: "env:NAME"\}`'),
         ("limited", True, r"limited cannot become root by sudo: .*(allow the user|give the password)"),
         ("limited", {"password": "env:RIGHT"}, r"limited cannot become root by sudo: .*allow the user"),
         ("nobodys", {"password": "env:RIGHT"}, r"nobodys is not in the sudoers file.*allow the user"),
@@ -170,7 +170,7 @@ def test_sudo_that_asks_for_a_password_unexpectedly_is_a_clear_error_and_no_hang
     assert outcome.code == 1
     text = " ".join(outcome.text.split())
     assert "trusted cannot become root by sudo: sudo: a password is required" in text
-    assert "give the password with `become: {password: env:NAME}`" in text
+    assert 'give the password with `become: {password: "env:NAME"}`' in text
 
 
 def test_a_run_with_the_right_password_works_and_with_a_wrong_one_says_so(box: Machine, tmp_path: Path) -> None:
