@@ -99,7 +99,9 @@ class Change:
         if self.created:
             what = "created" if self.before.kind == "absent" else f"link to {self.before.target} becomes a file"
             owners = {"owner": self.wanted.owner, "group": self.wanted.group}
-            return [what, show_mode(self.mode), *(f"{noun} {name}" for noun, name in owners.items() if name)]
+            # Numbers come from steps that know whose file it is, and tell nobody anything.
+            named = [f"{noun} {name}" for noun, name in owners.items() if name and not name.isdigit()]
+            return [what, show_mode(self.mode), *named]
         notes = [f"{show_mode(self.before.mode)} -> {show_mode(self.mode)}"] if self.permissions else []
         if self.ownership:
             owner, group = self.wanted.owner or self.before.owner, self.wanted.group or self.before.group
