@@ -189,7 +189,8 @@ class ActionContext(StepContext):
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo."""
         token = self._runtime.blobs.put(data)
-        if self._runtime.journal is not None:
+        if self._runtime.journal is not None and not self.holds_secret(data):
+            # A secret is never written down: what replaced one can be undone in this session only.
             self._runtime.journal.keep(token, data)
         return token
 
@@ -200,7 +201,13 @@ class ActionContext(StepContext):
         except KeyError:
             if self._runtime.journal is None:
                 raise
+        try:
             return self._runtime.journal.kept(token)
+        except KeyError:
+            raise StepFailed(
+                "what it replaced is not kept: there is a secret in it, and those are never written down",
+                hint="put it back by hand",
+            ) from None
 
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
         """Ask the person who runs this."""

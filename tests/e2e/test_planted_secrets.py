@@ -249,6 +249,12 @@ def test_no_planted_secret_is_in_anything_that_was_printed_or_written(project: P
     for form in ("json", "mermaid", "html"):
         project.run("kubexm", "graph", "spec.yaml", "--format", form, expect=0)
 
+    # What the host had before holds them too, and is kept for an undo: only as long as the session lasts.
+    project.run("kubexm", "runs", "rollback", "last", "--yes", expect=1)
+    for command in (("show",), ("logs",), ("events",), ("report", "-o", "past.html")):
+        project.run("kubexm", "runs", command[0], "last", *command[1:], expect=0)
+    assert list(project.home.rglob("journal.db")), "the runs were written down"
+
     assert project.leaks() == []
     assert sum(text.count("***") for text in project.printed) > 20, "it was shown, and masked"
 
