@@ -93,6 +93,10 @@ class Machine:
         (etc / "hostname").write_text(f"{self.name}\n")
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
         (etc / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
+        # Tests end it more often than systemd would start it again.
+        more = etc / "systemd" / "system" / "ssh.service.d"
+        more.mkdir(parents=True)
+        (more / "lab.conf").write_text("[Unit]\nStartLimitIntervalSec=0\n")
         make_key(etc / "ssh" / "ssh_host_ed25519_key")
         ssh = self.root / "root" / ".ssh"
         ssh.mkdir(mode=0o700, exist_ok=True)
