@@ -34,8 +34,8 @@ modules:
           - name: guarded
             type: command
             with:
-              shell: 'echo x >>"$D/guarded.$H"; touch "$D/made.$H"'
-              creates: "{{ vars.at }}/made.{{ host.name }}"
+              shell: 'echo x >>"$D/guarded.$H"'
+              creates: "{{ vars.at }}/guarded.{{ host.name }}"
               env: &env {D: "{{ vars.at }}", H: "{{ host.name }}"}
           - name: file
             type: file
@@ -43,8 +43,8 @@ modules:
           - name: count
             type: script
             with:
-              content: 'echo x >>"$D/count.$H"; echo counted-$H; touch "$D/done.$H"'
-              creates: "{{ vars.at }}/done.{{ host.name }}"
+              content: 'echo x >>"$D/count.$H"; echo counted-$H'
+              creates: "{{ vars.at }}/count.{{ host.name }}"
               env: *env
   - name: second
     tasks:
@@ -58,8 +58,8 @@ modules:
                 - name: added
                   type: command
                   with:
-                    shell: 'echo x >>"$D/added.$H"; touch "$D/addedflag.$H"'
-                    creates: "{{ vars.at }}/addedflag.{{ host.name }}"
+                    shell: 'echo x >>"$D/added.$H"'
+                    creates: "{{ vars.at }}/added.{{ host.name }}"
                     env: *env
           - name: last
             type: file
@@ -116,8 +116,9 @@ class Site:
         })  # fmt: skip
 
     def content(self) -> dict[str, str]:
-        """What is on the hosts, without the counts."""
-        return {path.name: path.read_text() for path in sorted(self.host.iterdir()) if path.name not in self.counts()}
+        """What is on the hosts, without the counts, and without what a killed writer had not put in its place yet."""
+        files = [path for path in sorted(self.host.iterdir()) if not path.name.startswith(".kx-")]
+        return {path.name: path.read_text() for path in files if path.name not in self.counts()}
 
 
 def ended(entries: list[list[Any]]) -> set[tuple[str, str]]:
