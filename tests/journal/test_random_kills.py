@@ -109,7 +109,9 @@ def test_killed_and_resumed_equals_undisturbed_and_is_taken_back_whole(
     assert story is not None
     for key, action in story.actions.items():
         assert not action.undoing, key
-        assert action.undone in ("", "undone"), key
+        # One that was killed before it looked, and then found nothing to do, may have done it itself: nobody can know.
+        doubted = action.attempts > 1 and action.undone == "notReversible"
+        assert doubted or action.undone in ("", "undone"), key
         assert not action.undo, key
 
 
