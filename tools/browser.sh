@@ -12,10 +12,5 @@ give_up() {
 }
 
 [ -z "${KUBEXM_NO_BROWSER:-}" ] || give_up "KUBEXM_NO_BROWSER is set"
-[ "$(id -u)" = 0 ] || give_up "not root, so it cannot be installed"
-command -v apt-get >/dev/null || give_up "no apt here to install it with"
-
-install='apt-get install -y -qq --no-install-recommends chromium'
 echo "installing Chromium for the browser tests (KUBEXM_NO_BROWSER=1 leaves it out)" >&2
-DEBIAN_FRONTEND=noninteractive timeout 240 sh -c "$install || { apt-get update -qq && $install; }" >/dev/null 2>&1 \
-  || give_up "apt could not install it"
+why=$("$(dirname "$0")/apt.sh" chromium) || give_up "$why"

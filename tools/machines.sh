@@ -37,16 +37,8 @@ nsenter util-linux
 TOOLS
 
 if [ "${#wanted[@]}" -gt 0 ]; then
-  command -v apt-get >/dev/null || give_up "${wanted[*]} missing, and no apt here to install them with"
-  # They are used by hand: no service of theirs must come up because of the tests.
-  policy=/usr/sbin/policy-rc.d
-  if [ -e "$policy" ]; then policy=; else printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 0755 "$policy"; fi
-  install="apt-get install -y -qq --no-install-recommends ${wanted[*]}"
   echo "installing ${wanted[*]} for the tests on full hosts (KUBEXM_NO_MACHINES=1 leaves them out)" >&2
-  DEBIAN_FRONTEND=noninteractive timeout 240 sh -c "$install || { apt-get update -qq && $install; }" >/dev/null 2>&1
-  installed=$?
-  [ -z "$policy" ] || rm -f "$policy"
-  [ "$installed" = 0 ] || give_up "apt could not install ${wanted[*]}"
+  why=$("$(dirname "$0")/apt.sh" "${wanted[@]}") || give_up "$why"
 fi
 
 unshare -m true 2>/dev/null || give_up "no mount namespaces here"

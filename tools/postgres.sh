@@ -13,15 +13,5 @@ give_up() {
 }
 
 [ -z "${KUBEXM_NO_POSTGRES:-}" ] || give_up "KUBEXM_NO_POSTGRES is set"
-[ "$(id -u)" = 0 ] || give_up "not root, so it cannot be installed"
-command -v apt-get >/dev/null || give_up "no apt here to install it with"
-
-# The tests start servers of their own: the system's must not come up because of them.
-if [ ! -e /usr/sbin/policy-rc.d ]; then
-  printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 0755 /usr/sbin/policy-rc.d
-  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-fi
-install='apt-get install -y -qq --no-install-recommends postgresql'
 echo "installing postgresql for the tests of the journal (KUBEXM_NO_POSTGRES=1 leaves it out)" >&2
-DEBIAN_FRONTEND=noninteractive timeout 240 sh -c "$install || { apt-get update -qq && $install; }" >/dev/null 2>&1 \
-  || give_up "apt could not install it"
+why=$("$(dirname "$0")/apt.sh" postgresql) || give_up "$why"

@@ -12,15 +12,5 @@ give_up() {
 }
 
 [ -z "${KUBEXM_NO_SSHD:-}" ] || give_up "KUBEXM_NO_SSHD is set"
-[ "$(id -u)" = 0 ] || give_up "not root, so they cannot be installed"
-command -v apt-get >/dev/null || give_up "no apt here to install them with"
-
-# The tests start servers of their own: the system's must not come up because of them.
-if [ ! -e /usr/sbin/policy-rc.d ]; then
-  printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 0755 /usr/sbin/policy-rc.d
-  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-fi
-install='apt-get install -y -qq --no-install-recommends openssh-server sudo'
 echo "installing openssh-server and sudo for the SSH tests (KUBEXM_NO_SSHD=1 leaves them out)" >&2
-DEBIAN_FRONTEND=noninteractive timeout 240 sh -c "$install || { apt-get update -qq && $install; }" >/dev/null 2>&1 \
-  || give_up "apt could not install them"
+why=$("$(dirname "$0")/apt.sh" openssh-server sudo) || give_up "$why"

@@ -127,8 +127,11 @@ class ConnectorContract:
     def test_opening_and_closing_twice_is_harmless(self, connector: Connector) -> None:
         connector.open(Deadline.after(SOON))
         connector.open(Deadline.after(SOON))
+        assert self.run(connector, "echo", "open").out == "open\n"
         connector.close()
         connector.close()
+        connector.open(Deadline.after(SOON))
+        assert self.run(connector, "echo", "again").out == "again\n"
 
     # commands
 

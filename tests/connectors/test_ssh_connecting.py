@@ -187,6 +187,7 @@ def test_a_host_that_takes_few_logins_at_once_is_tried_again(tmp_path: Path) -> 
         try:
             with ThreadPoolExecutor(6) as pool:
                 list(pool.map(lambda connector: connector.open(Deadline.after(SOON)), connectors))
+            assert [run(connector, "echo", "here").out for connector in connectors] == ["here\n"] * 6
         finally:
             for connector in connectors:
                 connector.close()
@@ -201,6 +202,7 @@ def test_a_gateway_that_takes_few_logins_at_once_is_tried_again(box: SshHost, ho
         try:
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(lambda connector: connector.open(Deadline.after(SOON)), connectors))
+            assert [run(connector, "echo", "here").out for connector in connectors] == ["here\n"] * 4
         finally:
             for connector in connectors:
                 connector.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from kubexm_exec.registry import step_registry
-from kubexm_exec.result import ForecastState
-from kubexm_exec.step import Forecast, StepFailed
 from tests.steps import trees
 from tests.steps.context import World
+from tests.steps.play import play
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {
@@ -23,9 +20,6 @@ KEYS = {
     "undo",
     "shown",
 }  # fmt: skip
-
-GUARDS = {"creates", "removes", "unless", "onlyIf"}
-"""Parameters that only precheck looks at."""
 
 
 def cases() -> list[Any]:
@@ -43,27 +37,6 @@ def filled(value: Any, host: Path, local: Path) -> Any:
     return value
 
 
-def check_forecast(forecast: Forecast, expected: Mapping[str, Any]) -> None:
-    assert forecast.state.value == expected["state"], forecast
-    if "message" in expected:
-        assert forecast.message == expected["message"]
-    if "outputs" in expected:
-        assert dict(forecast.outputs) == expected["outputs"]
-    if "diffs" in expected:
-        shown = [
-            {key: value for key, value in asdict(diff).items() if value not in (None, "")} for diff in forecast.diffs
-        ]
-        assert shown == expected["diffs"]
-
-
-def check_failure(failure: StepFailed, expected: Mapping[str, Any]) -> None:
-    assert re.fullmatch(expected["message"], failure.message, re.DOTALL), failure.message
-    assert expected.get("hint", "") in failure.hint
-    assert expected.get("stderr", "") in failure.stderr
-    if "exitCode" in expected:
-        assert failure.exit_code == expected["exitCode"]
-
-
 @pytest.mark.parametrize("path", cases())
 def test_step_does_what_its_case_says(path: Path, tmp_path: Path) -> None:
     host, local = tmp_path / "host", tmp_path / "local"
@@ -76,61 +49,28 @@ def test_step_does_what_its_case_says(path: Path, tmp_path: Path) -> None:
     trees.make(local, case.get("local", {}))
     world = World(local, case["step"], case["with"], sensitive=case.get("sensitive", False), host_vars=case.get("vars"))
     try:
-        play(case, world, host)
+        play(case, world, _Files(host))
     finally:
         world.close()
 
 
-def play(case: Mapping[str, Any], world: World, host: Path) -> None:
-    untouched = trees.read(host, exact=True)
-    before = trees.read(host)
-    fails = case.get("fails", {})
-    if fails.get("in") == "precheck":
-        with pytest.raises(StepFailed) as caught:
-            world.forecast()
-        check_failure(caught.value, fails)
-        assert trees.read(host, exact=True) == untouched
-        return
+class _Files:
+    """What a case looks at: the files of a folder."""
 
-    forecast = world.forecast()
-    assert trees.read(host, exact=True) == untouched, "precheck must change nothing, not even a temporary file"
-    check_forecast(forecast, case["forecast"])
-    assert forecast.runs is case.get("runs", False), forecast
-    if forecast.state is ForecastState.SATISFIED and not forecast.runs:
-        # What run would do all the same: nothing.
-        if not GUARDS & case["with"].keys():
-            assert world.run().changed is False
-        assert trees.read(host) == before
-        return
+    undo_is_due = True
 
-    if fails:
-        with pytest.raises(StepFailed) as caught:
-            world.run()
-        check_failure(caught.value, fails)
-    else:
-        result = world.run()
-        expected = case.get("result", {})
-        assert result.changed is expected.get("changed", True)
-        if "message" in expected:
-            assert re.fullmatch(expected["message"], result.message, re.DOTALL), result.message
-        if "outputs" in expected:
-            assert dict(result.outputs) == expected["outputs"]
-    if "shown" in case:
-        assert world.output() == case["shown"]
-    assert trees.differences(host, case.get("after", {})) == []
-    if not fails:
-        again = world.forecast()
-        assert again.state.value == case.get("again", "satisfied"), again
-        if again.state is ForecastState.SATISFIED and not again.runs and not GUARDS & case["with"].keys():
-            assert dict(again.outputs) == dict(result.outputs), "the outputs are the same both times"
-    if case.get("undo", step_registry().load(case["step"]).reversible):
-        undo(world, host, before)
+    def __init__(self, host: Path) -> None:
+        self._host = host
 
+    def state(self) -> Any:
+        return trees.read(self._host)
 
-def undo(world: World, host: Path, before: Mapping[str, Any]) -> None:
-    for time in ("once", "twice"):
-        world.rollback()
-        assert trees.read(host) == before, f"undone {time}"
+    def exact(self) -> Any:
+        """Times too: precheck leaves not even a temporary file."""
+        return trees.read(self._host, exact=True)
+
+    def check(self, case: Mapping[str, Any], before: Any) -> None:
+        assert trees.differences(self._host, case.get("after", {})) == []
 
 
 def test_every_step_type_has_cases() -> None:

@@ -16,7 +16,8 @@ from kubexm_exec.step import StepFailed
 from tests.lab.machines import Machine
 from tests.steps import context
 from tests.steps.context import World
-from tests.steps.test_machine_cases import play
+from tests.steps.play import play
+from tests.steps.test_machine_cases import Probed
 
 pytestmark = pytest.mark.xdist_group("machines")
 
@@ -91,7 +92,7 @@ def test_service_does_with_openrc_what_its_case_says(path: Path, openrc: Machine
     made = world(openrc, tmp_path, **case["with"])
     try:
         openrc.sh(case.get("prepare", ""))
-        play(case, made, openrc)
+        play(case, made, Probed(openrc, case["probe"]))
     finally:
         made.close()
 

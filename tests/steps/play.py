@@ -1,0 +1,110 @@
+"""Plays a case: what a step forecasts, what it does, that it does it once, and that its undo takes it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import pytest
+
+from kubexm_exec.registry import step_registry
+from kubexm_exec.result import ForecastState
+from kubexm_exec.step import Forecast, StepFailed
+from tests.steps.context import World
+
+GUARDS = {"creates", "removes", "unless", "onlyIf"}
+"""Parameters that only precheck looks at."""
+
+
+class Ground(Protocol):
+    """What a case is played on."""
+
+    undo_is_due: bool
+    """Whether a step that can be undone must have saved something, also where it failed."""
+
+    def state(self) -> Any:
+        """All that an undo brings back."""
+
+    def exact(self) -> Any:
+        """All that precheck must leave as it is."""
+
+    def check(self, case: Mapping[str, Any], before: Any) -> None:
+        """Assert that everything is as the case says after the run; ``before`` is the state at first."""
+
+
+def check_forecast(forecast: Forecast, expected: Mapping[str, Any]) -> None:
+    assert forecast.state.value == expected["state"], forecast
+    if "message" in expected:
+        assert forecast.message == expected["message"]
+    if "outputs" in expected:
+        assert dict(forecast.outputs) == expected["outputs"]
+    if "diffs" in expected:
+        shown = [
+            {key: value for key, value in asdict(diff).items() if value not in (None, "")} for diff in forecast.diffs
+        ]
+        assert shown == expected["diffs"]
+
+
+def check_failure(failure: StepFailed, expected: Mapping[str, Any]) -> None:
+    assert re.fullmatch(expected["message"], failure.message, re.DOTALL), failure.message
+    assert expected.get("hint", "") in failure.hint
+    assert expected.get("stderr", "") in failure.stderr
+    if "exitCode" in expected:
+        assert failure.exit_code == expected["exitCode"]
+
+
+def play(case: Mapping[str, Any], world: World, ground: Ground) -> None:
+    """Play a case to its end."""
+    untouched, before = ground.exact(), ground.state()
+    fails = case.get("fails", {})
+    if fails.get("in") == "precheck":
+        with pytest.raises(StepFailed) as caught:
+            world.forecast()
+        check_failure(caught.value, fails)
+        assert ground.exact() == untouched, "precheck must change nothing"
+        return
+
+    forecast = world.forecast()
+    assert ground.exact() == untouched, "precheck must change nothing"
+    check_forecast(forecast, case["forecast"])
+    assert forecast.runs is case.get("runs", False), forecast
+    guarded = bool(GUARDS & case["with"].keys())
+    if forecast.state is ForecastState.SATISFIED and not forecast.runs:
+        # What run would do all the same: nothing.
+        if not guarded:
+            assert world.run().changed is False
+        assert ground.state() == before
+        return
+
+    if fails:
+        with pytest.raises(StepFailed) as caught:
+            world.run()
+        check_failure(caught.value, fails)
+    else:
+        result = world.run()
+        expected = case.get("result", {})
+        assert result.changed is expected.get("changed", True)
+        if "message" in expected:
+            assert re.fullmatch(expected["message"], result.message, re.DOTALL), result.message
+        if "outputs" in expected:
+            assert dict(result.outputs) == expected["outputs"]
+    if "shown" in case:
+        assert world.output() == case["shown"]
+    # What was saved by the run that changed something: a run that changes nothing saves nothing that matters.
+    undo = world.undo
+    ground.check(case, before)
+    if not fails:
+        again = world.forecast()
+        assert again.state.value == case.get("again", "satisfied"), again
+        if again.state is ForecastState.SATISFIED and not again.runs and not guarded:
+            assert dict(again.outputs) == dict(result.outputs), "the outputs are the same both times"
+            assert world.run().changed is False, "the second run has nothing to do"
+            ground.check(case, before)
+    reversible = step_registry().load(case["step"]).reversible and (ground.undo_is_due or undo is not None)
+    if case.get("undo", reversible):
+        world.undo = undo
+        for time in ("once", "twice"):
+            world.rollback()
+            assert ground.state() == before, f"undone {time}"
