@@ -20,6 +20,7 @@ from kubexm_exec.failures import caused_by, failed, seconds, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.journal.known import Known
 from kubexm_exec.lifecycle import Lifecycle
 from kubexm_exec.result import HostResult, Status
 from kubexm_exec.runtime import Runtime
@@ -48,6 +49,37 @@ class Saved:
 def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
     """The attempts of earlier sessions, as far as an undo needs them."""
     return [Attempt(node, host, number, runtime.last, undo=data) for number, data in enumerate(undo, 1)]
+
+
+class Deeds:
+    """What a run has done, in the order it finished, as far as an undo needs it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._saved: dict[Action, Saved] = {}
+
+    def add(self, attempt: Attempt, result: HostResult) -> None:
+        """An attempt has ended."""
+        action = Action(attempt.node.id, attempt.host)
+        if attempt.undo is None and not result.changed and action not in self._saved:
+            return
+        # Taken out and put in again: the order is that of the last finish.
+        saved = self._saved.pop(action, None) or Saved(attempt.node, attempt.host)
+        saved.result = result
+        if attempt.undo is not None:
+            saved.attempts.append(attempt)
+        self._saved[action] = saved
+
+    def add_earlier(self, node: ExecutionNode, host: str, known: Known) -> None:
+        """Earlier sessions may have done something."""
+        result = None if known.outcome is None else known.outcome.result
+        if known.undo or (result is not None and result.changed):
+            attempts = earlier(node, host, known.undo, self._runtime)
+            self._saved.setdefault(Action(node.id, host), Saved(node, host, result, attempts))
+
+    def undo(self) -> list[str]:
+        """Undo all of it; gives what cannot be undone."""
+        return undo_all(self._runtime, list(self._saved.values()))
 
 
 def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:

@@ -31,7 +31,7 @@ from kubexm_exec.journal import entries
 from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
-from kubexm_exec.undo import CONNECTED_GRACE, Saved, earlier, undo_all
+from kubexm_exec.undo import CONNECTED_GRACE, Deeds
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _FIRST: Final = 1, 0.0, ""
@@ -88,9 +88,8 @@ class Driver:
         self._stopped = ""
         self._rollback_due = False
         """A failure asked for a rollback before somebody cancelled the run."""
-        self._undoes = graph.failure_policy is FailurePolicy.ROLLBACK
-        self._saved: dict[Action, Saved] = {}
-        """What was done, in the order it finished; only kept if it may have to be undone."""
+        self._deeds = Deeds(runtime) if graph.failure_policy is FailurePolicy.ROLLBACK else None
+        """What was done; only kept if it may have to be undone."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -117,8 +116,8 @@ class Driver:
             )
             self._loop()
             self._wait_for_journal()
-            if self._stopped == "rollback" or self._rollback_due:
-                self._record.result.not_reversible.extend(undo_all(runtime, list(self._saved.values())))
+            if self._deeds is not None and (self._stopped == "rollback" or self._rollback_due):
+                self._record.result.not_reversible.extend(self._deeds.undo())
         except BaseException:
             # Nobody will wait for what still runs.
             runtime.cancel.set()
@@ -207,10 +206,8 @@ class Driver:
             return self._pause(action, node)
         known = self._prior.get(action)
         if known is not None:
-            if self._undoes and known.undo and action not in self._saved:
-                attempts = earlier(node, action.host, known.undo, self._runtime)
-                result = None if known.outcome is None else known.outcome.result
-                self._saved[action] = Saved(node, action.host, result, attempts)
+            if self._deeds is not None:
+                self._deeds.add_earlier(node, action.host, known)
             if known.outcome is not None:
                 return self._replay(action, node, known.outcome)
             if known.doubt:
@@ -304,8 +301,8 @@ class Driver:
         result.attempts = attempt.number
         if result.end_time is None:
             result.end_time = time.time()
-        if self._undoes:
-            self._save(action, attempt, result)
+        if self._deeds is not None:
+            self._deeds.add(attempt, result)
         if result.status is Status.FAILED and not outcome.final and self._retries(attempt, result):
             self._retry(action, attempt, result)
             return
@@ -355,16 +352,6 @@ class Driver:
         added = extend(self._runtime, self._scheduler, action, node, outcome)
         if added is not None:
             self._emit(GRAPH_EXTENDED, nodes=added, by=node.id)
-
-    def _save(self, action: Action, attempt: Attempt, result: HostResult) -> None:
-        if attempt.undo is None and not result.changed and action not in self._saved:
-            return
-        # Taken out and put in again: the order is that of the last finish.
-        saved = self._saved.pop(action, None) or Saved(attempt.node, attempt.host)
-        saved.result = result
-        if attempt.undo is not None:
-            saved.attempts.append(attempt)
-        self._saved[action] = saved
 
     # Stopping
 
