@@ -339,12 +339,10 @@ class SshConnector:
         """Kill what runs, on the host; raises if nobody can know whether it worked."""
         exchange.unheard()
         try:
-            exchange.wait(
-                Deadline.after(_START_TIME), Cancel(), until=lambda: exchange.pid is not None or exchange.over
-            )
+            exchange.wait(Deadline.after(_START_TIME), Cancel(), until=lambda: bool(exchange.group) or exchange.over)
             if exchange.over:
                 return
-            job = Job(("/bin/sh", "-c", KILL, "kx", str(exchange.pid)))
+            job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
             self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), None, 1 << 16, None, counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
             raise OutcomeUnknown(

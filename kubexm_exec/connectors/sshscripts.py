@@ -6,11 +6,15 @@ from typing import Final
 
 # Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
 # `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams: END on stdout; on stderr END,
-# the pid, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is left in the
-# background, END. bash says nothing of signals in POSIX mode, and in a `$()` only from a subshell.
-# A command (c) gets a session of its own. A question (q) is a script of ours that leaves nothing behind: it shares the
-# session of this shell if that has one of its own, and needs no new program. Every program that is started on the way
-# costs the host more than all the rest, so where /proc says who a subshell is, none but setsid is.
+# a number, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is left in the
+# background, END. A command (c) may leave children behind, a question (q) is a script of ours that does not.
+#
+# Every process that is started on the way costs the host more than all the rest, so where /proc tells enough (kx_o=y)
+# there is just the one that the command needs: it shares the session of this shell, in which nothing else ever runs,
+# so that all of it can be killed; a child that is left behind has a number between the last ones before and after it;
+# and what the shell says of signals goes into a pipe, made of a here-document, and not into its output.
+# Elsewhere each command gets a session of its own by `setsid`. bash says nothing of signals in POSIX mode, and in a
+# `$()` only from a subshell.
 SETUP: Final = r"""
 exec 3>&1 4>&2
 for kx_d in /usr/local/sbin /usr/sbin /sbin; do
@@ -18,49 +22,103 @@ for kx_d in /usr/local/sbin /usr/sbin /sbin; do
 done
 export PATH
 unset CDPATH ENV kx_d
-kx_s=$(command -v setsid 2>/dev/null) || kx_s=
+[ -z "$BASH_VERSION" ] || set +o posix
 kx_o=n
-if [ -n "$kx_s" ] && [ -r /proc/self/stat ]; then
-  read -r kx_a kx_b kx_c kx_d kx_g kx_x </proc/$$/stat
-  if [ "$kx_g" = $$ ]; then kx_o=g; else kx_o=p; fi
+if [ -z "$kx_y" ] && [ -r /proc/loadavg ] && [ -r /proc/$$/stat ]; then
+  read -r kx_x kx_x kx_x kx_x kx_z </proc/loadavg
+  read -r kx_x kx_x kx_x kx_x kx_g kx_v kx_x </proc/$$/stat
+  # Some containers are shown the numbers of their host.
+  if [ "$kx_z" -ge $$ ] && [ $((kx_z - $$)) -lt 5000 ]; then
+    exec 5<<kx
+
+kx
+    read -r kx_x <&5
+    if [ -p /proc/self/fd/5 ] && [ -w /proc/self/fd/5 ]; then exec 5<>/proc/self/fd/5 2>&5; kx_o=y; fi
+  fi
 fi
-kx_d=
-kx_r() {
-  kx_t=$1$kx_o kx_k=$2; shift 2
-  case $kx_t in
-  qg) (kx_p=$$; eval "$kx_k") ;;
-  c[gp]) (read -r kx_p kx_x </proc/self/stat; kx_d=y; eval "$kx_k") ;;
-  *) $kx_s /bin/sh -c "kx_p=\$\$ kx_d=; $kx_k" /bin/sh "$@" ;;
-  esac
-  echo $?
+kx_in() {
+  read -r kx_x 2>/dev/null </proc/$1/stat || return
+  set -- ${kx_x##*) }
+  if [ "$4" = "$kx_v" ]; then case $1 in Z|X) ;; *) kx_b=1 ;; esac; fi
 }
-if [ -n "$BASH_VERSION" ]; then set +o posix; kx_run() (kx_r "$@"); else kx_run() { kx_r "$@"; }; fi
+kx_left() {
+  kx_n=$((kx_z - kx_a))
+  if [ $kx_n -gt 0 ] && [ $kx_n -lt 200 ]; then
+    while [ $kx_a -lt "$kx_z" ]; do
+      kx_a=$((kx_a + 1))
+      if [ -e /proc/$kx_a ]; then kx_in $kx_a; fi
+    done
+    return
+  fi
+  for kx_x in /proc/[0-9]*; do
+    kx_x=${kx_x#/proc/} kx_i=0
+    [ "$kx_x" -gt "$kx_a" ] && kx_i=1
+    [ "$kx_x" -le "$kx_z" ] && kx_i=$((kx_i + 1))
+    # The numbers may have begun anew meanwhile.
+    if [ $kx_i = 2 ] || { [ $kx_n -le 0 ] && [ $kx_i = 1 ]; }; then kx_in "$kx_x"; fi
+  done
+}
+if [ $kx_o = y ]; then
+  # A command that signals its whole group means its own processes.
+  trap : HUP INT QUIT TERM USR1 USR2
+  kx_p="$kx_g $$"
+  kx_run() {
+    kx_t=$1 kx_k=$2 kx_b=0 kx_m=0; shift 2
+    [ $kx_t = q ] || read -r kx_x kx_x kx_x kx_x kx_a </proc/loadavg
+    (eval "$kx_k")
+    kx_c=$?
+    if [ $kx_c -gt 128 ]; then
+      echo kx >&5
+      while IFS= read -r kx_x <&5 && [ "$kx_x" != kx ]; do
+        kx_m="$kx_m
+$kx_x"
+      done
+    fi
+    kx_m="$kx_m
+$kx_c"
+    [ $kx_t = q ] || {
+      read -r kx_x kx_x kx_x kx_x kx_z </proc/loadavg
+      [ $((kx_z - kx_a)) = 1 ] || kx_left
+    }
+  }
+else
+  # In another session a command would have no terminal.
+  kx_s=
+  [ -n "$kx_y" ] || kx_s=$(command -v setsid 2>/dev/null) || kx_s=
+  kx_r() (kx_k=$2; shift 2; $kx_s /bin/sh -c "kx_p=\$\$; echo \$\$; $kx_k" /bin/sh "$@"; echo $?)
+  kx_run() {
+    kx_m=$(kx_r "$@" 2>&1)
+    kx_b=0
+    kill -0 "-${kx_m%%[!0-9]*}" 2>/dev/null && kx_b=1
+  }
+fi
 kx() {
   kx_e=$1; shift
-  kx_m=$(kx_run "$@" 2>&1)
-  kx_b=0; [ "$1$kx_o" = qg ] || { kill -0 "-${kx_m%%[!0-9]*}" 2>/dev/null && kx_b=1; }
+  kx_run "$@"
   printf '%s%s\n%s%s' "$kx_e" "$kx_m" "$kx_b" "$kx_e" >&4
   printf %s "$kx_e"
 }
 """
-# Who it is, then away from the streams that only the shell uses.
-LAUNCH: Final = "echo $kx_p; echo {start} $kx_p >&4; exec >&3 2>&4 3>&- 4>&-; "
+# Whom to kill and whom to leave, then away from the streams that only the shell uses.
+LAUNCH: Final = "echo {start} $kx_p >&4; exec >&3 2>&4 3>&- 4>&- 5<&-; "
 # The same in the terminal's session, whose processes are a group already.
 LAUNCH_TTY: Final = (
     "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3) 2>/dev/null; "
-    "echo $$; echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
+    "echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
 )
-# setsid would say in words of its own that there is no such program.
-COMMAND: Final = '[ -n "$kx_d" ] && command -v "$1" >/dev/null 2>&1 && exec "$kx_s" "$@"; exec "$@"'
+COMMAND: Final = 'exec "$@"'
+BUILTIN: Final = '"$@"'
 QUESTION: Final = 'eval "shift; $1"'
-# The dead that nobody has reaped yet still count for `kill`, so the living are looked for in /proc where there is one.
+# The group, and a shell in it that outlives its commands. The dead that nobody has reaped yet still count for `kill`,
+# so the living are looked for in /proc where there is one.
 KILL: Final = """
-p=$1
+p=$1 o=$2
 k() { kill "-$1" "-$p" 2>/dev/null || kill "-$1" "$p" 2>/dev/null; }
 lives() {
   k 0 || return 1
   [ -r /proc/self/stat ] || return 0
   for f in /proc/[0-9]*/stat; do
+    case ${o:+$f} in "/proc/$p/stat"|"/proc/$o/stat") continue ;; esac
     read -r l 2>/dev/null <"$f" || continue
     set -- ${l##*) }
     if [ "$3" = "$p" ]; then case $1 in Z|X) ;; *) return 0 ;; esac; fi

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors._process import Tail
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
-from kubexm_exec.connectors.sshscripts import COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP
+from kubexm_exec.connectors.sshscripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP
 
 if TYPE_CHECKING:
     import paramiko
@@ -24,6 +24,9 @@ END_OF_INPUT: Final = "\x04"
 """What Ctrl-D types on a terminal."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELLS: Final = ("sh", "/bin/sh")
+_PLAIN: Final = re.compile(r"[\w/.-]+( [\w/.,:=@%+-]+)*", re.ASCII)
+_BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
+"""What every shell has built in, and what leaves nothing behind in it."""
 
 
 class Lost(Exception):
@@ -79,8 +82,12 @@ class Job:
                 script += f"export {name}={shlex.quote(value)}; "
         if odd:
             argv = ("env", *(f"{name}={value}" for name, value in odd.items()), *argv)
-        if self.question and not odd and argv[0] in _SHELLS and argv[1] == "-c":
+        if odd or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
+            return ["c", script + COMMAND, *argv]
+        if self.question:
             return ["q", script + QUESTION, argv[2], *argv[4:]]
+        if len(argv) == 3 and not self.pty and (words := plain_words(argv[2])):
+            return ["c", script + (COMMAND if "/" in words[0] else BUILTIN), *words]
         return ["c", script + COMMAND, *argv]
 
     def frame(self, document: bytes | None = None) -> bytes:
@@ -105,12 +112,24 @@ class Job:
         elif not reads and not self.pty:
             run += " </dev/null"
         # In another session it would have no terminal.
-        return f"{setup(sync)}{chr(10) + 'kx_s= kx_o=n' if self.pty else ''}\nIFS= read -r e\n{run}"
+        return f"{setup(sync, tty=self.pty)}\nIFS= read -r e\n{run}"
 
 
-def setup(sync: str) -> str:
-    """What a shell is told first; it answers with the sync word on both streams."""
-    return f"{SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
+def plain_words(script: str) -> tuple[str, ...]:
+    """The words of a script that is one program or one harmless builtin with literal arguments; () if it is more.
+
+    The shell that is there runs such a one as well as a shell of its own would.
+    """
+    words = tuple(script.split(" ")) if _PLAIN.fullmatch(script) else ()
+    return words if words and ("/" in words[0] or words[0] in _BUILTINS) else ()
+
+
+def setup(sync: str, *, tty: bool = False) -> str:
+    """What a shell is told first; it answers with the sync word on both streams.
+
+    ``tty``: its terminal is the command's own.
+    """
+    return f"kx_y={'y' if tty else ''}{SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
 
 
 def spelt(word: str) -> str:
@@ -220,9 +239,10 @@ class Exchange:
         self.err = Framed(job.start, job.end, deliver)
 
     @property
-    def pid(self) -> int | None:
-        """The process group of the command, once it has started."""
-        return int(self.err.head) if self.err.started and self.err.head.isdigit() else None
+    def group(self) -> tuple[str, ...]:
+        """The process group of the command, and the shell in it that is none of it, once it has started."""
+        numbers = self.err.head.split() if self.err.started else []
+        return tuple(number.decode() for number in numbers if number.isdigit())
 
     @property
     def complaints(self) -> bytes:

@@ -68,7 +68,8 @@ def render_summary(
         lines = ["", *_undone(result, paint, width)][:-1]
     else:
         lines = ["", *lines, *_run(graph, result, paint, width, journaled)]
-    if spec_command:
+    # After a rollback there is nothing that follows by itself: whoever took it back knows why.
+    if spec_command and result.executor != "rollback":
         lines += _next(result, failures, spec_command, paint, journaled)
     return "\n".join(lines) + "\n"
 

@@ -94,8 +94,11 @@ class RunRecord:
         of.status, of.message = transition.status, transition.message
         self._emit(NODE_FINISHED, node.id, status=transition.status.value, message=transition.message)
 
-    def end(self, status: Status) -> GraphExecutionResult:
-        """The whole result, in graph order, with every host of every node; tells that the run is over."""
+    def end(self, status: Status, said: str = "") -> GraphExecutionResult:
+        """The whole result, in graph order, with every host of every node; tells that the run is over.
+
+        ``said``: the run in one sentence, where how many actions came to what is not what it is about.
+        """
         result = self.result
         rolled_back = bool(result.not_reversible)
         for node in self._runtime.graph.steps():
@@ -117,7 +120,7 @@ class RunRecord:
         result.status = status
         result.end_time = time.time()
         total = counts(result)
-        result.message = message(total)
+        result.message = said or message(total)
         seconds = round(result.end_time - (result.start_time or result.end_time), 3)
         self._emit(RUN_FINISHED, status=status.value, message=result.message, counts=total, seconds=seconds)
         return result

@@ -57,9 +57,12 @@ class RollbackExecutor:
             record.result.not_reversible.extend([*unknown, *undo_all(runtime, saved)])
         finally:
             runtime.close()
-        broken = any((each.result.undo if each.result else "").startswith(FAILED) for each in saved)
+        came_to = [each.result.undo for each in saved if each.result is not None]
+        broken = sum(one.startswith(FAILED) for one in came_to)
+        undone = sum(one.startswith(UNDONE) for one in came_to)
         ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken else Status.SUCCESS
-        return record.end(ended)
+        said = f"{undone} of {len(saved)} actions undone" + (f", {broken} could not be" if broken else "")
+        return record.end(ended, said)
 
     @staticmethod
     def _saved(key: Action, runtime: Runtime, action: ActionStory) -> Saved:

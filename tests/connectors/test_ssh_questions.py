@@ -26,16 +26,17 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
     return argv
 
 
-@pytest.fixture(params=[True, False], ids=["own session", "no session of its own"])
+@pytest.fixture(params=[True, False], ids=["leader", "led by another"])
 def own(request: pytest.FixtureRequest) -> bool:
-    """Whether the shell leads its session, as sshd starts it, or not, as sudo does."""
+    """Whether the shell leads its session, as sshd starts it, or a process above it does, as with sudo."""
     return bool(request.param)
 
 
 def ask(shell: list[str], own: bool, *jobs: Job) -> list[tuple[str, str, str]]:
     """Output, errors and exit code of each."""
     text = setup("sync").encode() + b"\n" + b"".join(job.frame() for job in jobs)
-    done = subprocess.run(shell, input=text, capture_output=True, timeout=30, check=False, start_new_session=own)
+    argv = shell if own else ["sh", "-c", '"$@"; exit $?', "sh", *shell]
+    done = subprocess.run(argv, input=text, capture_output=True, timeout=30, check=False, start_new_session=True)
     found = []
     out, err = done.stdout.decode().partition("sync\n")[2], done.stderr.decode()
     for job in jobs:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.sshshell import Framed, Job, setup
+from kubexm_exec.connectors.sshshell import Framed, Job, plain_words, setup
 
 SHELLS = {
     "sh": ["/bin/sh"],
@@ -30,7 +30,10 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 def answers(shell: list[str], *jobs: Job, cut: int = 0) -> list[tuple[bytes, bytes, list[str]]]:
     """What a shell that is given the jobs one after the other says to each: output, errors, and how it ended."""
     text = setup("sync").encode() + b"\n" + b"".join(job.frame() for job in jobs)
-    done = subprocess.run(shell, input=text[: len(text) - cut], capture_output=True, timeout=30, check=False)
+    # As sshd starts it: in a session of its own.
+    done = subprocess.run(
+        shell, input=text[: len(text) - cut], capture_output=True, timeout=30, check=False, start_new_session=True
+    )
     found = []
     out, err = done.stdout.partition(b"sync\n")[2], done.stderr
     for job in jobs:
@@ -100,6 +103,59 @@ def test_a_document_is_the_commands_input(shell: list[str]) -> None:
 
 def test_a_program_that_cannot_even_be_started_still_has_an_end(shell: list[str]) -> None:
     # No kernel takes a single argument of this size.
-    [(out, _, ending)] = answers(shell, Job(("true", "x" * 200_000)))
+    [(out, _, ending)] = answers(shell, Job(("/bin/true", "x" * 200_000)))
     assert out == b""
     assert ending[-2] in ("126", "127", "2", "1")
+
+
+def test_a_command_that_signals_its_whole_group_ends_itself_and_nobody_else(shell: list[str]) -> None:
+    (out, _, ending), (out2, _, ending2) = answers(
+        shell, Job(("sh", "-c", "echo out; kill 0; sleep 30")), Job(("echo", "next"))
+    )
+    assert (out, ending[-2]) == (b"out\n", "143")
+    assert (out2, ending2[-2:]) == (b"next\n", ["0", "0"])
+
+
+def test_other_peoples_processes_are_not_taken_for_children_that_were_left_behind(shell: list[str]) -> None:
+    # In a session of its own, as other logins are.
+    busy = Job(("sh", "-c", "setsid sleep 2 >/dev/null 2>&1 & i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done"))
+    [(_, _, ending), (_, _, after)] = answers(shell, busy, Job(("true",)))
+    assert (ending[-2:], after[-2:]) == (["0", "0"], ["0", "0"])
+
+
+def test_a_child_is_noticed_among_hundreds_that_have_gone(shell: list[str]) -> None:
+    script = "sleep 3 >/dev/null 2>&1 & i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done"
+    [(_, _, ending)] = answers(shell, Job(("sh", "-c", script)))
+    assert ending[-2:] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo hello", ("echo", "hello")),
+        ("/usr/bin/id -u root", ("/usr/bin/id", "-u", "root")),
+        ("systemctl daemon-reload", ()),
+        ("exit 3", ()),
+        (". /etc/profile", ()),
+        ("A=b /bin/x", ()),
+        ("echo $HOME", ()),
+        ("echo a; echo b", ()),
+        ("echo 'a b'", ()),
+        ("echo *", ()),
+        ("echo ~", ()),
+        ("echo a # b", ()),
+        ("echo a\n", ()),
+        ("echo  a", ()),
+        ("kx_run /x", ()),
+        ("", ()),
+    ],
+)
+def test_only_a_script_of_plain_words_needs_no_shell_of_its_own(script: str, words: tuple[str, ...]) -> None:
+    assert plain_words(script) == words
+
+
+@pytest.mark.parametrize("script", ["echo hello", "false", "test -d /", "/bin/echo a", "/no/such", "printf %s x"])
+def test_plain_words_do_the_same_as_in_a_shell_of_their_own(shell: list[str], script: str) -> None:
+    [(out, _, ending)] = answers(shell, Job(("/bin/sh", "-c", script)))
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=False)
+    assert (out, ending[-2]) == (done.stdout, str(done.returncode))
