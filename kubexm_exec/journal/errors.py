@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -65,9 +67,13 @@ def explain(place: str, error: Exception) -> JournalError:
 @contextmanager
 def explained(place: str) -> Iterator[None]:
     """What a database raises inside is a JournalError outside."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:
+    except _wrong() as error:
         raise explain(place, error) from error
+
+
+def _wrong() -> tuple[type[Exception], ...]:
+    # Whoever has not loaded SQLAlchemy cannot have an error of it.
+    loaded = sys.modules.get("sqlalchemy.exc")
+    return (sqlite3.Error, OSError, *(() if loaded is None else (loaded.SQLAlchemyError,)))

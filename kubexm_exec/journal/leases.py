@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kubexm_exec.journal.errors import FencedError, JournalError, explained
+from kubexm_exec.journal.errors import FencedError, JournalError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
@@ -64,13 +64,9 @@ class HeldError(JournalError):
 
 def find(store: Store, target: str) -> Lease | None:
     """The lease of a target, whether its holder lives or not."""
-    from sqlalchemy import select
-
-    from kubexm_exec.journal.schema import LEASES
-
-    with explained(store.place), store.looking() as connection:
-        row = connection.execute(select(LEASES).where(LEASES.c.target == target)).first()
-    return None if row is None else _lease(row)
+    with store.looking() as door:
+        found = door.rows("lease.find", target=target)
+    return _lease(found[0]) if found else None
 
 
 def acquire(
@@ -78,30 +74,23 @@ def acquire(
 ) -> Lease | None:
     """Take the lease of a target; raises HeldError while somebody lives who has it. Gives the lease of a dead one."""
     term = term_of_leases() if term is None else term
-    from sqlalchemy import select
-
-    from kubexm_exec.journal.schema import LEASES, RUNS
-
-    with explained(store.place), store.writing() as connection:
-        now = _now(connection)
+    with store.writing() as door:
+        door.lock_leases()
+        now = door.now()
         values = {"run": run, "epoch": epoch, "holder": holder.to_json(), "since": now, "expires": now + term}
-        query = select(LEASES).where(LEASES.c.target == target)
-        if connection.dialect.name != "sqlite":
-            connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
-        row = connection.execute(query).first()
-        if row is None:
-            connection.execute(LEASES.insert().values(target=target, **values))
+        found = door.rows("lease.find", target=target)
+        if not found:
+            door.do("lease.new", target=target, **values)
             return None
-        old = _lease(row)
+        old = _lease(found[0])
         # Also if it is for the same run: of two who go on with it, one is second.
         if not old.dead(now):
             raise HeldError(old)
-        connection.execute(LEASES.update().where(LEASES.c.target == target).values(**values))
+        door.do("lease.take", of=target, **values)
         if old.run != run:
             # Should it live after all (it was only asleep), it must not write any more.
-            stale = RUNS.update().where(RUNS.c.id == old.run, RUNS.c.epoch == old.epoch, RUNS.c.status == RUNNING)
             told = f"run {run} has taken over its target"
-            connection.execute(stale.values(epoch=RUNS.c.epoch + 1, status=INTERRUPTED, message=told))
+            door.do("run.stale", run=old.run, old=old.epoch, still=RUNNING, status=INTERRUPTED, message=told)
         return old
 
 
@@ -114,26 +103,15 @@ def check(store: Store, target: str, run: str, epoch: int) -> None:
 
 def renew(store: Store, target: str, run: str, epoch: int, *, term: float = TERM) -> None:
     """Say that we are still there; raises FencedError if the lease is somebody else's now."""
-    from kubexm_exec.journal.schema import LEASES
-
-    with explained(store.place), store.writing() as connection:
-        done = connection.execute(
-            LEASES.update()
-            .where(LEASES.c.target == target, LEASES.c.run == run, LEASES.c.epoch == epoch)
-            .values(expires=_now(connection) + term)
-        )
-        if done.rowcount != 1:
+    with store.writing() as door:
+        if door.do("lease.renew", of=target, by=run, old=epoch, expires=door.now() + term) != 1:
             raise _lost(target, run)
 
 
 def release(store: Store, target: str, run: str, epoch: int) -> None:
     """Let others work on the target; harmless if it is not ours any more."""
-    from kubexm_exec.journal.schema import LEASES
-
-    with explained(store.place), store.writing() as connection:
-        connection.execute(
-            LEASES.delete().where(LEASES.c.target == target, LEASES.c.run == run, LEASES.c.epoch == epoch)
-        )
+    with store.writing() as door:
+        door.do("lease.release", of=target, by=run, old=epoch)
 
 
 def _lost(target: str, run: str) -> FencedError:
@@ -198,12 +176,6 @@ class Keeper:
                     return
 
 
-def _lease(row: Any) -> Lease:
-    return Lease(row.target, row.run, row.epoch, Holder.from_json(row.holder), row.since, row.expires)
-
-
-def _now(connection: Any) -> float:
-    """The database's time: the clocks of several machines differ."""
-    if connection.dialect.name == "sqlite":
-        return time.time()
-    return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
+def _lease(row: Sequence[Any]) -> Lease:
+    target, run, epoch, holder, since, expires = row
+    return Lease(target, run, epoch, Holder.from_json(holder), since, expires)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from kubexm_exec.journal.database import Door
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.store import Entry, Store
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 Durable: TypeAlias = Callable[[JournalError | None], None]
 """Called when entries are durable, or with why they never will be."""
@@ -27,7 +25,7 @@ class Recorder:
         self.epoch = epoch
         self.error: JournalError | None = None
         self._seq = after
-        self._connection: Connection | None = None
+        self._door: Door | None = None
         self._todo: SimpleQueue[tuple[Sequence[Entry], Durable] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="kubexm-journal", daemon=True)
         self._thread.start()
@@ -74,16 +72,16 @@ class Recorder:
                 self._commit([entry for entries, _ in group for entry in entries])
             for _, durable in group:
                 durable(self.error)
-        if self._connection is not None:
-            self._connection.close()
+        if self._door is not None:
+            self._door.close()
 
     def _commit(self, entries: list[Any]) -> None:
         if not entries:
             return
         try:
-            if self._connection is None:
-                self._connection = self.store.connect()
-            self.store.append_to(self._connection, self.run, self.epoch, self._seq + 1, entries)
+            if self._door is None:
+                self._door = self.store.connect()
+            self.store.append_by(self._door, self.run, self.epoch, self._seq + 1, entries)
             self._seq += 1
         except JournalError as error:
             self.error = self.error or error

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from kubexm_exec.journal.database import open_engine, reading, shown, single
+from kubexm_exec.journal.database import Door, open_database, shown
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError, explained
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.points import point
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 Entry: TypeAlias = Any
 """One thing that happened, as plain data; the store does not look into it."""
@@ -26,6 +24,11 @@ RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
 """It ended without saying so: its process died, or somebody took its place."""
 _PAGE: Final = 500
+_ALL: Final = 1_000_000
+_COLUMNS: Final = (
+    "id", "name", "target", "spec", "executor", "status", "message", "created", "ended", "epoch",
+)  # fmt: skip
+"""What is read of a run as it is, in the order of the table."""
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
 
@@ -64,11 +67,11 @@ class Store:
         """``url``: the path of a SQLite file, or that of another database; raises JournalError."""
         self.url = url
         self.place = shown(url)
-        self._engine = open_engine(url)
+        self._database = open_database(url)
 
     def close(self) -> None:
         """Let go of the database."""
-        self._engine.dispose()
+        self._database.close()
 
     # Runs
 
@@ -76,119 +79,82 @@ class Store:
         self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Holder, made_from: Any
     ) -> int:
         """Write down a new run with all it was made from, before anything is done; gives its first epoch."""
-        from kubexm_exec.journal.schema import INPUTS, RUNS
-
-        row = {
-            "id": run, "name": name, "target": target, "spec": spec, "executor": executor, "status": RUNNING,
-            "message": "", "created": time.time(), "epoch": 1, "holder": holder.to_json(), "counts": "{}",
-        }  # fmt: skip
         point("begin.before")
-        with explained(self.place), self._engine.begin() as connection:
-            connection.execute(RUNS.insert().values(**row))
-            connection.execute(INPUTS.insert().values(run=run, epoch=1, data=_pack(made_from)))
+        with self.writing() as door:
+            door.do(
+                "run.new", id=run, name=name, target=target, spec=spec, executor=executor, status=RUNNING, message="",
+                created=time.time(), epoch=1, holder=holder.to_json(), counts="{}",
+            )  # fmt: skip
+            door.do("run.inputs", run=run, epoch=1, data=_pack(made_from))
         point("begin.after")
         return 1
 
     def take_on(self, run: str, epoch: int, holder: Holder, made_from: Any = None) -> int:
         """Go on with a run that nobody works on; ``epoch`` is the one that was seen. Gives the new epoch."""
-        from kubexm_exec.journal.schema import INPUTS, RUNS
-
         new = epoch + 1
         point("take.before")
-        with explained(self.place), self._engine.begin() as connection:
-            done = connection.execute(
-                RUNS.update()
-                .where(RUNS.c.id == run, RUNS.c.epoch == epoch)
-                .values(epoch=new, holder=holder.to_json(), status=RUNNING, ended=None)
-            )
-            if done.rowcount != 1:
+        with self.writing() as door:
+            if door.do("run.take", run=run, old=epoch, epoch=new, holder=holder.to_json(), status=RUNNING) != 1:
                 raise FencedError(f"run {run} was just taken on by somebody else", f"kubexm runs show {run}")
             if made_from is not None:
-                connection.execute(INPUTS.insert().values(run=run, epoch=new, data=_pack(made_from)))
+                door.do("run.inputs", run=run, epoch=new, data=_pack(made_from))
         point("take.after")
         return new
 
     def append(self, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
         """Make entries durable, all or none; raises FencedError if somebody else has taken the run on."""
-        with self.connect() as connection:
-            self.append_to(connection, run, epoch, seq, entries)
+        door = self.connect()
+        try:
+            self.append_by(door, run, epoch, seq, entries)
+        finally:
+            door.close()
 
-    def append_to(self, connection: Connection, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
-        """The same on a connection that is kept for it."""
+    def append_by(self, door: Door, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
+        """The same through a door that is kept for it."""
         text = _ENCODE(entries)
         point("append.before")
         with explained(self.place):
-            done = connection.execute(self._insert, {"run": run, "epoch": epoch, "seq": seq, "data": text})
-        if done.rowcount != 1:
-            raise FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
+            done = door.do("entries.append", run=run, epoch=epoch, seq=seq, data=text)
+        if done != 1:
+            raise _taken_over(run)
         point("append.after")
 
-    def connect(self) -> Connection:
-        """A connection for somebody who writes often."""
+    def connect(self) -> Door:
+        """A door for somebody who writes often."""
         with explained(self.place):
-            return single(self._engine)
-
-    @cached_property
-    def _insert(self) -> Any:
-        from sqlalchemy import text
-
-        # One statement: between a question and an answer somebody else could take the run over. Where several write at
-        # once, that somebody also has to wait for it: who has taken a run over reads all that was ever written.
-        lock = "" if self._engine.dialect.name == "sqlite" else " FOR SHARE"
-        return text(
-            "INSERT INTO entries (run, seq, epoch, data) "
-            "SELECT id, CAST(:seq AS INTEGER), epoch, :data FROM runs WHERE id = :run AND epoch = :epoch" + lock
-        )
+            return self._database.connect()
 
     def end(self, run: str, epoch: int, *, status: str, message: str, counts: Mapping[str, int]) -> None:
         """The run has come to its end."""
-        from kubexm_exec.journal.schema import RUNS
-
         point("end.before")
-        with explained(self.place), self._engine.begin() as connection:
-            done = connection.execute(
-                RUNS.update()
-                .where(RUNS.c.id == run, RUNS.c.epoch == epoch)
-                .values(status=status, message=message, counts=json.dumps(dict(counts)), ended=time.time())
-            )
-            if done.rowcount != 1:
-                raise FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
+        with self.writing() as door:
+            done = door.do(
+                "run.end", run=run, old=epoch, status=status, message=message, counts=json.dumps(dict(counts)),
+                ended=time.time(),
+            )  # fmt: skip
+            if done != 1:
+                raise _taken_over(run)
         point("end.after")
 
     # Reading
 
     def runs(self, *, limit: int = 50, name: str = "", status: str = "", spec: str = "") -> list[RunRow]:
         """The newest runs, newest first."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import RUNS
-
-        query = select(RUNS).order_by(RUNS.c.id.desc()).limit(limit)
-        if name:
-            query = query.where(RUNS.c.name == name)
-        if status:
-            query = query.where(RUNS.c.status == status)
-        if spec:
-            query = query.where(RUNS.c.spec == spec)
-        with explained(self.place), reading(self._engine) as connection:
-            return [_row(row) for row in connection.execute(query).mappings()]
+        with self.looking() as door:
+            return [_row(row) for row in door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec)]
 
     def run(self, wanted: str) -> RunRow:
         """The run of an id, of the beginning or end of one that is no other's, or ``last``."""
-        from sqlalchemy import or_, select
-
-        from kubexm_exec.journal.schema import RUNS
-
         if wanted == "last":
             newest = self.runs(limit=1)
             if not newest:
                 raise UnknownRunError("there is no run yet", "kubexm-run SPEC makes one")
             return newest[0]
         word = wanted.upper()
-        like = or_(RUNS.c.id.startswith(word, autoescape=True), RUNS.c.id.endswith(word, autoescape=True))
-        query = select(RUNS).where(like).order_by(RUNS.c.id.desc()).limit(6)
-        with explained(self.place), reading(self._engine) as connection:
-            rows = [_row(row) for row in connection.execute(query).mappings()] if word else []
+        plain = re.sub("([/%_])", r"/\1", word)
+        with self.looking() as door:
+            found = door.rows("runs.like", begins=f"{plain}%", ends=f"%{plain}", limit=6) if word else []
+        rows = [_row(row) for row in found]
         exact = [row for row in rows if row.id == word]
         if exact or len(rows) == 1:
             return (exact or rows)[0]
@@ -199,42 +165,24 @@ class Store:
 
     def made_from(self, run: str) -> Any:
         """What a run was made from; after accepted changes, what it was made from last."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import INPUTS
-
-        query = select(INPUTS.c.data).where(INPUTS.c.run == run).order_by(INPUTS.c.epoch.desc()).limit(1)
-        with explained(self.place), reading(self._engine) as connection:
-            data = connection.execute(query).scalar()
-        if data is None:
+        found = self._made_from(run, 1)
+        if not found:
             raise JournalError(f"{self.place}: what run {run} was made from is not there", "the journal is damaged")
-        return _unpack(data)
+        return found[0]
 
     def all_made_from(self, run: str) -> list[Any]:
         """All that a run was ever made from, the newest first: more than one if changes were accepted."""
-        from sqlalchemy import select
+        return self._made_from(run, _ALL)
 
-        from kubexm_exec.journal.schema import INPUTS
-
-        query = select(INPUTS.c.data).where(INPUTS.c.run == run).order_by(INPUTS.c.epoch.desc())
-        with explained(self.place), reading(self._engine) as connection:
-            return [_unpack(data) for data in connection.execute(query).scalars()]
+    def _made_from(self, run: str, limit: int) -> list[Any]:
+        with self.looking() as door:
+            return [_unpack(data) for [data] in door.rows("inputs.newest", run=run, limit=limit)]
 
     def entries(self, run: str, after: int = 0) -> Iterator[tuple[int, int, list[Entry]]]:
         """What happened, in order: (seq, epoch, entries); in pages, so that a long run is never in memory whole."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import ENTRIES
-
         while True:
-            query = (
-                select(ENTRIES.c.seq, ENTRIES.c.epoch, ENTRIES.c.data)
-                .where(ENTRIES.c.run == run, ENTRIES.c.seq > after)
-                .order_by(ENTRIES.c.seq)
-                .limit(_PAGE)
-            )
-            with explained(self.place), reading(self._engine) as connection:
-                rows = connection.execute(query).all()
+            with self.looking() as door:
+                rows = door.rows("entries.after", run=run, after=after, limit=_PAGE)
             for seq, epoch, data in rows:
                 yield seq, epoch, json.loads(data)
                 after = seq
@@ -245,77 +193,54 @@ class Store:
 
     def keep(self, run: str, token: str, data: bytes) -> None:
         """Keep bytes for an undo; the same ones again are no harm."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import BLOBS
-
-        with explained(self.place), self._engine.begin() as connection:
-            known = select(BLOBS.c.token).where(BLOBS.c.run == run, BLOBS.c.token == token)
-            if connection.execute(known).first() is None:
-                connection.execute(BLOBS.insert().values(run=run, token=token, data=data))
+        with self.writing() as door:
+            if not door.rows("blob.there", run=run, token=token):
+                door.do("blob.keep", run=run, token=token, data=data)
 
     def kept(self, run: str, token: str) -> bytes:
         """The bytes; raises KeyError."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import BLOBS
-
-        query = select(BLOBS.c.data).where(BLOBS.c.run == run, BLOBS.c.token == token)
-        with explained(self.place), reading(self._engine) as connection:
-            data = connection.execute(query).scalar()
-        if data is None:
+        with self.looking() as door:
+            found = door.rows("blob.kept", run=run, token=token)
+        if not found:
             raise KeyError(f"nothing is kept under the token {token!r}")
-        return bytes(data)
+        return bytes(found[0][0])
 
     # Requests
 
     def ask(self, run: str, kind: str, by: str) -> None:
         """Ask a running run for something; durable when this returns."""
-        from kubexm_exec.journal.schema import REQUESTS
-
-        with explained(self.place), self._engine.begin() as connection:
-            connection.execute(REQUESTS.insert().values(run=run, kind=kind, at=time.time(), by=by))
+        with self.writing() as door:
+            door.do("request.new", run=run, kind=kind, at=time.time(), by=by)
 
     def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str]]:
         """What a run was asked for after the request of that number: (number, kind, by whom)."""
-        from sqlalchemy import select
-
-        from kubexm_exec.journal.schema import REQUESTS
-
-        query = (
-            select(REQUESTS.c.id, REQUESTS.c.kind, REQUESTS.c.by)
-            .where(REQUESTS.c.run == run, REQUESTS.c.id > after)
-            .order_by(REQUESTS.c.id)
-        )
-        with explained(self.place), reading(self._engine) as connection:
-            return [(number, kind, by) for number, kind, by in connection.execute(query)]
+        with self.looking() as door:
+            return door.rows("requests.after", run=run, after=after)
 
     # Leaving
 
     def remove(self, runs: Sequence[str]) -> None:
         """Forget runs with all that belongs to them."""
-        from kubexm_exec.journal.schema import RUNS
-
-        with explained(self.place), self._engine.begin() as connection:
-            connection.execute(RUNS.delete().where(RUNS.c.id.in_(list(runs))))
+        with self.writing() as door:
+            for run in runs:
+                door.do("run.remove", run=run)
 
     def give_back(self) -> None:
-        """Give the space of what was forgotten back to the file system; a server sees to that by itself."""
-        if self._engine.dialect.name != "sqlite":
-            return
-        with explained(self.place), reading(self._engine) as connection:
-            # It frees one page each time it is asked to go on: only a script is asked until it ends.
-            driver: Any = connection.connection.driver_connection
-            driver.executescript("PRAGMA incremental_vacuum")
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        """Give the space of what was forgotten back to the file system."""
+        with explained(self.place):
+            self._database.give_back()
 
-    def writing(self) -> Any:
-        """A transaction for the parts of the journal that have a module of their own."""
-        return self._engine.begin()
+    @contextmanager
+    def writing(self) -> Iterator[Door]:
+        """A transaction."""
+        with explained(self.place), self._database.writing() as door:
+            yield door
 
-    def looking(self) -> Any:
-        """A connection that only reads."""
-        return reading(self._engine)
+    @contextmanager
+    def looking(self) -> Iterator[Door]:
+        """For questions alone."""
+        with explained(self.place), self._database.looking() as door:
+            yield door
 
 
 def folder_of(state: Path, run: str) -> Path:
@@ -333,8 +258,11 @@ def _unpack(data: bytes) -> Any:
     return json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
 
 
-def _row(row: Mapping[Any, Any]) -> RunRow:
-    data = dict(row)
-    data["holder"] = Holder.from_json(data["holder"])
-    data["counts"] = json.loads(data["counts"])
-    return RunRow(**data)
+def _taken_over(run: str) -> FencedError:
+    return FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
+
+
+def _row(row: Sequence[Any]) -> RunRow:
+    *plain, holder, counts = row
+    values = dict(zip(_COLUMNS, plain, strict=True))
+    return RunRow(**values, holder=Holder.from_json(holder), counts=json.loads(counts))

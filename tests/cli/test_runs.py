@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from kubexm_exec.journal.store import Store
 from tests.cli.kit import Folder
 
 BODY = """
@@ -257,10 +258,8 @@ def test_logs_as_data_are_json_lines(site: Folder) -> None:
 
 def test_logs_of_a_run_elsewhere_say_where_they_are(site: Folder, state: pathlib.Path) -> None:
     run = failed_run(site)
-    store = Store(str(state / "journal.db"))
-    with store.writing() as connection:
-        connection.exec_driver_sql('UPDATE runs SET holder = replace(holder, \'"host": "\', \'"host": "far-\')')
-    store.close()
+    with contextlib.closing(sqlite3.connect(state / "journal.db")) as lite, lite:
+        lite.execute("UPDATE runs SET holder = replace(holder, ?, ?)", ('"host": "', '"host": "far-'))
     shutil.rmtree(state / "runs" / run)
     missing = site.run("runs", "logs", run)
     assert missing.exit_code == 1

@@ -177,10 +177,10 @@ def test_journal_that_is_none_of_ours_is_left_alone_and_nothing_is_run(what: str
             other.execute("CREATE TABLE songs (name text)")
         other.close()
     else:
-        store = Store(str(path))
-        with store.writing() as connection:
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        store.close()
+        Store(str(path)).close()
+        with sqlite3.connect(path) as newer:
+            newer.execute("UPDATE alembic_version SET version_num = '9999'")
+        newer.close()
     before = path.read_bytes()
     for command in (["kubexm-run", "spec.yaml"], ["kubexm", "runs"], ["kubexm", "runs", "resume", "last"]):
         said = site.run(*command, code=2)

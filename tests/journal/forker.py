@@ -73,8 +73,7 @@ def _in_child(what: Any, *arguments: Any) -> int:
 
 def main() -> None:
     """Fork for every line that comes."""
-    import sqlalchemy.dialects.sqlite  # noqa: F401 - loaded here, so that no child has to
-
+    import kubexm_exec.journal.sqlitefile  # noqa: F401 - loaded here, so that no child has to
     import tests.journal.chance
     import tests.scheduler.graphs  # noqa: F401
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, create_engine, text
 
 from kubexm_exec.ids import new_run_id
 from kubexm_exec.journal import database, leases
-from kubexm_exec.journal.database import HEAD, open_engine
+from kubexm_exec.journal.database import HEAD
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.schema import METADATA
@@ -24,6 +27,15 @@ from kubexm_exec.journal.store import Store
 from tests.lab.postgres import Postgres
 
 ME = Holder.me()
+
+
+@contextlib.contextmanager
+def raw(url: str) -> Iterator[Connection]:
+    """The database as anybody sees it."""
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}")
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
 
 
 def begin(store: Store, run: str = "", *, target: str = "t", made_from: object = None) -> tuple[str, int]:
@@ -140,7 +152,7 @@ def test_run_whose_process_is_gone_is_not_alive(store: Store) -> None:
     assert (row.over, row.alive) == (False, False)
 
 
-def test_forgotten_run_leaves_nothing(store: Store) -> None:
+def test_forgotten_run_leaves_nothing(store: Store, url: str) -> None:
     run, epoch = begin(store)
     other, _ = begin(store)
     store.append(run, epoch, 1, [{"kind": "a"}])
@@ -148,9 +160,9 @@ def test_forgotten_run_leaves_nothing(store: Store) -> None:
     store.ask(run, "cancel", "me")
     store.remove([run])
     assert [row.id for row in store.runs()] == [other]
-    with store.looking() as connection:
+    with raw(url) as connection:
         for table in ("inputs", "entries", "blobs", "requests"):
-            left = connection.exec_driver_sql(f"SELECT count(*) FROM {table} WHERE run = '{run}'").scalar()
+            left = connection.execute(text(f"SELECT count(*) FROM {table} WHERE run = '{run}'")).scalar()
             assert left == 0, table
 
 
@@ -208,8 +220,8 @@ def test_whoever_takes_a_run_over_waits_for_what_is_being_written(server: Postgr
     url = server.new_database()
     writer, other = Store(url), Store(url + "&options=-c%20lock_timeout%3D100ms")
     run, epoch = begin(writer)
-    with writer.writing() as connection:
-        writer.append_to(connection, run, epoch, 1, [{"kind": "a"}])
+    with writer.writing() as door:
+        writer.append_by(door, run, epoch, 1, [{"kind": "a"}])
         with pytest.raises(JournalError, match="lock timeout"):
             other.take_on(run, epoch, ME)
     other.take_on(run, epoch, ME)
@@ -223,10 +235,9 @@ def test_migrations_make_the_schema_that_the_code_uses(url: str) -> None:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    engine = open_engine(url)
-    with engine.connect() as connection:
+    Store(url).close()
+    with raw(url) as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-    engine.dispose()
     folder = Path(database.__file__).parent / "migrations"
     assert ScriptDirectory(str(folder)).get_heads() == [HEAD]
 
@@ -238,8 +249,8 @@ def test_several_processes_that_open_a_new_journal_at_once_all_get_it(url: str) 
 
 
 def test_journal_of_a_newer_version_is_refused(store: Store, url: str) -> None:
-    with store.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with raw(url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(JournalError, match="was made by a newer kubexm"):
         Store(url)
 

@@ -1,0 +1,30 @@
+"""The statements of the journal as SQLite takes them. Made from ``statements`` by tools/statements.py: `make docs`."""
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from typing import Final
+
+SQLITE: Final = {
+    "run.new": "INSERT INTO runs (id, name, target, spec, executor, status, message, created, epoch, holder, counts) VALUES (:id, :name, :target, :spec, :executor, :status, :message, :created, :epoch, :holder, :counts)",
+    "run.inputs": "INSERT INTO inputs (run, epoch, data) VALUES (:run, :epoch, :data)",
+    "run.take": "UPDATE runs SET status=:status, ended=NULL, epoch=:epoch, holder=:holder WHERE runs.id = :run AND runs.epoch = :old",
+    "run.end": "UPDATE runs SET status=:status, message=:message, ended=:ended, counts=:counts WHERE runs.id = :run AND runs.epoch = :old",
+    "run.stale": "UPDATE runs SET status=:status, message=:message, epoch=(runs.epoch + 1) WHERE runs.id = :run AND runs.epoch = :old AND runs.status = :still",
+    "run.remove": "DELETE FROM runs WHERE runs.id = :run",
+    "entries.append": "INSERT INTO entries (run, seq, epoch, data) SELECT runs.id, :seq AS anon_1, runs.epoch, :data AS anon_2 FROM runs WHERE runs.id = :run AND runs.epoch = :epoch",
+    "entries.after": "SELECT entries.seq, entries.epoch, entries.data FROM entries WHERE entries.run = :run AND entries.seq > :after ORDER BY entries.seq LIMIT :limit OFFSET 0",
+    "runs.newest": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE (:name = '' OR runs.name = :name) AND (:status = '' OR runs.status = :status) AND (:spec = '' OR runs.spec = :spec) ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
+    "runs.like": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE runs.id LIKE :begins ESCAPE '/' OR runs.id LIKE :ends ESCAPE '/' ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
+    "inputs.newest": "SELECT inputs.data FROM inputs WHERE inputs.run = :run ORDER BY inputs.epoch DESC LIMIT :limit OFFSET 0",
+    "blob.there": "SELECT blobs.token FROM blobs WHERE blobs.run = :run AND blobs.token = :token",
+    "blob.keep": "INSERT INTO blobs (run, token, data) VALUES (:run, :token, :data)",
+    "blob.kept": "SELECT blobs.data FROM blobs WHERE blobs.run = :run AND blobs.token = :token",
+    "request.new": 'INSERT INTO requests (run, kind, at, "by") VALUES (:run, :kind, :at, :by)',
+    "requests.after": 'SELECT requests.id, requests.kind, requests."by" FROM requests WHERE requests.run = :run AND requests.id > :after ORDER BY requests.id',
+    "lease.find": "SELECT leases.target, leases.run, leases.epoch, leases.holder, leases.since, leases.expires FROM leases WHERE leases.target = :target",
+    "lease.new": "INSERT INTO leases (target, run, epoch, holder, since, expires) VALUES (:target, :run, :epoch, :holder, :since, :expires)",
+    "lease.take": "UPDATE leases SET run=:run, epoch=:epoch, holder=:holder, since=:since, expires=:expires WHERE leases.target = :of",
+    "lease.renew": "UPDATE leases SET expires=:expires WHERE leases.target = :of AND leases.run = :by AND leases.epoch = :old",
+    "lease.release": "DELETE FROM leases WHERE leases.target = :of AND leases.run = :by AND leases.epoch = :old",
+}

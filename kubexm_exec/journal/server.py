@@ -1,0 +1,119 @@
+"""A journal in a database server, such as PostgreSQL, by SQLAlchemy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from kubexm_exec.journal.database import is_current, migrate
+from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.journal.statements import STATEMENTS
+
+_LOCK: Final = 0x6B78
+"""PostgreSQL's advisory lock for migrations."""
+
+
+class ServerDoor:
+    """One connection to the server."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def do(self, name: str, /, **values: Any) -> int:
+        """Change something; gives the number of rows that it met."""
+        return self._connection.execute(STATEMENTS[name], values).rowcount
+
+    def rows(self, name: str, /, **values: Any) -> list[Any]:
+        """What is there."""
+        return [tuple(row) for row in self._connection.execute(STATEMENTS[name], values)]
+
+    def now(self) -> float:
+        """The time of the server."""
+        return float(self._connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
+
+    def lock_leases(self) -> None:
+        """Let nobody else change leases until the transaction ends."""
+        self._connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._connection.close()
+
+
+class Server:
+    """The server, with a few connections that are kept."""
+
+    def __init__(self, url: str, place: str) -> None:
+        self._engine = _engine(url, place)
+        try:
+            with self._single() as connection:
+                current = is_current(_revision(connection, place), place)
+            if not current:
+                self._bring_up(place)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[ServerDoor]:
+        """A transaction."""
+        with self._engine.begin() as connection:
+            yield ServerDoor(connection)
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[ServerDoor]:
+        """For questions alone."""
+        with self._single() as connection:
+            yield ServerDoor(connection)
+
+    def connect(self) -> ServerDoor:
+        """A door of one's own."""
+        return ServerDoor(self._single())
+
+    def give_back(self) -> None:
+        """A server sees to that by itself."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._engine.dispose()
+
+    def _single(self) -> Connection:
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def _bring_up(self, place: str) -> None:
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            # Somebody else may have done it meanwhile.
+            if not is_current(_revision(connection, place), place):
+                migrate(connection)
+
+
+def _engine(url: str, place: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        return create_engine(parsed, pool_size=4, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError):
+        hint = "give the path of a file, or postgresql://user@host/name"
+        raise JournalError(f"{place} is not the place of a journal", hint) from None
+    except ImportError:
+        hint = "pip install 'kubexm[postgres]'"
+        raise JournalError("a journal in PostgreSQL needs the package psycopg", hint) from None
+
+
+def _revision(connection: Connection, place: str) -> str:
+    """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return ""
+    if not {"alembic_version", "runs", "entries"} <= tables:
+        raise JournalError(f"{place} is the database of another program", "make an empty one for kubexm")
+    return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() or "")

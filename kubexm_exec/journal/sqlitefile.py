@@ -1,0 +1,185 @@
+"""A journal in a SQLite file; SQLAlchemy is needed only to bring its schema up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from kubexm_exec.journal.database import is_current, migrate
+from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.journal.prepared import SQLITE
+
+MAGIC: Final = 0x6B786D31
+"""SQLite's application id of a journal: another program's database is never touched."""
+_BUSY: Final = 30.0
+"""Seconds to wait for another process that writes."""
+_PRAGMAS: Final = (
+    # This one only has an effect before there is anything in the file: what is forgotten can be given back.
+    "auto_vacuum = INCREMENTAL",
+    "journal_mode = WAL",
+    # Acknowledged means durable: FULL syncs at every commit.
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "wal_autocheckpoint = 4000",
+)
+
+
+class SqliteDoor:
+    """One connection to the file."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def do(self, name: str, /, **values: Any) -> int:
+        """Change something; gives the number of rows that it met."""
+        return self._connection.execute(SQLITE[name], values).rowcount
+
+    def rows(self, name: str, /, **values: Any) -> list[Any]:
+        """What is there."""
+        return self._connection.execute(SQLITE[name], values).fetchall()
+
+    def now(self) -> float:
+        """The time of this machine: nobody else uses the file."""
+        return time.time()
+
+    def lock_leases(self) -> None:
+        """There is only one writer in any case."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._connection.close()
+
+
+class SqliteFile:
+    """The file, with the connections that are free at the moment."""
+
+    def __init__(self, path: Path, place: str) -> None:
+        # The program may go to another folder, and connections are made later too.
+        self._path = path.absolute()
+        self._place = place
+        self._free: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        # What is in it may be of use to others who should not have it; SQLite gives its other files the same mode.
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            if not is_current(self._revision(), place):
+                self._bring_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[SqliteDoor]:
+        """A transaction."""
+        with self._connection() as connection:
+            # At once as a writer: one that began as a reader can fail in the middle.
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield SqliteDoor(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[SqliteDoor]:
+        """For questions alone."""
+        with self._connection() as connection:
+            yield SqliteDoor(connection)
+
+    def connect(self) -> SqliteDoor:
+        """A door of one's own."""
+        return SqliteDoor(_connect(self._path))
+
+    def give_back(self) -> None:
+        """Give the space of what was forgotten back to the file system."""
+        with self._connection() as connection:
+            # It frees one page each time it is asked to go on: only a script is asked until it ends.
+            connection.executescript("PRAGMA incremental_vacuum")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            several, self._free = self._free, []
+        for connection in several:
+            connection.close()
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            connection = self._free.pop() if self._free else None
+        if connection is None:
+            connection = _connect(self._path)
+        try:
+            yield connection
+        except sqlite3.Error:
+            connection.close()
+            raise
+        except BaseException:
+            self._put_back(connection)
+            raise
+        self._put_back(connection)
+
+    def _put_back(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            self._free.append(connection)
+
+    def _revision(self) -> str:
+        """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
+        with self._connection() as connection:
+            return _revision(connection, self._place)
+
+    def _bring_up(self) -> None:
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.pool import NullPool
+
+        engine = create_engine("sqlite://", creator=lambda: _connect(self._path), poolclass=NullPool)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        with engine.begin() as connection:
+            # Somebody else may have done it meanwhile.
+            if not is_current(_revision(connection.connection.driver_connection, self._place), self._place):
+                migrate(connection)
+                connection.exec_driver_sql(f"PRAGMA application_id = {MAGIC}")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # We say when a transaction begins, not the driver.
+    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        if _is_ours(connection):
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    """Whether it is a journal, or nothing yet: already the first pragma would change what is another program's."""
+    [ours] = connection.execute("PRAGMA application_id").fetchone()
+    return ours == MAGIC or not _used(connection)
+
+
+def _used(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
+def _revision(connection: Any, place: str) -> str:
+    if not _is_ours(connection):
+        raise JournalError(f"{place} is the database of another program", "choose another file")
+    if not _used(connection):
+        return ""
+    [revision] = connection.execute("SELECT version_num FROM alembic_version").fetchone() or ("",)
+    return str(revision)
