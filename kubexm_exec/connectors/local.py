@@ -29,6 +29,7 @@ from kubexm_exec.connectors.base import (
 )
 from kubexm_exec.graph import GraphHost
 
+_NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
 _CHUNK: Final = 1 << 20
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -159,7 +160,7 @@ def _replace(
 ) -> None:
     folder = posixpath.dirname(path) or "."
     temporary = posixpath.join(folder, f".kx-{random.token_hex(8)}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd, nameless = _temporary(folder, temporary)
     try:
         with os.fdopen(fd, "wb", buffering=0):
             for chunk in _chunks(source, None, deadline, cancel):
@@ -168,11 +169,22 @@ def _replace(
             _give(fd, uid, gid)
             os.fchmod(fd, mode)
             os.fsync(fd)
+            if nameless:
+                # With a file descriptor Python follows the link that this name is.
+                os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
         Path(temporary).rename(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(folder)
+
+
+def _temporary(folder: str, name: str) -> tuple[int, bool]:
+    """A new file in a folder; without a name where the file system can, so that whoever is killed leaves nothing."""
+    if _NAMELESS is not None and Path("/proc/self/fd").is_dir():
+        with contextlib.suppress(OSError):
+            return os.open(folder, os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600), True
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), False
 
 
 def _sync_folder(folder: str) -> None:

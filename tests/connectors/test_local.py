@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,3 +98,30 @@ def test_a_folder_in_the_path_that_may_not_be_entered_does_not_hide_that_a_progr
     command = Command(argv=("kx-none",), env={"PATH": f"{tmp_path}/closed:/usr/bin:/bin"})
     result = local().run(command, deadline=Deadline(), cancel=Cancel())
     assert (result.exit_code, result.err) == (127, "kx-none: command not found\n")
+
+
+def test_whoever_is_killed_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    code = """
+import io, sys, time
+from kubexm_exec.connectors.base import Cancel, Deadline
+from tests.connectors.test_local import local
+
+class Endless(io.RawIOBase):
+    begun = False
+    def read(self, size=-1):
+        if self.begun:
+            print("writing", flush=True)
+            time.sleep(60)
+        self.begun = True
+        return b"half"
+
+local().put(Endless(), sys.argv[1], mode=0o600, deadline=Deadline.after(60), cancel=Cancel())
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        process.kill()
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
