@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.keys import KeyFile
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_spec.models.common import no_items
 from kubexm_steps import _keys
 from kubexm_steps._accounts import AccountName, one_or_many
 from kubexm_steps._files import Change, Content, Wanted, apply_change, compare, file_diff, restore
@@ -37,7 +38,7 @@ class AuthorizedKeyParams(Params):
         list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str]), AfterValidator(_public)
     ] = Field(description="Public keys as they stand in a `.pub` file, one or several; a text may hold several lines.")
     options: Annotated[list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
-        default_factory=list,
+        default_factory=no_items,
         description='What the keys are restricted to, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
     )
     exclusive: bool = Field(False, description="Remove all other keys of the user.")

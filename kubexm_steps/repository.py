@@ -24,6 +24,7 @@ from kubexm_exec.step import (
     StepContext,
     StepFailed,
 )
+from kubexm_spec.models.common import no_items
 from kubexm_steps._files import (
     Change,
     Content,
@@ -95,14 +96,14 @@ class RepositoryParams(Params):
     url: Annotated[
         list[Annotated[str, AfterValidator(_url)]],
         BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
-    ] = Field(default_factory=list, description="Where it is: one address, or several with the same content.")
+    ] = Field(default_factory=no_items, description="Where it is: one address, or several with the same content.")
     suites: Words = Field(
-        default_factory=list,
+        default_factory=no_items,
         description="apt: its suites, such as `bookworm`, or a folder with a slash at its end (`./`) for a flat one. "
         "Without it: the name of the host's own release.",
     )
     components: Words = Field(default_factory=lambda: ["main"], description="apt: its components.")
-    architectures: Words = Field(default_factory=list, description="apt: only these architectures.")
+    architectures: Words = Field(default_factory=no_items, description="apt: only these architectures.")
     description: Annotated[str, AfterValidator(_line)] = Field("", description="What it is, for people.")
     enabled: bool = Field(True, description="`false` writes it down, but it is not used.")
     key: str | None = Field(None, description="The public key that it is signed with, as text.")
@@ -125,7 +126,7 @@ class RepositoryParams(Params):
         list[Annotated[str, AfterValidator(_plain_fingerprint)]],
         BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
     ] = Field(
-        default_factory=list, description="Fingerprint that the key must have; several if there are several keys."
+        default_factory=no_items, description="Fingerprint that the key must have; several if there are several keys."
     )
     trusted: bool = Field(
         False, description="Use it without any signature. Whoever can change what it serves then owns the host."
@@ -176,7 +177,7 @@ class RepositoryOutputs(Outputs):
 
     path: str = Field(description="The file that names it on the host.")
     key_path: str = Field("", description="The file with its key; empty without one.")
-    fingerprints: list[str] = Field(default_factory=list, description="Fingerprints of its keys.")
+    fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
 
 
 class RepositoryStep(Step[RepositoryParams]):

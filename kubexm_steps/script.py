@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
+from kubexm_spec.models.common import no_items
 from kubexm_steps._commands import RunOutputs, RunParams, guarded, only_asks, result_of, would_run
 from kubexm_steps._files import local_failure
 from kubexm_steps._types import Text
@@ -28,7 +29,7 @@ class ScriptParams(RunParams):
         min_length=1,
         description="What runs it on the host, such as `bash -eu` or `python3`. Without it: its `#!` line, else `sh`.",
     )
-    args: list[Text] = Field(default_factory=list, description="Arguments for the script.")
+    args: list[Text] = Field(default_factory=no_items, description="Arguments for the script.")
 
     @model_validator(mode="after")
     def _one(self) -> ScriptParams:

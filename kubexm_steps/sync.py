@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_spec.models.common import no_items
 from kubexm_steps._patterns import Excluded, checked_pattern
 from kubexm_steps._trees import Plan, Tree, TreeParams, apply_plan, make_plan, plan_diffs, read_tree, restore_tree
 
@@ -21,7 +22,7 @@ class SyncParams(TreeParams):
     )
     delete: bool = Field(False, description="Remove what is in `path` on the host and not in `src`.")
     exclude: list[Annotated[str, AfterValidator(checked_pattern)]] = Field(
-        default_factory=list,
+        default_factory=no_items,
         description="Patterns as in a .gitignore; what they match is neither sent nor removed.",
     )
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from kubexm_exec.runner.services import ServiceState, Verb
 from kubexm_exec.runner.units import UnitLook
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_spec.models.common import no_items
 from kubexm_steps import _units
 from kubexm_steps._accounts import AccountName, one_or_many
 from kubexm_steps._attributes import attribute_diff
@@ -53,7 +54,7 @@ class TimerParams(Params):
         list[Annotated[str, AfterValidator(_one_line)]],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
     ] = Field(
-        default_factory=list,
+        default_factory=no_items,
         description="When it runs, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
     )
     command: str | list[str] | None = Field(None, description="A line of POSIX shell, or a list of arguments.")

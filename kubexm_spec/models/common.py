@@ -23,6 +23,14 @@ Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN, max_le
 """A name that is used in expressions."""
 
 
+def no_items() -> list[Any]:
+    """A new empty list.
+
+    Pydantic looks at the signature of a factory, and that of ``list`` is a text that Python's tokenizer has to read.
+    """
+    return []
+
+
 class Model(BaseModel):
     """Base of everything in a document: camelCase keys, unknown keys refused, immutable."""
 
@@ -144,13 +152,14 @@ class RunOnSpec(Model):
     """Which hosts: the keys narrow each other (and), the values of one key add up (or)."""
 
     all: bool = Field(default=False, description="All hosts of the inventory.")
-    roles: Strings = Field(default_factory=list, description="Hosts that have one of these roles.")
-    groups: Strings = Field(default_factory=list, description="Hosts in one of these groups.")
+    roles: Strings = Field(default_factory=no_items, description="Hosts that have one of these roles.")
+    groups: Strings = Field(default_factory=no_items, description="Hosts in one of these groups.")
     hosts: Strings = Field(
-        default_factory=list, description="Host names, ranges or globs such as `node*`; `control-node` is this machine."
+        default_factory=no_items,
+        description="Host names, ranges or globs such as `node*`; `control-node` is this machine.",
     )
     labels: Labels = Field(default_factory=dict, description="Hosts that have all these labels.")
-    exclude: Strings = Field(default_factory=list, description="Host names, ranges or globs to leave out.")
+    exclude: Strings = Field(default_factory=no_items, description="Host names, ranges or globs to leave out.")
     run_once: bool = Field(default=False, description="Only the first of them.")
     required: bool = Field(default=False, description="No host at all is an error, not a warning.")
 
@@ -187,7 +196,7 @@ class ResourcesSpec(Model):
         default=None, ge=1, description="How many actions of the step run at once on one host."
     )
     locks: Strings = Field(
-        default_factory=list,
+        default_factory=no_items,
         description="Named locks that are held while it runs; counts are in the pipeline's `locks`.",
     )
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kubexm_spec.duration import Duration
-from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings
+from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, no_items
 
 
 class BecomeSpec(Model):
@@ -58,7 +58,7 @@ class HostSpec(ConnectionSpec):
     name: str = Field(min_length=1, description="Name, or a range such as `node[01:50]`.")
     address: str | None = Field(default=None, description="Address to connect to; may hold the same range.")
     internal_address: str | None = Field(default=None, description="Address for traffic between hosts.")
-    roles: Strings = Field(default_factory=list, description="What the host is for.")
+    roles: Strings = Field(default_factory=no_items, description="What the host is for.")
     labels: Labels = Field(default_factory=dict, description="Labels to select by.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the host.")
 
@@ -66,8 +66,8 @@ class HostSpec(ConnectionSpec):
 class GroupSpec(ConnectionSpec):
     """Hosts that share something."""
 
-    hosts: Strings = Field(default_factory=list, description="Names, ranges or globs.")
-    roles: Strings = Field(default_factory=list, description="Roles that its hosts get.")
+    hosts: Strings = Field(default_factory=no_items, description="Names, ranges or globs.")
+    roles: Strings = Field(default_factory=no_items, description="Roles that its hosts get.")
     labels: Labels = Field(default_factory=dict, description="Labels that its hosts get.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
 
@@ -88,10 +88,10 @@ class InventoryBody(Model):
     )
     roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="Variables by role.")
     groups: dict[Name, GroupSpec] = Field(default_factory=dict, description="Groups of hosts.")
-    hosts: list[HostSpec] = Field(default_factory=list, description="The hosts.")
+    hosts: list[HostSpec] = Field(default_factory=no_items, description="The hosts.")
 
 
-class InventoryDocument(InventoryBody):
+class InventoryDocument(InventoryBody, defer_build=True):
     """An inventory in a file of its own."""
 
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")

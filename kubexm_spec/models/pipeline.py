@@ -21,12 +21,13 @@ from kubexm_spec.models.common import (
     Retry,
     RunOn,
     Strings,
+    no_items,
 )
 from kubexm_spec.models.inventory import InventoryBody
 from kubexm_spec.models.resource import Resources
 
 
-class BaseStepSpec(Model):
+class BaseStepSpec(Model, defer_build=True):
     """A step type with its parameters and the keys of the engine that wrap it."""
 
     name: Name = Field(description="Name of the step, unique in its task.")
@@ -45,13 +46,13 @@ class BaseStepSpec(Model):
     )
     max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
     sensitive: bool | None = Field(default=None, description="Parameters, output and diffs are not shown.")
-    tags: Strings = Field(default_factory=list, description="Names for `--tags` and `--skip-tags`.")
+    tags: Strings = Field(default_factory=no_items, description="Names for `--tags` and `--skip-tags`.")
     outputs: dict[Identifier, Any] = Field(
         default_factory=dict, description="More outputs, made from `result` (the step's own outputs)."
     )
 
 
-class HookStepSpec(BaseStepSpec):
+class HookStepSpec(BaseStepSpec, defer_build=False):
     """A step of a hook; it may run elsewhere than its scope."""
 
     run_on: RunOn | None = Field(
@@ -63,24 +64,24 @@ class HooksSpec(Model):
     """Steps around a scope."""
 
     pre: list[HookStepSpec] = Field(
-        default_factory=list, description="Before the first action; a failure fails the scope."
+        default_factory=no_items, description="Before the first action; a failure fails the scope."
     )
-    post: list[HookStepSpec] = Field(default_factory=list, description="After success.")
-    on_failure: list[HookStepSpec] = Field(default_factory=list, description="After a failure in the scope.")
-    always: list[HookStepSpec] = Field(default_factory=list, description="In every case, also after a cancel.")
+    post: list[HookStepSpec] = Field(default_factory=no_items, description="After success.")
+    on_failure: list[HookStepSpec] = Field(default_factory=no_items, description="After a failure in the scope.")
+    always: list[HookStepSpec] = Field(default_factory=no_items, description="In every case, also after a cancel.")
 
 
-class StepSpec(BaseStepSpec):
+class StepSpec(BaseStepSpec, defer_build=False):
     """A step of a task."""
 
     needs: list[str] | None = Field(
         default=None, description="Steps of the same task to wait for, instead of the one before."
     )
     hooks: HooksSpec | None = Field(default=None, description="Steps around this step, host by host.")
-    on_failure: list[HookStepSpec] = Field(default_factory=list, description="Short for hooks.onFailure.")
+    on_failure: list[HookStepSpec] = Field(default_factory=no_items, description="Short for hooks.onFailure.")
 
 
-class TaskBody(Model):
+class TaskBody(Model, defer_build=True):
     """What a task holds, inline or in a document of its own."""
 
     description: str = Field(default="", description="What it is for.")
@@ -100,13 +101,13 @@ class TaskBody(Model):
     ignore_errors: bool | None = Field(default=None, description="Default of its steps.")
     max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
     sensitive: bool | None = Field(default=None, description="Default of its steps.")
-    tags: Strings = Field(default_factory=list, description="Tags of all its steps.")
+    tags: Strings = Field(default_factory=no_items, description="Tags of all its steps.")
     hooks: HooksSpec | None = Field(default=None, description="Steps around the task.")
     outputs: dict[Identifier, Any] = Field(default_factory=dict, description="What others see as `tasks.NAME.outputs`.")
-    steps: list[StepSpec] = Field(default_factory=list, description="Its steps, one after another on each host.")
+    steps: list[StepSpec] = Field(default_factory=no_items, description="Its steps, one after another on each host.")
 
 
-class ModuleBody(Model):
+class ModuleBody(Model, defer_build=True):
     """What a module holds, inline or in a document of its own."""
 
     description: str = Field(default="", description="What it is for.")
@@ -118,17 +119,17 @@ class ModuleBody(Model):
     when: Condition | None = Field(default=None, description="Condition of all its steps.")
     strategy: Literal["free", "linear"] | None = Field(default=None, description="Default of its tasks.")
     max_failures: Budget | None = Field(default=None, description="Default of its tasks.")
-    tags: Strings = Field(default_factory=list, description="Tags of all its steps.")
+    tags: Strings = Field(default_factory=no_items, description="Tags of all its steps.")
     hooks: HooksSpec | None = Field(default=None, description="Steps around the module.")
     outputs: dict[Identifier, Any] = Field(
         default_factory=dict, description="What others see as `modules.NAME.outputs`."
     )
     tasks: list[TaskSpec] = Field(
-        default_factory=list, description="Its tasks, one after another unless they say `needs`."
+        default_factory=no_items, description="Its tasks, one after another unless they say `needs`."
     )
 
 
-class _Use(Model):
+class _Use(Model, defer_build=True):
     name: Name = Field(description="Name, unique among its siblings.")
     uses: str | None = Field(
         default=None, description="A document to take it from: a path relative to this file, or `kubexm:NAME`."
@@ -141,7 +142,7 @@ class _Use(Model):
     )
 
 
-class TaskSpec(_Use, TaskBody):
+class TaskSpec(_Use, TaskBody, defer_build=False):
     """A task: steps on a set of hosts."""
 
     @model_validator(mode="after")
@@ -155,7 +156,7 @@ class TaskSpec(_Use, TaskBody):
         return self
 
 
-class ModuleSpec(_Use, ModuleBody):
+class ModuleSpec(_Use, ModuleBody, defer_build=False):
     """A module: tasks that belong together."""
 
     @model_validator(mode="after")
@@ -171,7 +172,7 @@ class ModuleSpec(_Use, ModuleBody):
         return self
 
 
-class _Document(Model):
+class _Document(Model, defer_build=True):
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")
     metadata: Metadata = Field(description="Who the document is.")
     params: dict[Identifier, ParamSpec] = Field(default_factory=dict, description="Typed inputs.")
@@ -204,7 +205,7 @@ class PipelineDocument(_Document):
         min_length=1,
         description="Name of what this works on: runs with the same one never overlap. Without it, the inventory.",
     )
-    tags: Strings = Field(default_factory=list, description="Tags of all steps.")
+    tags: Strings = Field(default_factory=no_items, description="Tags of all steps.")
     hooks: HooksSpec | None = Field(default=None, description="Steps around the whole.")
     modules: list[ModuleSpec] = Field(
         min_length=1, description="Its modules, one after another unless they say `needs`."
