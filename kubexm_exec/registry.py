@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kubexm_spec.diagnostics import did_you_mean
+
+if TYPE_CHECKING:
+    from kubexm_exec.step import Step
 
 T = TypeVar("T")
 
@@ -32,6 +36,21 @@ class PluginInfo:
     version: str
 
 
+def installed(group: str) -> EntryPoints:
+    """The entry points of a group."""
+    found: EntryPoints = _scan(tuple(sys.path)).select(group=group)
+    return found
+
+
+@cache
+def _scan(path: tuple[str, ...]) -> Any:
+    """All that is installed on a path: to find one group, the files of every package are read just the same.
+
+    Its type is another one before Python 3.12.
+    """
+    return entry_points()
+
+
 class Registry(Generic[T]):
     """The plug-ins of one entry-point group."""
 
@@ -43,14 +62,10 @@ class Registry(Generic[T]):
 
     @cached_property
     def _entries(self) -> dict[str, list[EntryPoint]]:
-        found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
-        owners: dict[int, str] = {}
-        for entry in entry_points(group=self.group):
-            # The name is read from the package's files each time it is asked for, and all entries share one package.
-            owner = owners.get(id(entry.dist)) or owners.setdefault(id(entry.dist), _distribution(entry))
-            # A checkout installed in editable mode can be seen twice; it is one claim.
-            found.setdefault(entry.name, {})[(owner, entry.value)] = entry
-        return {name: list(claims.values()) for name, claims in sorted(found.items())}
+        found: dict[str, list[EntryPoint]] = {}
+        for entry in installed(self.group):
+            found.setdefault(entry.name, []).append(entry)
+        return {name: _distinct(claims) for name, claims in sorted(found.items())}
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -105,6 +120,13 @@ class Registry(Generic[T]):
         return PluginInfo(entry.name, entry.value, _distribution(entry), version)
 
 
+def _distinct(claims: list[EntryPoint]) -> list[EntryPoint]:
+    """The claims of a name, each once: a checkout installed in editable mode can be seen twice, and is one claim."""
+    if len(claims) == 1:  # as nearly always; who claims it would have to be read from the package's files
+        return claims
+    return list({(_distribution(entry), entry.value): entry for entry in claims}.values())
+
+
 def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "an unknown package"
 
@@ -112,6 +134,21 @@ def _distribution(entry: EntryPoint) -> str:
 def step_registry() -> Registry[Any]:
     """Step types."""
     return Registry("kubexm.steps", "step type")
+
+
+def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
+    """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
+    from kubexm_exec.step import Step
+
+    step: Any = registry.load(name)
+    if not (isinstance(step, type) and issubclass(step, Step)):
+        package = registry.info(name).distribution
+        raise RegistryError(
+            "broken-step-type",
+            f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
+            f"repair or remove the package {package}",
+        )
+    return step
 
 
 def executor_registry() -> Registry[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
-from kubexm_exec.registry import Registry, RegistryError
+from kubexm_exec.registry import Registry, RegistryError, load_step
 from kubexm_exec.step import Step
 from kubexm_spec.duration import Duration
 
@@ -65,19 +65,6 @@ def _field_json(doc: FieldDoc) -> dict[str, Any]:
         "default": doc.default,
         "description": doc.description,
     }
-
-
-def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
-    """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
-    step: Any = registry.load(name)
-    if not (isinstance(step, type) and issubclass(step, Step)):
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-step-type",
-            f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
-            f"repair or remove the package {package}",
-        )
-    return step
 
 
 def params_schema(registry: Registry[Any], name: str) -> dict[str, Any]:

@@ -29,13 +29,13 @@ _UNDO = {
 @output_option
 def command(name: str | None, output: str) -> None:
     """List the installed step types with the package each comes from, or document the one named NAME."""
-    from kubexm_exec.registry import RegistryError, step_registry
+    from kubexm_exec.registry import RegistryError, load_step, step_registry
 
     registry = step_registry()
     if name is None:
         _list(registry, output)
         return
-    from kubexm_exec.stepdoc import describe, load_step, params_schema
+    from kubexm_exec.stepdoc import describe, params_schema
 
     try:
         info, step = registry.info(name), load_step(registry, name)
@@ -46,8 +46,8 @@ def command(name: str | None, output: str) -> None:
 
 
 def _list(registry: Registry[Any], output: str) -> None:
-    from kubexm_exec.registry import RegistryError
-    from kubexm_exec.stepdoc import load_step, summary_of
+    from kubexm_exec.registry import RegistryError, load_step
+    from kubexm_exec.stepdoc import summary_of
 
     rows: list[dict[str, Any]] = []
     for info in registry.infos():

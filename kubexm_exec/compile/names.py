@@ -13,9 +13,8 @@ from kubexm_exec.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_
 from kubexm_exec.expr import GLOBALS, Reference
 from kubexm_exec.facts import FACT_NAMES
 from kubexm_exec.graph import ExecutionNode, Hook
-from kubexm_exec.registry import RegistryError
+from kubexm_exec.registry import RegistryError, load_step
 from kubexm_exec.sandbox import MAPPING_METHODS
-from kubexm_exec.stepdoc import load_step
 from kubexm_spec.diagnostics import did_you_mean
 
 _HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector", "roles", "groups", "labels")

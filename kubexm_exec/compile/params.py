@@ -102,9 +102,9 @@ def is_reference(text: str) -> bool:
 @cache
 def secret_schemes() -> frozenset[str]:
     """What references to secrets can begin with; installed packages do not change while a program runs."""
-    from importlib.metadata import entry_points
+    from kubexm_exec.registry import installed
 
-    return frozenset(entry.name for entry in entry_points(group="kubexm.secrets"))
+    return frozenset(entry.name for entry in installed("kubexm.secrets"))
 
 
 def check_declarations(params: Mapping[str, ParamSpec], place: Place, diagnostics: Diagnostics) -> None:

@@ -11,9 +11,8 @@ from pydantic import BaseModel
 
 from kubexm_exec.compile.state import State
 from kubexm_exec.expr import is_dynamic
-from kubexm_exec.registry import RegistryError
+from kubexm_exec.registry import RegistryError, load_step
 from kubexm_exec.step import Expression, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
-from kubexm_exec.stepdoc import load_step
 from kubexm_spec.checking import check
 from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.source import Path, Place

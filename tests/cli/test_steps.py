@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kubexm_exec.registry import step_registry
-from kubexm_exec.stepdoc import describe, load_step
+from kubexm_exec.registry import load_step, step_registry
+from kubexm_exec.stepdoc import describe
 from kubexm_spec.source import SourceFile
 from tests.cli.kit import HEAD, Folder
 from tests.compile import specs
