@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, nodes
+from jinja2 import BytecodeCache, StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.bccache import Bucket
 from jinja2.environment import TemplateExpression
 from jinja2.exceptions import SecurityError
 
@@ -59,6 +61,22 @@ class Compiled:
             raise ExpressionError(f"{type(error).__name__}: {error}") from error
 
 
+class _Codes(BytecodeCache):
+    """Keeps the code of template files in memory: what was compiled to be checked is not compiled again to be run."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Give the bucket its code, if the file is still the same."""
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep the bucket's code."""
+        if bucket.code is not None:
+            self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
 def _as_data(value: Any) -> Any:
     """The value as plain data: sequences of all kinds are lists, and nothing in it is undefined."""
     if value is None or isinstance(value, bool | int | float):
@@ -97,7 +115,7 @@ class Expressions:
     """Compiles expressions once and evaluates them; one object serves a whole run and may be shared by threads."""
 
     def __init__(self) -> None:
-        self.environment = Sandbox()
+        self.environment = Sandbox(bytecode_cache=_Codes())
         self.environment.filters.update(FILTERS)
         # Bounded by what a spec can hold; the same text on a thousand hosts is compiled once.
         self.text = lru_cache(maxsize=65536)(self._text)
@@ -138,11 +156,19 @@ class Expressions:
         with _readable(text, self.environment):
             return self.environment.parse(text)
 
-    def parse_template(self, text: str) -> nodes.Template:
-        """The tree of a template file, in which every filter is known; raises ExpressionError."""
+    def parse_template(self, text: str, name: str, filename: str) -> nodes.Template:
+        """The tree of a template file, in which every filter is known; raises ExpressionError.
+
+        Its code is kept for those who load it by that name from that file.
+        """
         tree = self.parse(text)
         with _readable(text, self.environment):
-            self.environment.compile(text)  # unknown filters are found only here
+            code = self.environment.compile(text, name, filename)  # unknown filters are found only here
+        cache = self.environment.bytecode_cache
+        if cache is not None:
+            bucket = cache.get_bucket(self.environment, name, filename, text)
+            bucket.code = code
+            cache.set_bucket(bucket)
         return tree
 
     def _native(self, expression: nodes.Expr, text: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -85,6 +85,7 @@ class Runtime:
         connectors: Loads,
         templates: TemplateFinder | None = None,
         compile_fragment: FragmentCompiler | None = None,
+        expressions: Expressions | None = None,
     ) -> None:
         self.nodes: dict[NodeID, ExecutionNode] = dict(graph.nodes)
         """All nodes, those of fragments too; the same mapping that ``graph`` has."""
@@ -97,7 +98,8 @@ class Runtime:
         self.steps = steps
         self.compile_fragment = compile_fragment
         self.records = ActionRecords()
-        self.expressions = Expressions()
+        self.expressions = expressions or Expressions()
+        """Those that the spec was compiled with, if it was: they know its texts already."""
         self.evaluator = Evaluator(
             self.graph,
             self.expressions,

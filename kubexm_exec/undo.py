@@ -6,7 +6,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -120,6 +119,8 @@ class _Saga:
 
     def run(self) -> None:
         """Undo everything."""
+        from concurrent.futures import ThreadPoolExecutor
+
         running = 0
         with ThreadPoolExecutor(max(1, self._runtime.options.forks), thread_name_prefix="kubexm-saga") as pool:
             while self._wanted:

@@ -19,8 +19,10 @@ from kubexm_exec.cli.common import (
     write_text,
 )
 from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
+from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
+    from kubexm_exec.expr import Expressions
     from kubexm_exec.graph import ExecutionGraph
 
 
@@ -109,6 +111,7 @@ def command(
     Exit codes: 0 all well, 1 something failed, 2 the spec or the call is wrong and nothing ran, 3 refused,
     130 interrupted.
     """
+    prepare()
     form = "json" if output == "json" else "text"
     if spec is not None and plan_file is not None:
         fail("a SPEC and --plan FILE do not go together: a plan holds its spec", output=form)
@@ -117,6 +120,7 @@ def command(
     folder = bundle_folder(bundle, form)
     for name in (result_file, report_file):
         check_writable(name, form)
+    expressions: Expressions | None = None
     if plan_file is not None:
         if not choice.is_empty():
             fail(
@@ -127,11 +131,14 @@ def command(
         graph = _planned(plan_file, form)
     else:
         options = choice.options(form)
-        _, graph = compile_or_exit(spec or "", options, form)
+        compilation, graph = compile_or_exit(spec or "", options, form)
+        expressions = compilation.expressions
     from kubexm_exec.cli.running import Run
 
     typed = click.get_current_context().obj
-    run = Run(graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads)
+    run = Run(
+        graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads, expressions=expressions
+    )
     run.configure_logs(log_level, log_format)
     if run.acts and not no_journal:
         place = spec or plan_file or ""

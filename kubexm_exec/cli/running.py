@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kubexm_exec.console.checkview import ForecastLog
     from kubexm_exec.events import Event
+    from kubexm_exec.expr import Expressions
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.logfile import OutputLog
@@ -49,9 +51,9 @@ class Run:
         bundle: Path | None = None,
         uploads: int = 10,
         run_id: str = "",
+        expressions: Expressions | None = None,
     ) -> None:
         from kubexm_exec.console import make_console
-        from kubexm_exec.console.checkview import ForecastLog
         from kubexm_exec.events import EventBus
         from kubexm_exec.ids import new_run_id
         from kubexm_exec.registry import RegistryError, executor_registry
@@ -84,25 +86,35 @@ class Run:
         kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
         self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
         self.bus.subscribe(self.console)
-        self.forecasts = ForecastLog() if executor == "dry-run" else None
-        if self.forecasts is not None:
+        self.forecasts: ForecastLog | None = None
+        if executor == "dry-run":
+            from kubexm_exec.console.checkview import ForecastLog
+
+            self.forecasts = ForecastLog()
             self.bus.subscribe(self.forecasts)
         self.told = ReportEvents()
         self.bus.subscribe(self.told)
-        self.runtime = self._runtime(forks, uploads, verbose, templates, bundle)
+        self.runtime = self._runtime(forks, uploads, verbose, templates, bundle, expressions)
 
     def _runtime(
-        self, forks: int, uploads: int, verbose: int, templates: tuple[str, ...], bundle: Path | None
+        self,
+        forks: int,
+        uploads: int,
+        verbose: int,
+        templates: tuple[str, ...],
+        bundle: Path | None,
+        expressions: Expressions | None,
     ) -> Runtime:
         from pathlib import Path
 
-        from kubexm_exec.compile.fragment import compile_fragment
         from kubexm_exec.registry import connector_registry, step_registry
         from kubexm_exec.runtime import RunOptions, Runtime
 
         steps = step_registry()
 
         def fragment(graph: ExecutionGraph, node: Any, host: str, data: Any) -> Any:
+            from kubexm_exec.compile.fragment import compile_fragment
+
             return compile_fragment(
                 graph, node, host, data, registry=steps, expressions=self.runtime.expressions, templates=templates
             )
@@ -124,6 +136,7 @@ class Run:
             steps=steps,
             connectors=connector_registry(),
             compile_fragment=fragment,
+            expressions=expressions,
         )
 
     def configure_logs(self, level: str, form: str) -> None:

@@ -64,7 +64,7 @@ def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[t
             notes=draft.notes,
         )
         return
-    for template, _ in with_includes(state, found, draft, key):
+    for template, _ in with_includes(state, name, found, draft, key):
         yield template.path, template.path.name
 
 

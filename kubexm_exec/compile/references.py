@@ -270,6 +270,6 @@ class _Checker:
             variables = draft.spec.with_.get("vars")
             extra = frozenset(variables) if isinstance(variables, dict) else frozenset()
             notes = (Note("used by", draft.place.child("with", key).span()), *draft.notes)
-            for template, more in with_includes(self.state, path, draft, key):
+            for template, more in with_includes(self.state, name, path, draft, key):
                 for reference in template.references:
                     self.reference(reference, template.place, replace(looker, extra=extra | more), notes)

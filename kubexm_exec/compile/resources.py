@@ -11,7 +11,6 @@ from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import is_dynamic
-from kubexm_exec.resources.cache import Cache
 from kubexm_exec.resources.listing import Declared, declared, possible
 from kubexm_exec.resources.resolve import find
 from kubexm_exec.resources.source import PREFIX, ResourceError, Source
@@ -149,6 +148,8 @@ def _warn(state: State, one: Declared, source: Source | None) -> None:
     if source is not None and source.kind == "path":
         digest = state.files.get(pathlib.Path(source.location), "")
     elif source is not None:
+        from kubexm_exec.resources.cache import Cache
+
         record = Cache().record(source)
         digest = record.sha256 if record is not None else ""
     label = source.label if source is not None else one.name

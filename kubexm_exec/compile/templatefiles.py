@@ -29,15 +29,17 @@ class TemplateFile:
     """Names that it defines, which what it includes sees as well."""
 
 
-def read_template(state: State, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]) -> TemplateFile | None:
+def read_template(
+    state: State, name: str, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]
+) -> TemplateFile | None:
     """The template in a file, or None with findings; each file is read once."""
     if path not in state.templates_read:
-        state.templates_read[path] = _read(state, path, used_by, notes)
+        state.templates_read[path] = _read(state, name, path, used_by, notes)
     found: TemplateFile | None = state.templates_read[path]
     return found
 
 
-def _read(state: State, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]) -> TemplateFile | None:
+def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]) -> TemplateFile | None:
     shown = state.shown(path)
     try:
         text = path.read_text("utf-8")
@@ -51,7 +53,7 @@ def _read(state: State, path: pathlib.Path, used_by: Place, notes: tuple[Note, .
         return None
     place = TemplatePlace(shown, text)
     try:
-        tree = state.expressions.parse_template(text)
+        tree = state.expressions.parse_template(text, name, str(path))
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
@@ -73,26 +75,26 @@ def _includes(tree: nodes.Template) -> Iterator[tuple[str, bool]]:
 
 
 def with_includes(
-    state: State, path: pathlib.Path, draft: StepDraft, key: str
+    state: State, name: str, path: pathlib.Path, draft: StepDraft, key: str
 ) -> Iterator[tuple[TemplateFile, frozenset[str]]]:
     """A template and all that it includes, each once, with the names that the including ones define."""
     used_by = draft.place.child("with", key)
     finder = state.finder(state.scopes[draft.scope].base)
-    waiting: list[tuple[pathlib.Path, frozenset[str]]] = [(path, frozenset())]
+    waiting: list[tuple[str, pathlib.Path, frozenset[str]]] = [(name, path, frozenset())]
     seen: set[pathlib.Path] = set()
     while waiting:
-        current, names = waiting.pop(0)
+        called, current, names = waiting.pop(0)
         if current in seen:
             continue
         seen.add(current)
-        template = read_template(state, current, used_by, draft.notes)
+        template = read_template(state, called, current, used_by, draft.notes)
         if template is None:
             continue
         yield template, names
-        for name, optional in template.includes:
-            found = _included(state, finder, template, name, optional, used_by, draft.notes)
+        for included, optional in template.includes:
+            found = _included(state, finder, template, included, optional, used_by, draft.notes)
             if found is not None:
-                waiting.append((found, names | template.own))
+                waiting.append((included, found, names | template.own))
 
 
 def _included(

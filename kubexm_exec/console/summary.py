@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kubexm_exec.console.checkview import ForecastLog, render_check, render_dry_run
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import Counts, count, host_table, module_table
 from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.result import ForecastState, GraphExecutionResult, Status
 from kubexm_spec.duration import format_duration
+
+if TYPE_CHECKING:
+    from kubexm_exec.console.checkview import ForecastLog
 
 _NARROWEST: Final = 40
 _IGNORED: Final = 5
@@ -61,8 +63,12 @@ def render_summary(
     failures = find_failures(graph, result)
     lines = list(render_failures(graph, failures, paint, width))
     if result.executor == "dry-run":
+        from kubexm_exec.console.checkview import render_dry_run
+
         lines = [*render_dry_run(graph, result, forecasts, paint), *_last(lines)]
     elif result.executor == "check":
+        from kubexm_exec.console.checkview import render_check
+
         lines += render_check(result, paint)
     elif result.executor == "rollback":
         lines = ["", *_undone(result, paint, width)][:-1]
