@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,11 +14,14 @@ from paramiko.common import cMSG_GLOBAL_REQUEST
 
 from kubexm_exec.connectors.base import Cancel, Deadline
 from kubexm_exec.connectors.sshoptions import Alive
+from kubexm_exec.connectors.sshsocket import EagerSocket, HostPacketizer
 
 CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 """What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
 _IDLE_LOOK: Final = 60.0
 """Seconds between two looks of an idle connection's thread if nobody is asked; paramiko's own 0.1 costs much CPU."""
+_HANDSHAKE_LOOK: Final = 1.0
+"""The same while it logs in: whether that takes too long. Whoever gives it up wakes it."""
 _NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -68,7 +72,9 @@ class HostTransport(paramiko.Transport):
     @classmethod
     def over(cls, kinds: Sequence[str], sock: Any, **more: Any) -> HostTransport:
         """A transport that asks first for the kinds of key that the host is known by."""
-        transport = cls(sock, **more)
+        eager: Any = EagerSocket(sock) if isinstance(sock, socket.socket) else sock
+        transport = cls(eager, packetizer_class=HostPacketizer, **more)
+        transport.sock.settimeout(_HANDSHAKE_LOOK)
         security = transport.get_security_options()
         security.ciphers = [name for name in CIPHERS if name in security.ciphers] or list(security.ciphers)
         if kinds:
@@ -81,9 +87,14 @@ class HostTransport(paramiko.Transport):
         self.sock.settimeout(alive.interval or _IDLE_LOOK)
         if alive.interval:
             self._most = alive.most
-            _set_tcp_limits(self.sock, alive)
+            _set_tcp_limits(getattr(self.sock, "plain", self.sock), alive)
             # Called by the reading thread whenever its read has timed out, that is after each interval of silence.
             self.packetizer.set_keepalive(0.001, self._ask)
+
+    def _parse_debug(self, m: paramiko.Message) -> None:
+        # OpenSSH sends some to everybody. paramiko spells each out letter by letter, also if nobody reads its log.
+        if self.logger.isEnabledFor(logging.DEBUG):
+            super()._parse_debug(m)  # type: ignore[misc]
 
     def _ask(self) -> None:
         if self._unanswered >= self._most:
