@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from kubexm_exec.connectors.sshoptions import SshOptions
 
 def authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
     """Keys and passwords for paramiko; what the inventory names goes before what ~/.ssh holds."""
-    configured = [str(Path(path).expanduser()) for path in connection.ssh_config.get("identityfile", [])]
+    configured = connection.ssh_config.get("identityfile", [])
     certificate = connection.ssh_config.get("certificatefile")
     certificates = [certificate] if isinstance(certificate, str) else certificate or []
-    files = [path for path in [*certificates, *configured] if Path(path).expanduser().is_file()]
+    named = [Path(path).expanduser() for path in (*certificates, *configured)]
+    files = [str(path) for path in named if path.is_file()]
     only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
     given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not files}
     if target:
@@ -33,7 +35,7 @@ def authentication(options: SshOptions, connection: Any, *, target: bool) -> dic
         given.update(password=options.password, passphrase=options.passphrase)
     # As paramiko does it: a password may be meant for the key.
     passphrase = given.get("passphrase") or given.get("password")
-    key = private_key(str(Path(files[0]).expanduser()), passphrase) if files else None
+    key = private_key(files[0], passphrase) if files else None
     if key is not None:
         given["pkey"] = key
         files = files[1:]
@@ -44,7 +46,7 @@ def authentication(options: SshOptions, connection: Any, *, target: bool) -> dic
 
 def _check_key_file(path: Path, host: str) -> None:
     try:
-        path.open("rb").close()
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise ConnectorError(
             f"host {host}: the key file {path} cannot be read: {error.strerror}; look at `privateKeyPath`"
@@ -53,15 +55,16 @@ def _check_key_file(path: Path, host: str) -> None:
 
 def ssh_config() -> Any:
     """The user's and the machine's SSH configuration, read once."""
-    return _read_config(Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config"))
+    return _read_config(os.environ.get("HOME"))
 
 
 @functools.lru_cache(maxsize=8)
-def _read_config(*paths: Path) -> Any:
+def _read_config(home: str | None) -> Any:
+    """``home`` is only what the answer is remembered by."""
     import paramiko
 
-    config = paramiko.SSHConfig()
-    for path in paths:
+    config = _config_class()()
+    for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
         try:
             with path.open(encoding="utf-8", errors="replace") as file:
                 config.parse(file)
@@ -70,6 +73,27 @@ def _read_config(*paths: Path) -> Any:
         except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
             raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
     return config
+
+
+@functools.lru_cache(maxsize=1)
+def _config_class() -> Any:
+    import paramiko
+
+    class RememberingConfig(paramiko.SSHConfig):
+        """One that is asked for each host more than once, and puts the answer together once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._found: dict[str, Any] = {}
+
+        def lookup(self, hostname: str) -> Any:
+            """What is configured for a host; only to be read."""
+            found = self._found.get(hostname)
+            if found is None:
+                found = self._found[hostname] = super().lookup(hostname)
+            return found
+
+    return RememberingConfig
 
 
 def expanded(command: str, host: str, options: SshOptions, found: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
     """A fabric Connection that is not open yet."""
     # What is given here is not looked up in the Config, and it is the only thing that fabric would write to there.
     known = {"look_for_keys": False}
-    return _connection_class()(
+    config = _config(ssh_config)
+    connection = _connection_class()(
         host,
-        config=_config(ssh_config),
+        config=config,
         gateway=False,
         forward_agent=False,
         connect_timeout=1,
@@ -28,6 +30,8 @@ def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
         inline_ssh_env=False,
         **arguments,
     )
+    connection.authentication = config.authentication
+    return connection
 
 
 @functools.lru_cache(maxsize=1)
@@ -44,10 +48,15 @@ def _connection_class() -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _config(ssh_config: Any) -> Any:
-    """Only read from, so that all threads may share it."""
+    """Only read from, so that all threads may share it, and what each connection reads is looked up once."""
     from fabric import Config
 
-    return Config(ssh_config=ssh_config, lazy=True)
+    config = Config(ssh_config=ssh_config, lazy=True)
+    for name in ("user", "port", "connect_kwargs"):
+        object.__setattr__(config, name, getattr(config, name))
+    strategy = SimpleNamespace(strategy_class=config.authentication.strategy_class)
+    object.__setattr__(config, "authentication", strategy)
+    return config
 
 
 def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
