@@ -15,6 +15,7 @@ from kubexm_exec.connectors.base import (
     ConnectorError,
     ConnectorFactory,
     Deadline,
+    HangsUp,
 )
 from kubexm_exec.connectors.turns import Turns
 from kubexm_exec.graph import GraphHost
@@ -125,6 +126,11 @@ class ConnectorPool:
             self._closed = True
             connectors, self._open = self._open, {}
         failed: list[tuple[str, Exception]] = []
+        # Each waits until its own has gone; so that they do not wait one after the other, all are told to go first.
+        for connector in connectors.values():
+            if isinstance(connector, HangsUp):
+                with contextlib.suppress(Exception):  # the closing says what is wrong
+                    connector.hang_up()
         for host, connector in connectors.items():
             try:
                 connector.close()

@@ -212,6 +212,14 @@ class Connector(Protocol):
         """Let go of everything. Calling it again is harmless; by another thread, it ends an ``open`` that goes on."""
 
 
+@runtime_checkable
+class HangsUp(Protocol):
+    """A connector that has to wait for something when it is closed: all of a run are told before any is waited for."""
+
+    def hang_up(self) -> None:
+        """Begin to close, and wait for nothing; ``close`` comes next."""
+
+
 class ConnectorFactory(Protocol):
     """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host.
 

@@ -88,6 +88,14 @@ class Connection:
             self._was_open = True
         return not self._closed
 
+    def hang_up(self) -> None:
+        """Begin to close it; what is still to be done is left to ``close``."""
+        with self._lock:
+            self._closed = True
+            link = self._link
+        if link is not None:
+            link.hang_up()
+
     def close(self) -> None:
         """Close it; an opening that is going on ends at once."""
         with self._lock:

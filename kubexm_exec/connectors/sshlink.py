@@ -54,6 +54,12 @@ class Hop:
         """Whether the connection is up, as far as anybody knows."""
         return self.transport.is_active()
 
+    def hang_up(self) -> None:
+        """Begin to close it; nobody waits for anything."""
+        from kubexm_exec.connectors.sshtransport import hang_up
+
+        hang_up(self._sock)
+
     def close(self) -> None:
         """Close it, and leave the gateway that it went through."""
         _close(self._connection, self._sock, self._proxy)
@@ -111,6 +117,10 @@ class Link:
     def release(self) -> None:
         """Give a channel's place back."""
         self._slots.give_back()
+
+    def hang_up(self) -> None:
+        """Begin to close it; nobody waits for anything."""
+        self._hop.hang_up()
 
     def close(self) -> None:
         """Close it, and what it went through if nobody else does."""

@@ -1,4 +1,4 @@
-"""The pool's limit on connections that are being opened."""
+"""The pool: its limit on connections that are being opened, and how it closes all."""
 
 from __future__ import annotations
 
@@ -82,3 +82,21 @@ def test_a_host_may_have_more_time_to_connect_than_usual() -> None:
     ConnectorPool(hosts(1, connectTimeout=500.0), One(Asking), str).get("h0", Deadline())
     assert left[0] is not None
     assert left[0] > 400
+
+
+def test_all_are_told_to_hang_up_before_any_is_waited_for() -> None:
+    told: list[str] = []
+
+    class Slow(LocalConnector):
+        def hang_up(self) -> None:
+            told.append("hang up")
+            raise OSError("broken already")
+
+        def close(self) -> None:
+            told.append("close")
+
+    pool = ConnectorPool(hosts(2), One(Slow), str)
+    for name in ("h0", "h1"):
+        pool.get(name, Deadline.after(60))
+    assert pool.close() == []
+    assert told == ["hang up", "hang up", "close", "close"]
