@@ -176,6 +176,10 @@ class SshConnector:
         if ending.exit_code != 0:
             raise file_error(exchange.complaints.decode("utf-8", "replace"), path)
 
+    def hang_up(self) -> None:
+        """Let go of the host without waiting until all that served it here has ended."""
+        self._connection.hang_up()
+
     def close(self) -> None:
         """Close the connection; a command that still runs on it loses its channel."""
         with self._lock:
@@ -266,13 +270,14 @@ class SshConnector:
             if shell is None:
                 shell = open_shell(link, self._become, deadline, cancel)
             try:
-                sync = shell.send(job.frame(document), deadline)
+                sync = shell.send(job.frame(document, tell=not shell.group), deadline)
             except OSError:
                 raise_if_over(deadline, cancel)
                 # Half a frame is never run, so this is no second try of anything.
                 return None
-            exchange = Exchange(shell.channel, job, sync, max_output, on_output)
+            exchange = Exchange(shell.channel, job, sync, max_output, on_output, group=shell.group, watch=shell.watch)
             ending = self._finish(link, exchange, deadline, cancel)
+            shell.learn(exchange.group)
             # A child that was left behind may write into the next command's output.
             keep = not ending.left_children
             return exchange, ending

@@ -10,7 +10,8 @@ from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshrequests import request_exec, request_pty
-from kubexm_exec.connectors.sshshell import CHUNK, Watch, encode, nonce, raise_if_over, setup, spelt
+from kubexm_exec.connectors.sshshell import CHUNK, encode, nonce, raise_if_over, setup, spelt
+from kubexm_exec.connectors.sshwatch import Watch
 
 if TYPE_CHECKING:
     import paramiko
@@ -25,6 +26,9 @@ class Shell:
 
     def __init__(self, link: Link, channel: paramiko.Channel, sync: str, pending: bytes) -> None:
         self.channel = channel
+        self.watch = Watch(channel)
+        self.group: tuple[str, ...] = ()
+        """The process group of all its commands, and itself, if they share one and that is known."""
         self._link = link
         self._sync = sync
         self._pending = pending
@@ -44,6 +48,10 @@ class Shell:
         self.channel.settimeout(deadline.left())
         self.channel.sendall(pending + frame)
         return sync
+
+    def learn(self, group: tuple[str, ...]) -> None:
+        """Take down what a command said of its group; one that names no shell in it was that command's alone."""
+        self.group = group if len(group) == 2 else ()
 
     def close(self) -> None:
         """End it, and give its channel's place back."""
@@ -115,7 +123,8 @@ def _become(
     said = b""
     given = 0
     limit = deadline.earlier(_PROMPT_TIME)
-    with Watch(channel, cancel) as watch:
+    watch = Watch(channel)
+    with watch.until(cancel):
         while sync.encode() not in said:
             watch.clear()
             while ready():

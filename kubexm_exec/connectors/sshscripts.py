@@ -99,8 +99,10 @@ kx() {
   printf %s "$kx_e"
 }
 """
-# Whom to kill and whom to leave, then away from the streams that only the shell uses.
-LAUNCH: Final = "echo {start} $kx_p >&4; exec >&3 2>&4 3>&- 4>&- 5<&-; "
+# Whom to kill and whom to leave; a shell that keeps all commands in one group needs to say so only once.
+TELL: Final = "echo {start} $kx_p >&4; "
+# Away from the streams that only the shell uses.
+LAUNCH: Final = "exec >&3 2>&4 3>&- 4>&- 5<&-; "
 # The same in the terminal's session, whose processes are a group already.
 LAUNCH_TTY: Final = (
     "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3) 2>/dev/null; "

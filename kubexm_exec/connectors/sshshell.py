@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors._process import Tail
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
-from kubexm_exec.connectors.sshscripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP
+from kubexm_exec.connectors.sshscripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
+from kubexm_exec.connectors.sshwatch import Watch
 
 if TYPE_CHECKING:
     import paramiko
@@ -28,6 +29,10 @@ _PLAIN: Final = re.compile(r"[\w/.-]+( [\w/.,:=@%+-]+)*", re.ASCII)
 _BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
 """What every shell has built in, and what leaves nothing behind in it."""
 
+_NONCE: Final = 12
+_AT_ONCE: Final = 64
+_unused: Final[deque[str]] = deque()
+
 
 class Lost(Exception):
     """The channel ended before the command did."""
@@ -35,7 +40,13 @@ class Lost(Exception):
 
 def nonce() -> str:
     """A word that occurs nowhere else."""
-    return "kx" + secrets.token_hex(12)
+    try:
+        return _unused.pop()
+    except IndexError:
+        # Many at once: each time that the system is asked, another thread gets its turn before this one goes on.
+        drawn = secrets.token_hex(_NONCE * _AT_ONCE)
+        _unused.extend("kx" + drawn[at : at + 2 * _NONCE] for at in range(2 * _NONCE, len(drawn), 2 * _NONCE))
+        return "kx" + drawn[: 2 * _NONCE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +80,10 @@ class Job:
             return f"{self.argv[0]!r} cannot be run: illegal environment variable name"
         return ""
 
-    def _words(self) -> list[str]:
-        script = (LAUNCH_TTY if self.pty else LAUNCH).format(start=self.start)
+    def _words(self, *, tell: bool = True) -> list[str]:
+        script = LAUNCH
+        if self.pty or tell:
+            script = (LAUNCH_TTY if self.pty else TELL + LAUNCH).format(start=self.start)
         argv = self.argv
         if self.cwd is not None:
             folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
@@ -90,12 +103,12 @@ class Job:
             return ["c", script + (COMMAND if "/" in words[0] else BUILTIN), *words]
         return ["c", script + COMMAND, *argv]
 
-    def frame(self, document: bytes | None = None) -> bytes:
+    def frame(self, document: bytes | None = None, *, tell: bool = True) -> bytes:
         """What is written to a shell that waits for commands; only a whole frame is ever run.
 
-        A document is the command's input: text of whole lines without NUL.
+        A document is the command's input: text of whole lines without NUL. ``tell``: its group is not known yet.
         """
-        words = encode(f"{{ kx {self.end} {shlex.join(self._words())}")
+        words = encode(f"{{ kx {self.end} {shlex.join(self._words(tell=tell))}")
         if document is None:
             return words + b" </dev/null\n}\n"
         mark = nonce().encode()
@@ -226,8 +239,15 @@ class Exchange:
         on_output: OnOutput | None,
         *,
         merged: bool = False,
+        group: tuple[str, ...] = (),
+        watch: Watch | None = None,
     ) -> None:
-        """``merged``: all comes on one stream, as from a terminal."""
+        """``merged``: all comes on one stream, as from a terminal. ``group``: is known already, and not told.
+
+        ``watch``: the channel's, if it has one already.
+        """
+        self._watch = watch or Watch(channel)
+        self._group = group
         self._merged = merged
         self.stdout = Tail(max_output)
         self.stderr = Tail(max_output)
@@ -236,11 +256,13 @@ class Exchange:
         self._job = job
         self.out = Framed(sync, job.end, self._to_stdout)
         deliver = self._to_stderr if not merged else WithoutReturns(self._to_stdout) if job.pty else self._to_stdout
-        self.err = Framed(job.start, job.end, deliver)
+        self.err = Framed("" if group else job.start, job.end, deliver)
 
     @property
     def group(self) -> tuple[str, ...]:
         """The process group of the command, and the shell in it that is none of it, once it has started."""
+        if self._group:
+            return self._group
         numbers = self.err.head.split() if self.err.started else []
         return tuple(number.decode() for number in numbers if number.isdigit())
 
@@ -257,7 +279,8 @@ class Exchange:
     def wait(self, deadline: Deadline, cancel: Cancel, until: Callable[[], bool] | None = None) -> None:
         """Read until it is over (or until something else holds)."""
         done = until or (lambda: self.over)
-        with Watch(self.channel, cancel) as watch:
+        watch = self._watch
+        with watch.until(cancel):
             while not done():
                 watch.clear()
                 if self.read():
@@ -326,46 +349,6 @@ class WithoutReturns:
         data = data[: len(data) - len(self._held)].replace(b"\r\n", b"\n")
         if data:
             self._deliver(data)
-
-
-class Watch:
-    """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
-
-    def __init__(self, channel: paramiko.Channel, cancel: Cancel) -> None:
-        self._event = threading.Event()
-        self._channel = channel
-        self._cancel = cancel
-
-    def __enter__(self) -> Watch:
-        bell = _Bell(self._event)
-        self._channel.in_buffer.set_event(bell)  # type: ignore[arg-type]
-        self._channel.in_stderr_buffer.set_event(bell)  # type: ignore[arg-type]
-        self._remove = self._cancel.on_set(self._event.set)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._remove()
-
-    def clear(self) -> None:
-        """Forget what has been seen to."""
-        self._event.clear()
-
-    def wait(self, seconds: float | None) -> None:
-        """Until something happens, or that long."""
-        self._event.wait(seconds)
-
-
-class _Bell:
-    """What paramiko's buffers ring; an empty buffer must not silence what the other one rang for."""
-
-    def __init__(self, event: threading.Event) -> None:
-        self._event = event
-
-    def set(self) -> None:
-        self._event.set()
-
-    def clear(self) -> None:
-        """Only the reader knows when it has seen to everything."""
 
 
 def raise_if_over(deadline: Deadline, cancel: Cancel) -> None:

@@ -155,3 +155,22 @@ def test_what_a_command_left_behind_outlives_a_question_that_is_killed(connector
     finally:
         for pid in living(marker):
             subprocess.run(["kill", "-9", pid], check=False)
+
+
+def test_a_later_command_of_a_shell_is_killed_as_the_first_one_is(connector: SshConnector) -> None:
+    marker = f"49{time.monotonic_ns()}"
+    connector.run(Command(argv=("true",)), deadline=Deadline.after(20), cancel=Cancel())
+    with pytest.raises(CommandTimedOut):
+        connector.run(Command(argv=("sleep", marker)), deadline=Deadline.after(0.5), cancel=Cancel())
+    assert living(marker) == []
+    result = connector.run(Command(argv=("echo", "on")), deadline=Deadline.after(20), cancel=Cancel())
+    assert (result.out, result.err, result.exit_code) == ("on\n", "", 0)
+
+
+def test_only_the_first_command_of_a_shell_says_whom_to_kill(connector: SshConnector) -> None:
+    for text in ("one", "two", "three"):
+        command = Command(shell=f"echo {text}; echo {text}, too >&2; exit 3")
+        result = connector.run(command, deadline=Deadline.after(20), cancel=Cancel())
+        assert (result.out, result.err, result.exit_code) == (f"{text}\n", f"{text}, too\n", 3)
+    assert connector._shell is not None
+    assert len(connector._shell.group) == 2

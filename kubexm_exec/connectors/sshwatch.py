@@ -1,0 +1,55 @@
+"""Waiting for a channel: for what comes, for its end, and for a cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kubexm_exec.connectors.base import Cancel
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+class Watch:
+    """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._event = threading.Event()
+        bell = _Bell(self._event)
+        channel.in_buffer.set_event(bell)  # type: ignore[arg-type]
+        channel.in_stderr_buffer.set_event(bell)  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def until(self, cancel: Cancel) -> Iterator[None]:
+        """Inside, a cancel wakes it too."""
+        remove = cancel.on_set(self._event.set)
+        try:
+            yield
+        finally:
+            remove()
+
+    def clear(self) -> None:
+        """Forget what has been seen to."""
+        self._event.clear()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until something happens, or that long."""
+        self._event.wait(seconds)
+
+
+class _Bell:
+    """What paramiko's buffers ring; an empty buffer must not silence what the other one rang for."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def set(self) -> None:
+        # Ringing takes a lock and wakes whoever waits; it has been rung already more often than not.
+        if not self._event.is_set():
+            self._event.set()
+
+    def clear(self) -> None:
+        """Only the reader knows when it has seen to everything."""
