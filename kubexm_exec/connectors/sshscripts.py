@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 # Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
-# `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams: END on stdout; on stderr END,
+# `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams (on a terminal they are one, and that is
+# stderr): END on stdout; on stderr END,
 # a number, what the shell had to say of it (only if a signal ended it), the exit code, whether a child is left in the
 # background, END. A command (c) may leave children behind, a question (q) is a script of ours that does not.
 #
@@ -17,6 +18,8 @@ from typing import Final
 # `$()` only from a subshell.
 SETUP: Final = r"""
 exec 3>&1 4>&2
+kx_w=
+[ -t 3 ] && kx_w=y
 for kx_d in /usr/local/sbin /usr/sbin /sbin; do
   case :$PATH: in *:$kx_d:*) ;; *) PATH=$PATH:$kx_d ;; esac
 done
@@ -95,8 +98,8 @@ fi
 kx() {
   kx_e=$1; shift
   kx_run "$@"
+  [ -n "$kx_w" ] || printf %s "$kx_e"
   printf '%s%s\n%s%s' "$kx_e" "$kx_m" "$kx_b" "$kx_e" >&4
-  printf %s "$kx_e"
 }
 """
 # Whom to kill and whom to leave; a shell that keeps all commands in one group needs to say so only once.

@@ -281,7 +281,11 @@ class Exchange:
         done = until or (lambda: self.over)
         watch = self._watch
         with watch.until(cancel):
+            watch.patient = not self._merged
             while not done():
+                if watch.patient and self.err.ended:
+                    # Only the end of the output is missing.
+                    watch.patient = False
                 watch.clear()
                 if self.read():
                     if deadline.passed() or cancel.is_set():

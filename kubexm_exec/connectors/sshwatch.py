@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors.base import Cancel
 
@@ -13,14 +13,21 @@ if TYPE_CHECKING:
     import paramiko
 
 
+_PATIENCE: Final = 0.02
+
+
 class Watch:
     """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
+        self.patient = False
+        """Whether output may lie for a moment: a short command is over by then, and its end wakes whoever waits.
+
+        Whoever takes it back looks once more at what has come before the next wait.
+        """
         self._event = threading.Event()
-        bell = _Bell(self._event)
-        channel.in_buffer.set_event(bell)  # type: ignore[arg-type]
-        channel.in_stderr_buffer.set_event(bell)  # type: ignore[arg-type]
+        channel.in_buffer.set_event(_OutputBell(self._event, self))  # type: ignore[arg-type]
+        channel.in_stderr_buffer.set_event(_Bell(self._event))  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def until(self, cancel: Cancel) -> Iterator[None]:
@@ -37,7 +44,10 @@ class Watch:
 
     def wait(self, seconds: float | None) -> None:
         """Until something happens, or that long."""
-        self._event.wait(seconds)
+        if not self.patient:
+            self._event.wait(seconds)
+        elif not self._event.wait(_PATIENCE if seconds is None else min(seconds, _PATIENCE)):
+            self.patient = False
 
 
 class _Bell:
@@ -53,3 +63,15 @@ class _Bell:
 
     def clear(self) -> None:
         """Only the reader knows when it has seen to everything."""
+
+
+class _OutputBell(_Bell):
+    """The one for output, which a patient watch does not hear."""
+
+    def __init__(self, event: threading.Event, watch: Watch) -> None:
+        super().__init__(event)
+        self._watch = watch
+
+    def set(self) -> None:
+        if not self._watch.patient:
+            super().set()
