@@ -236,18 +236,18 @@ class Driver:
 
     def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
-        node = attempt.node
         ledger.note(entries.start(attempt))
-        ledger.emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
         if self._workers is None:
             self._wait_for_journal()
             self._begin_noted(attempt, ledger)
             return True
-        ledger.then(lambda: self._begin_noted(attempt, ledger))
+        ledger.then(self._begin_noted, attempt, ledger)
         return False
 
     def _begin_noted(self, attempt: Attempt, ledger: Ledger) -> None:
-        if ledger.error is None and (not self._runtime.cancel.is_set() or attempt.node.hook is Hook.ALWAYS):
+        node = attempt.node
+        self._runtime.bus.emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
+        if ledger.error is None and (not self._runtime.cancel.is_set() or node.hook is Hook.ALWAYS):
             if attempt.deadline.at is not None:
                 attempt.begin()
             self._begin(attempt)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from kubexm_exec.events import EventBus
 from kubexm_exec.journal.entries import Row
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.recorder import Recorder
+
+_Deed: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+"""Something to be done, and with what."""
 
 
 class Ledger:
@@ -30,7 +34,7 @@ class Ledger:
         self._post = post
         self._lost = lost
         self._entries: list[Row] = []
-        self._then: list[Callable[[], None]] = []
+        self._then: list[_Deed] = []
         self._outstanding = 0
         self.error: JournalError | None = None
 
@@ -44,20 +48,20 @@ class Ledger:
         if self.error is None:
             self._entries.append(entry)
 
-    def then(self, what: Callable[[], None]) -> None:
+    def then(self, what: Callable[..., None], *arguments: Any) -> None:
         """Do something when all that was noted so far is durable; if the journal is lost, at once."""
         if self.error is None:
-            self._then.append(what)
+            self._then.append((what, arguments))
         else:
-            what()
+            what(*arguments)
 
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
         """Tell something when the journal has it."""
-        self.then(lambda: self._bus.emit(kind, node, host, **data))
+        self.then(partial(self._bus.emit, **data), kind, node, host)
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         """The same, for what holds no secret."""
-        self.then(lambda: self._bus.tell(kind, node, host, data))
+        self.then(self._bus.tell, kind, node, host, data)
 
     def seal(self) -> None:
         """Hand over what was noted as one group."""
@@ -71,7 +75,7 @@ class Ledger:
         self._outstanding += 1
         self._recorder.submit(entries, lambda error: self._post(lambda: self._durable(then, error)))
 
-    def _durable(self, then: list[Callable[[], None]], error: JournalError | None) -> None:
+    def _durable(self, then: list[_Deed], error: JournalError | None) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
@@ -79,6 +83,6 @@ class Ledger:
         _do(then)
 
 
-def _do(several: list[Callable[[], None]]) -> None:
-    for what in several:
-        what()
+def _do(several: list[_Deed]) -> None:
+    for what, arguments in several:
+        what(*arguments)
