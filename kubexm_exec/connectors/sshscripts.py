@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 # Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
-# `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams (on a terminal they are one, and
-# that is stderr): END on stdout; on stderr END, a number, what the shell had to say of it (only if a signal ended it),
+# `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams (on a terminal they are one,
+# and that is stderr): END on stdout; on stderr END, a number, what the shell had to say of it (only if a signal ended it),
 # the exit code, whether a child is left in the background, END. A command (c) may leave children behind, a question (q)
 # is a script of ours that does not.
 #
