@@ -6,9 +6,9 @@ from typing import Final
 
 # Written for dash, bash and busybox, which agree on `kill -0 -PID` and on little else about kill.
 # `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams (on a terminal they are one,
-# and that is stderr): END on stdout; on stderr END, a number, what the shell had to say of it (only if a signal ended it),
-# the exit code, whether a child is left in the background, END. A command (c) may leave children behind, a question (q)
-# is a script of ours that does not.
+# and that is stderr): END on stdout; on stderr END, a number, what the shell had to say of it (only if a signal ended
+# it), the exit code, whether a child is left in the background, END. A command (c) may leave children behind, a
+# question (q) is a script of ours that does not.
 #
 # Every process that is started on the way costs the host more than all the rest, so where /proc tells enough (kx_o=y)
 # there is just the one that the command needs: it shares the session of this shell, in which nothing else ever runs,
