@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import fcntl
 import fnmatch
-import functools
 import hashlib
 import hmac
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.once import once
 
 Policy = Literal["acceptNew", "strict", "off"]
 SYSTEM_FILE: Final = Path("/etc/ssh/ssh_known_hosts")
@@ -142,7 +142,7 @@ class KnownHosts:
             ) from error
 
 
-@functools.lru_cache(maxsize=64)
+@once
 def shared(path: Path) -> KnownHosts:
     """The one object for a file: it is read once however many hosts there are."""
     return KnownHosts(path, SYSTEM_FILE)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
 from kubexm_exec.connectors.sshoptions import SshOptions
 
@@ -58,7 +58,7 @@ def ssh_config() -> Any:
     return _read_config(os.environ.get("HOME"))
 
 
-@functools.lru_cache(maxsize=8)
+@once
 def _read_config(home: str | None) -> Any:
     """``home`` is only what the answer is remembered by."""
     import paramiko
@@ -75,7 +75,7 @@ def _read_config(home: str | None) -> Any:
     return config
 
 
-@functools.lru_cache(maxsize=1)
+@once
 def _config_class() -> Any:
     import paramiko
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.connectors.once import once
 
 if TYPE_CHECKING:
     import paramiko
 
 _CERTIFICATE: Final = "-cert.pub"
-_loading: Final = threading.Lock()
 
 
 def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
@@ -34,7 +33,7 @@ def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
     return connection
 
 
-@functools.lru_cache(maxsize=1)
+@once
 def _connection_class() -> Any:
     from fabric import Connection
 
@@ -46,7 +45,7 @@ def _connection_class() -> Any:
     return PlainConnection
 
 
-@functools.lru_cache(maxsize=8)
+@once
 def _config(ssh_config: Any) -> Any:
     """Only read from, so that all threads may share it, and what each connection reads is looked up once."""
     from fabric import Config
@@ -71,11 +70,10 @@ def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
         stamp = (found.st_mtime_ns, found.st_size, certificate.stat().st_mtime_ns if certificate.is_file() else 0)
     except OSError:
         return None
-    with _loading:
-        return _load(name, passphrase, stamp)
+    return _load(name, passphrase, stamp)
 
 
-@functools.lru_cache(maxsize=64)
+@once
 def _load(name: str, passphrase: str | None, stamp: tuple[int, int, int]) -> paramiko.PKey | None:
     import paramiko
 

@@ -13,6 +13,7 @@ from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError, explain
 
 NAME: Final = "output.jsonl"
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BEGIN: Final = '{"time":'
 """How every line begins; quotes inside of texts are escaped, so that it is nowhere else."""
 
@@ -43,7 +44,7 @@ class OutputLog:
             # Line by line: whoever follows it sees whole lines, and a crash loses none.
             self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
         line = {"time": round(event.time, 3), "node": event.node, "host": event.host, **event.data}
-        self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        self._file.write(_ENCODE(line) + "\n")
 
     def close(self) -> None:
         """Close the file."""

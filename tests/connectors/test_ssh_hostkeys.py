@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
-from kubexm_exec.connectors.hostkeys import HostKeyRefused, KnownHosts
+from kubexm_exec.connectors.hostkeys import HostKeyRefused, KnownHosts, shared
 from kubexm_exec.connectors.ssh import SshConnector
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
@@ -186,3 +187,16 @@ def test_a_key_that_somebody_took_out_of_the_file_meanwhile_no_longer_counts(tmp
     path.unlink()
     known.check("web", "ssh-ed25519", new, "acceptNew", host="web")
     assert path.read_text() == f"web ssh-ed25519 {new}\n"
+
+
+def test_all_hosts_that_ask_at_once_share_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text("".join(f"h{number} ssh-ed25519 {KEY}\n" for number in range(2000)))
+    gate = threading.Barrier(20)
+
+    def ask(_: int) -> int:
+        gate.wait()
+        return id(shared(path))
+
+    with ThreadPoolExecutor(20) as pool:
+        assert len(set(pool.map(ask, range(20)))) == 1
