@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Entry, FileState
 from kubexm_exec.runner.archives import Format, checked, format_of
+from kubexm_exec.runner.quote import EACH
 from kubexm_exec.step import (
     RESOURCE,
     Diff,
@@ -288,7 +289,7 @@ class ArchiveStep(Step[ArchiveParams]):
         wanted = f"{params.owner or ''}{':' + params.group if params.group else ''}"
         names = [posixpath.join(params.path, entry.name) for entry in plan.entries]
         listed = "".join(f"{name}\0" for name in [*plan.folders, *names]).encode("utf-8", "surrogateescape")
-        ctx.runner.shell('xargs -0 chown -h -- "$1"', wanted, stdin=listed, live=False)
+        ctx.runner.shell(EACH + 'each 500 chown -h -- "$1"', wanted, stdin=listed, live=False)
 
     @cached_property
     def _format(self) -> Format:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
-from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
@@ -44,7 +44,7 @@ _UNPACK_TAR: Final = 'tar -x"$1"of - --strip-components="$3" -C "$4" <"$2"'
 _UNPACK_ZIP: Final = 'unzip -q -o "$1" -d "$2"'
 _CONTENT_TAR: Final = 'tar -x"$1"Of - --strip-components="$3" <"$2" | sha256sum'
 _CONTENT_ZIP: Final = 'unzip -p "$1" | sha256sum'
-_CONTENT_FOLDER: Final = "xargs -0 cat -- | sha256sum"
+_CONTENT_FOLDER: Final = EACH + "each 500 cat -- | sha256sum"
 _PACK: Final = r"""
 umask 077
 new=$3/.kx-pack-$$

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kubexm_exec.connectors.base import Command, Readable
+
+EACH: Final = r"""
+each() {
+  if xargs --version >/dev/null 2>&1 </dev/null || ! printf 'x\0' | IFS= read -r -d '' kx_w 2>/dev/null; then
+    kx_n=$1; shift; xargs -0 -n "$kx_n" "$@"; return
+  fi
+  kx_k=$(($# - 1)) kx_n=$(($# - 1 + $1)); shift
+  while IFS= read -r -d '' kx_w; do
+    set -- "$@" "$kx_w"
+    if [ $# -eq $kx_n ]; then
+      "$@" </dev/null || return
+      kx_i=0
+      for kx_w do shift; if [ $kx_i -lt $kx_k ]; then set -- "$@" "$kx_w"; fi; kx_i=$((kx_i + 1)); done
+    fi
+  done
+  [ $# -eq $kx_k ] || "$@" </dev/null
+}
+"""
+"""``each NUMBER COMMAND...`` runs a command with the words that come as input, each ended by NUL, so many at a time.
+
+busybox's xargs (1.35, say) mixes up a word now and then where it divides its input; its shell reads such words itself.
+"""
 
 
 def quote(text: str) -> str:

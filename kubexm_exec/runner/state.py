@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 from kubexm_exec.connectors.base import Command, CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure, reason_of
-from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
@@ -92,7 +92,7 @@ printf '\0\n'
 absent "$@"
 """
 # The same for any number of paths, which come as its input.
-MANY: Final = f'exec xargs -0 -n {MOST_PATHS} sh -c "$1" kx "$2"'
+MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2"'
 _KINDS: Final[dict[str, Kind]] = {
     "a": "absent",
     "f": "file",
@@ -126,7 +126,7 @@ def inspect(session: Session, paths: Sequence[str], *, digest: bool = True) -> l
 
 
 def path_list(paths: Iterable[str]) -> bytes:
-    """The paths as `xargs -0` reads them."""
+    """The paths as `each` reads them."""
     return b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
 
 

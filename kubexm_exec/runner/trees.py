@@ -12,7 +12,7 @@ from typing import Final
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
-from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import (
     MANY,
@@ -50,10 +50,12 @@ printf '=%s\n' "$5"
     + MANY
 )
 _LISTED: Final = re.compile(r"([0-9a-f]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/([^/]*)/(.*)", re.DOTALL)
-_READ: Final = "exec xargs -0 cat --"
+_READ: Final = EACH + "each 500 cat --"
 # All of it is on the disk before anything is changed, in a folder inside: that is the same file system even if the
 # folder is a mount point. Then each file is renamed into its place. One mv a folder, not one a file.
-_CHANGE: Final = r"""
+_CHANGE: Final = (
+    EACH
+    + r"""
 root=$1 stage=$2 owner=$3 mode=$4 flags=$5
 umask 077
 find "$root/" -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -exec rm -rf -- {} + 2>/dev/null
@@ -62,16 +64,16 @@ mkdir -- "$stage" && cd -- "$stage" && mkdir t || exit
 tar -"$flags"f - || exit
 [ -f end ] || { echo "its end did not arrive" >&2; exit 1; }
 if [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
-for f in again-*; do if [ -s "$f" ]; then xargs -0 chmod -- "${f#again-}" <"$f" || exit; fi; done
+for f in again-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#again-}" <"$f" || exit; fi; done
 if [ -s links ]; then
-  xargs -0 -n 2 sh -c 'd=t/$2; mkdir -p -- "${d%/*}" && exec ln -s -- "$1" "$d"' kx <links || exit
+  each 2 sh -c 'd=t/$2; mkdir -p -- "${d%/*}" && exec ln -s -- "$1" "$d"' kx <links || exit
 fi
 sync -f . 2>/dev/null || sync
-if [ -s gone ]; then xargs -0 rm -f -- <gone || exit; fi
-if [ -s emptied ]; then xargs -0 rmdir -- <emptied || exit; fi
+if [ -s gone ]; then each 500 rm -f -- <gone || exit; fi
+if [ -s emptied ]; then each 500 rmdir -- <emptied || exit; fi
 if [ -s folders ]; then
-  xargs -0 mkdir -m "$mode" -- <folders || exit
-  if [ -n "$owner" ]; then xargs -0 chown -- "$owner" <folders || exit; fi
+  each 500 mkdir -m "$mode" -- <folders || exit
+  if [ -n "$owner" ]; then each 500 chown -- "$owner" <folders || exit; fi
 fi
 move() {
   d=$1 n=$(($# - 1)); shift
@@ -92,10 +94,11 @@ walk() {
   done
 }
 walk t || exit 1
-for f in own-*; do if [ -s "$f" ]; then xargs -0 chown -h -- "${f#own-}" <"$f" || exit; fi; done
-for f in mode-*; do if [ -s "$f" ]; then xargs -0 chmod -- "${f#mode-}" <"$f" || exit; fi; done
+for f in own-*; do if [ -s "$f" ]; then each 500 chown -h -- "${f#own-}" <"$f" || exit; fi; done
+for f in mode-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#mode-}" <"$f" || exit; fi; done
 :
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Connector, Deadline
+from kubexm_exec.connectors.base import Cancel, Connector, Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 from tests.runner.conftest import WithTools
@@ -268,3 +269,16 @@ def test_a_temporary_folder_is_gone_after_a_failure_too(runner: Runner) -> None:
 def test_these_tests_run_with_the_tools_of_busybox_too(request: pytest.FixtureRequest) -> None:
     """Says once, instead of for each test, that half of them are missing."""
     assert any("busybox" in item.name for item in request.session.items)
+
+
+@pytest.mark.parametrize("most", [1, 7, 200])
+def test_words_of_any_length_come_as_arguments_so_many_at_a_time(connector: WithTools, most: int) -> None:
+    words = [f"{number} {'x' * (number * 7 % 150)}\n'" for number in range(1500)]
+    listed = "".join(f"{word}\0" for word in words).encode()
+    body = EACH + """each "$1" sh -c 'printf "%s." $#; printf "%s\\0" "$@"' kx a"""
+    done = connector.run(
+        script(body, str(most), stdin=listed, max_output=1 << 22), deadline=Deadline.after(60), cancel=Cancel()
+    )
+    assert done.exit_code == 0, done.err
+    parts = [words[at : at + most] for at in range(0, len(words), most)]
+    assert done.out == "".join(f"{len(part) + 1}." + "".join(f"{word}\0" for word in ["a", *part]) for part in parts)
