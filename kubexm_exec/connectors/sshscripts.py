@@ -8,7 +8,8 @@ from typing import Final
 # `kx END KIND SCRIPT WORDS...` runs a script with words and then says so on both streams (on a terminal they are one,
 # and that is stderr): END on stdout; on stderr END, a number, what the shell had to say of it (only if a signal ended
 # it), the exit code, whether a child is left in the background, END. A command (c) may leave children behind, a
-# question (q) is a script of ours that does not.
+# question (q) is a script of ours that does not, and a builtin (b) of the shell that changes nothing in it needs no
+# process at all.
 #
 # Every process that is started on the way costs the host more than all the rest, so where /proc tells enough (kx_o=y)
 # there is just the one that the command needs: it shares the session of this shell, in which nothing else ever runs,
@@ -67,8 +68,8 @@ if [ $kx_o = y ]; then
   kx_p="$kx_g $$"
   kx_run() {
     kx_t=$1 kx_k=$2 kx_b=0 kx_m=0; shift 2
-    [ $kx_t = q ] || read -r kx_x kx_x kx_x kx_x kx_a </proc/loadavg
-    (eval "$kx_k")
+    [ $kx_t != c ] || read -r kx_x kx_x kx_x kx_x kx_a </proc/loadavg
+    if [ $kx_t = b ]; then eval "$kx_k"; else (eval "$kx_k"); fi
     kx_c=$?
     if [ $kx_c -gt 128 ]; then
       echo kx >&5
@@ -79,7 +80,7 @@ $kx_x"
     fi
     kx_m="$kx_m
 $kx_c"
-    [ $kx_t = q ] || {
+    [ $kx_t != c ] || {
       read -r kx_x kx_x kx_x kx_x kx_z </proc/loadavg
       [ $((kx_z - kx_a)) = 1 ] || kx_left
     }
@@ -112,7 +113,7 @@ LAUNCH_TTY: Final = (
     "echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
 )
 COMMAND: Final = 'exec "$@"'
-BUILTIN: Final = '"$@"'
+BUILTIN: Final = '"$@" >&3 2>&4'
 QUESTION: Final = 'eval "shift; $1"'
 # The group, and a shell in it that outlives its commands. The dead that nobody has reaped yet still count for `kill`,
 # so the living are looked for in /proc where there is one.

@@ -25,6 +25,8 @@ END_OF_INPUT: Final = "\x04"
 """What Ctrl-D types on a terminal."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELLS: Final = ("sh", "/bin/sh")
+_OWN_SHELL: Final = ("/bin/sh", "-c")
+"""How a command that is shell is run."""
 _PLAIN: Final = re.compile(r"[\w/.-]+( [\w/.,:=@%+-]+)*", re.ASCII)
 _BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
 """What every shell has built in, and what leaves nothing behind in it."""
@@ -66,7 +68,7 @@ class Job:
     @classmethod
     def of(cls, command: Command) -> Job:
         """The job that a command is."""
-        argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
+        argv = (*_OWN_SHELL, command.shell) if command.shell else command.argv
         if not argv:
             raise ValueError("a command needs argv or shell")
         return cls(argv, command.cwd, dict(command.env), command.pty, command.question)
@@ -81,10 +83,12 @@ class Job:
         return ""
 
     def _words(self, *, tell: bool = True) -> list[str]:
-        script = LAUNCH
-        if self.pty or tell:
-            script = (LAUNCH_TTY if self.pty else TELL + LAUNCH).format(start=self.start)
         argv = self.argv
+        told = TELL.format(start=self.start) if tell else ""
+        script = LAUNCH_TTY.format(start=self.start) if self.pty else told + LAUNCH
+        plain = plain_words(argv[2]) if argv[:2] == _OWN_SHELL and len(argv) == 3 and not self.pty else ()
+        if plain and "/" not in plain[0] and self.cwd is None and not self.env:
+            return ["b", told + BUILTIN, *plain]
         if self.cwd is not None:
             folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
             said = shlex.quote(f"cannot change to folder {self.cwd}")
@@ -99,9 +103,7 @@ class Job:
             return ["c", script + COMMAND, *argv]
         if self.question:
             return ["q", script + QUESTION, argv[2], *argv[4:]]
-        if len(argv) == 3 and not self.pty and (words := plain_words(argv[2])):
-            return ["c", script + (COMMAND if "/" in words[0] else BUILTIN), *words]
-        return ["c", script + COMMAND, *argv]
+        return ["c", script + COMMAND, *(plain if plain and "/" in plain[0] else argv)]
 
     def frame(self, document: bytes | None = None, *, tell: bool = True) -> bytes:
         """What is written to a shell that waits for commands; only a whole frame is ever run.
