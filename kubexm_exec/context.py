@@ -14,6 +14,7 @@ from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.expr import UnknownValueError
 from kubexm_exec.journal import entries
 from kubexm_exec.output import OutputLines
+from kubexm_exec.plain import plain
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.runtime import Runtime
@@ -21,6 +22,8 @@ from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
 
 SENSITIVE: Final = "(sensitive)"
 _PROGRESS_INTERVAL: Final = 0.1
+_MOST_PARAMS: Final = 64 << 10
+"""Characters of parameters that are kept for an undo."""
 """Seconds between two reports of progress of one step."""
 
 
@@ -184,7 +187,19 @@ class ActionContext(StepContext):
         if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
             self.log.warning("can be undone in this session only: what it needs for that holds a secret")
             return
-        journal.write(entries.undo(self._attempt, self._attempt.undo))
+        journal.write(entries.undo(self._attempt, self._attempt.undo, self._lasting()))
+
+    def _lasting(self) -> Any:
+        """The parameters as they are now, for an undo after the spec has changed; None if they are not to be kept."""
+        used = self._attempt.used
+        if used is None or self.sensitive:
+            return None
+        params = plain(used.model_dump(by_alias=True, exclude_unset=True))
+        try:
+            text = json.dumps(params, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError):
+            return None
+        return None if len(text) > _MOST_PARAMS or self.holds_secret(text) else params
 
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -46,8 +46,15 @@ class Saved:
 
 
 def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
-    """The attempts of earlier sessions, as far as an undo needs them."""
-    return [Attempt(node, host, number, runtime.last, undo=data) for number, data in enumerate(undo, 1)]
+    """The attempts of earlier sessions, as far as an undo needs them.
+
+    What they did they did with the parameters of that time, and the spec may have changed since.
+    """
+    found = []
+    for number, entry in enumerate(undo, 1):
+        of = replace(node, step_name=entry.get("step", node.step_name))
+        found.append(Attempt(of, host, number, runtime.last, params=entry.get("params"), undo=entry["data"]))
+    return found
 
 
 class Deeds:
@@ -192,7 +199,7 @@ def _undo(runtime: Runtime, attempt: Attempt) -> str:
         return "the run was ended before it could be undone"
     timeout = attempt.node.policy.timeout
     again = Attempt(attempt.node, attempt.host, attempt.number, runtime.last, Deadline.after(timeout))
-    again.used, again.undo = attempt.used, attempt.undo
+    again.params, again.used, again.undo = attempt.params, attempt.used, attempt.undo
     answers: SimpleQueue[str] = SimpleQueue()
     # A thread of its own: a rollback that never comes back must not take the others with it.
     thread = threading.Thread(
@@ -223,7 +230,7 @@ def _roll_back(runtime: Runtime, attempt: Attempt) -> str:
     ctx = ActionContext(runtime, attempt)
     try:
         if attempt.used is None:
-            # It was done by an earlier session: its parameters are what they were made from once more.
+            # It was done by an earlier session: if its parameters were not kept, they are made once more.
             step = Lifecycle(runtime).step(attempt)
         else:
             kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)

@@ -144,9 +144,11 @@ def result_of(row: Row) -> HostResult:
     )
 
 
-def undo(attempt: Attempt, data: Mapping[str, Any]) -> Row:
-    """What an attempt will need to be undone."""
-    return other(UNDO, node=attempt.node.id, host=attempt.host, attempt=attempt.number, data=data)
+def undo(attempt: Attempt, data: Mapping[str, Any], params: Any = None) -> Row:
+    """What an attempt will need to be undone, with its parameters unless they are not to be kept."""
+    node = attempt.node
+    kept = {} if params is None else {"step": node.step_name, "params": params}
+    return other(UNDO, node=node.id, host=attempt.host, attempt=attempt.number, data=data, **kept)
 
 
 def retry(attempt: Attempt, result: HostResult) -> Row:

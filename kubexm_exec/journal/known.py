@@ -19,4 +19,4 @@ class Known:
     """Not empty: it may have been done; this is why nobody knows."""
     started: float = 0.0
     undo: Sequence[Mapping[str, Any]] = ()
-    """What its attempts saved for an undo, in order."""
+    """What its attempts saved for an undo (the whole entries), in order."""

@@ -32,7 +32,7 @@ class ActionStory:
     forgotten: bool = False
     """It returned a fragment that was not kept: there is a secret in it."""
     undo: list[Mapping[str, Any]] = field(default_factory=list)
-    """What its attempts saved for an undo, in order; empty again when it was undone."""
+    """What its attempts saved for an undo (the whole entries), in order; empty again when it was undone."""
     undone: str = ""
     """What its undo came to."""
     undoing: bool = False
@@ -108,7 +108,7 @@ class Story:
             action.begun = bool(entry.get("unsure"))
             action.retries.append(entry)
         elif kind == kinds.UNDO:
-            action.undo.append(entry["data"])
+            action.undo.append(entry)
         elif kind == kinds.UNDOING:
             action.undoing = True
         elif kind == kinds.UNDONE:

@@ -230,3 +230,31 @@ def test_undo_that_fails_is_told_the_others_are_undone_and_it_can_be_tried_again
         (site.host / "dir.n1").rmdir()
     assert left != before.state
     assert before.look() == before.state
+
+
+def test_undo_goes_where_the_work_was_done_although_the_spec_says_another_place_now(sites: Sites) -> None:
+    text = """
+inventory: {hosts: [{name: n1, connector: local}]}
+vars: {place: one}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n1]}
+        steps:
+          - {name: copy, type: fetch, with: {path: FOLDER/file, to: "FOLDER/{{ vars.place }}", name: file}}
+          - {name: fails, type: command, with: {shell: "test -e FOLDER/two"}}
+"""
+    site = sites(text)
+    (site.host / "file").write_text("content")
+    for place in ("one", "two"):
+        (site.host / place / "n1").mkdir(parents=True)
+    (site.host / "two").rename(site.host / "two.later")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    (site.host / "two.later").rename(site.host / "two")
+    site.write(text.replace("place: one", "place: two"))
+    site.run("kubexm", "runs", "resume", "last", "--accept-changes", "--output", "quiet", code=0)
+    copies = [site.host / place / "n1" / "file" for place in ("one", "two")]
+    assert all(path.read_text() == "content" for path in copies)
+    site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
+    assert not any(path.exists() for path in copies)

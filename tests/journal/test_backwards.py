@@ -62,7 +62,12 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
         }
         done = [key for key in finished if results[key].changed]
         saved = [
-            Saved(runtime.nodes[node], host, results[node, host], earlier(runtime.nodes[node], host, [{}], runtime))
+            Saved(
+                runtime.nodes[node],
+                host,
+                results[node, host],
+                earlier(runtime.nodes[node], host, [{"data": {}}], runtime),
+            )
             for node, host in done
         ]
         assert undo_all(runtime, saved) == []
