@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -27,7 +28,6 @@ class EagerSocket:
         self._held = b""
         self._at = 0
         self._timeout: float | None = None
-        self.send = sock.send
         sock.settimeout(None)
 
     def recv(self, size: int) -> bytes:
@@ -44,13 +44,23 @@ class EagerSocket:
         self._at = end = min(at + size, len(held))
         return held[at:end]
 
+    def send(self, data: bytes) -> int:
+        """As many of the bytes as there is room for; waits for room. A call that waits for room for all is slower."""
+        try:
+            return self.plain.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            room = select.poll()
+            room.register(self.plain, select.POLLOUT)
+            if not room.poll(None if self._timeout is None else self._timeout * 1000):
+                raise TimeoutError("timed out") from None
+            return self.plain.send(data, socket.MSG_DONTWAIT)
+
     def settimeout(self, seconds: float) -> None:
-        """How long a call waits: reading then raises TimeoutError, writing BlockingIOError."""
+        """How long a call waits: it then raises TimeoutError."""
         self._timeout = seconds
         # None at all would mean for ever.
         value = struct.pack("ll", *divmod(max(1, int(seconds * 1_000_000)), 1_000_000))
         self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-        self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
     def gettimeout(self) -> float | None:
         """How long a call waits."""
