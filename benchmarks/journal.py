@@ -74,7 +74,7 @@ def run() -> list[Row]:
     """The rows of the table."""
     rows: list[Row] = []
     # Not in /tmp, which may be memory: what is to be durable costs what this disk wants for it.
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
         folder = Path(name)
         store = Store(str(folder / "journal.db"))
         for shape, text in ((layers, "two needs each"), (chains, "100 chains")):

@@ -28,6 +28,8 @@ class Attempt:
     started: float = 0.0
     params: Mapping[str, Any] | None = None
     """Rendered parameters to be used instead of the node's (the debugger's ``set``)."""
+    rendered: Mapping[str, Any] | None = None
+    """The parameters it ran with, as they were before they were checked."""
     used: Params | None = None
     """The checked parameters it ran with."""
     undo: Mapping[str, Any] | None = None

@@ -22,9 +22,9 @@ from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
 
 SENSITIVE: Final = "(sensitive)"
 _PROGRESS_INTERVAL: Final = 0.1
+"""Seconds between two reports of progress of one step."""
 _MOST_PARAMS: Final = 64 << 10
 """Characters of parameters that are kept for an undo."""
-"""Seconds between two reports of progress of one step."""
 
 
 class ActionContext(StepContext):
@@ -191,14 +191,10 @@ class ActionContext(StepContext):
 
     def _lasting(self) -> Any:
         """The parameters as they are now, for an undo after the spec has changed; None if they are not to be kept."""
-        used = self._attempt.used
-        if used is None or self.sensitive:
+        if self._attempt.rendered is None or self.sensitive:
             return None
-        params = plain(used.model_dump(by_alias=True, exclude_unset=True))
-        try:
-            text = json.dumps(params, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError):
-            return None
+        params = plain(self._attempt.rendered)
+        text = json.dumps(params, ensure_ascii=False)
         return None if len(text) > _MOST_PARAMS or self.holds_secret(text) else params
 
     def keep(self, data: bytes) -> str:

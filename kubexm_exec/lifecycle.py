@@ -86,20 +86,20 @@ class Lifecycle:
         """The step with its checked parameters; raises what rendering or checking them raises."""
         node = attempt.node
         kind: type[Step[Any]] = self._runtime.steps.load(node.step_name)
-        params = None
-        if attempt.params is not None:
-            params = kind.params_model.model_validate(attempt.params)
+        params, raw = None, attempt.params
+        if raw is not None:
+            params = kind.params_model.model_validate(raw)
         elif not node.with_ or self._evaluator.is_static(node):
             # Parameters are immutable, so that all hosts can share them; the step object is each action's own.
-            params = self._static.get(node.id)
+            params, raw = self._static.get(node.id), node.with_
             if params is None:
-                params = kind.params_model.model_validate(node.with_)
+                params = kind.params_model.model_validate(raw)
                 if len(node.hosts) > 1:
                     self._static[node.id] = params
         else:
             raw = self._evaluator.params(node, attempt.host, skip=self.raw_keys(kind))
             params = kind.params_model.model_validate(raw)
-        attempt.used = params
+        attempt.rendered, attempt.used = raw, params
         return kind(params)
 
     def raw_keys(self, kind: type[Step[Any]]) -> frozenset[str]:

@@ -88,8 +88,10 @@ def test_cancel_that_comes_when_the_command_has_ended_harms_nobody() -> None:
 
     cancel.on_set = remember  # type: ignore[method-assign,assignment]
     local().run(Command(argv=("true",)), deadline=Deadline(), cancel=cancel)
+    assert late
     for callback in late:
         callback()  # type: ignore[operator]
+    assert local().run(Command(argv=("true",)), deadline=Deadline(), cancel=Cancel()).exit_code == 0
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")

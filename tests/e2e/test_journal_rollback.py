@@ -243,6 +243,7 @@ modules:
         runOn: {hosts: [n1]}
         steps:
           - {name: copy, type: fetch, with: {path: FOLDER/file, to: "FOLDER/{{ vars.place }}", name: file}}
+          - {name: folder, type: directory, with: {path: "FOLDER/made.{{ vars.place }}", mode: "0750"}}
           - {name: fails, type: command, with: {shell: "test -e FOLDER/two"}}
 """
     site = sites(text)
@@ -257,4 +258,4 @@ modules:
     copies = [site.host / place / "n1" / "file" for place in ("one", "two")]
     assert all(path.read_text() == "content" for path in copies)
     site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
-    assert not any(path.exists() for path in copies)
+    assert not any(path.exists() for path in [*copies, *site.host.glob("made.*")])
