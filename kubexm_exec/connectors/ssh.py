@@ -24,6 +24,7 @@ from kubexm_exec.connectors.base import (
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
 from kubexm_exec.connectors.sshconnection import Connection
+from kubexm_exec.connectors.ssherrors import NotBegun
 from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.sshfiles import (
     CANNOT_DECODE,
@@ -230,16 +231,23 @@ class SshConnector:
 
         The size is how much the feed will give, if that is known.
         """
-        link = self._connection.link(deadline, cancel)
-        try:
+
+        def attempt() -> tuple[Exchange, Ending]:
+            link = self._connection.link(deadline, cancel)
             if feed is None and not self._on_terminal(job):
                 done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
                 if done is not None:
                     return done
-            if document is not None:
-                feed, size = feed_bytes(document), len(document)
-            link = self._connection.link(deadline, cancel)
-            return self._in_channel(link, job, deadline, cancel, feed, max_output, on_output, size=size)
+                link = self._connection.link(deadline, cancel)
+            given = (feed, size) if document is None else (feed_bytes(document), len(document))
+            return self._in_channel(link, job, deadline, cancel, *given, max_output, on_output)
+
+        try:
+            try:
+                return attempt()
+            except NotBegun:
+                # It was found out only now that the connection had dropped.
+                return attempt()
         except ConnectorError as error:
             name = f"host {self._host.name}"
             if str(error).startswith(name):
@@ -296,10 +304,10 @@ class SshConnector:
         deadline: Deadline,
         cancel: Cancel,
         feed: Feed | None,
+        size: int | None,
         max_output: int,
         on_output: OnOutput | None,
         *,
-        size: int | None = None,
         counted: bool = True,
     ) -> tuple[Exchange, Ending]:
         """In a channel of its own."""
@@ -348,7 +356,8 @@ class SshConnector:
             if exchange.over:
                 return
             job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
-            self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), None, 1 << 16, None, counted=False)
+            limit = Deadline.after(_CLEAN_UP_TIME)
+            self._in_channel(link, job, limit, Cancel(), None, None, 1 << 16, None, counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
             raise OutcomeUnknown(
                 f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"

@@ -5,10 +5,15 @@ from __future__ import annotations
 import socket
 from typing import Final
 
+from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import host_pattern
 from kubexm_exec.connectors.sshoptions import SshOptions
 
 SILENT: Final = "no answer in time; is it up, and is there a firewall or another port?"
+
+
+class NotBegun(ConnectorError):
+    """The connection dropped before the host was asked for anything, so that it can be asked again."""
 
 
 def may_pass(error: Exception) -> bool:

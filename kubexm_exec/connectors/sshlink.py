@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.sshconfig import authentication, ssh_config
-from kubexm_exec.connectors.ssherrors import SILENT, is_refused_login, login_refused, may_pass, reason, text, where
+from kubexm_exec.connectors.ssherrors import (
+    SILENT,
+    NotBegun,
+    is_refused_login,
+    login_refused,
+    may_pass,
+    reason,
+    text,
+    where,
+)
 from kubexm_exec.connectors.sshfabric import make_connection
 from kubexm_exec.connectors.sshgateways import Gateways, tunnel
 from kubexm_exec.connectors.sshoptions import SshOptions
@@ -103,7 +112,9 @@ class Link:
                     return self.transport.open_session(timeout=limit.left())
                 except (paramiko.SSHException, EOFError, OSError) as error:
                     if not self.alive:
-                        raise ConnectorError(f"{self.loss}: {text(error)}") from error
+                        # Who says nothing for long would say nothing to a second question either.
+                        kind = ConnectorError if self.transport.silent else NotBegun
+                        raise kind(f"{self.loss}: {text(error)}") from error
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
                     if limit.passed():
                         raise ConnectorError(f"the host opens no more channels: {text(error)}") from error

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.ssherrors import NotBegun
 
 if TYPE_CHECKING:
     import paramiko
@@ -48,5 +49,7 @@ def _send(channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None
             message.add_string(argument)
     try:
         channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise ConnectorError(f"the host starts no shell: {str(error) or 'the connection broke'}") from error
+    except OSError as error:
+        raise NotBegun(f"the host starts no shell: {error}") from error
+    except paramiko.SSHException as error:
+        raise ConnectorError(f"the host starts no shell: {error}") from error

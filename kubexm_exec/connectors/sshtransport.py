@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import paramiko
-from paramiko.common import cMSG_GLOBAL_REQUEST
+from paramiko.common import (
+    cMSG_CHANNEL_CLOSE,
+    cMSG_CHANNEL_EOF,
+    cMSG_CHANNEL_WINDOW_ADJUST,
+    cMSG_GLOBAL_REQUEST,
+)
 
 from kubexm_exec.connectors.base import Cancel, Deadline
 from kubexm_exec.connectors.sshoptions import Alive
@@ -22,6 +27,8 @@ _IDLE_LOOK: Final = 60.0
 """Seconds between two looks of an idle connection's thread if nobody is asked; paramiko's own 0.1 costs much CPU."""
 _HANDSHAKE_LOOK: Final = 1.0
 """The same while it logs in: whether that takes too long. Whoever gives it up wakes it."""
+_COURTESIES: Final = (cMSG_CHANNEL_WINDOW_ADJUST, cMSG_CHANNEL_EOF, cMSG_CHANNEL_CLOSE)
+"""Messages that a host which has gone need not get."""
 _NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -68,6 +75,7 @@ class HostTransport(paramiko.Transport):
     """Whether it ended because the host did not answer."""
     _unanswered = 0
     _most = 0
+    _broken = False
 
     @classmethod
     def over(cls, kinds: Sequence[str], sock: Any, **more: Any) -> HostTransport:
@@ -90,6 +98,20 @@ class HostTransport(paramiko.Transport):
             _set_tcp_limits(getattr(self.sock, "plain", self.sock), alive)
             # Called by the reading thread whenever its read has timed out, that is after each interval of silence.
             self.packetizer.set_keepalive(0.001, self._ask)
+
+    def is_active(self) -> bool:
+        """Whether it is up, as far as anybody knows: its reading thread, or whoever wrote last."""
+        return super().is_active() and not self._broken
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        """Send a message; an OSError, and not paramiko's EOFError, if the host has gone and did not get all of it."""
+        try:
+            super()._send_user_message(data)  # type: ignore[misc]
+        except EOFError as error:
+            self._broken = True
+            hang_up(getattr(self.sock, "plain", self.sock))
+            if data.asbytes()[:1] not in _COURTESIES:
+                raise ConnectionResetError("the connection broke") from error
 
     def _parse_debug(self, m: paramiko.Message) -> None:
         # OpenSSH sends some to everybody. paramiko spells each out letter by letter, also if nobody reads its log.

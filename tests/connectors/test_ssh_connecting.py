@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -222,6 +224,36 @@ def test_a_connection_that_dropped_is_opened_again_for_the_next_command(box: Ssh
     box.drop_connections()
     transport.join(10)
     assert run(connector, "echo", "two").out == "two\n"
+
+
+@pytest.mark.parametrize("stdin", [None, b"input"])
+def test_a_connection_whose_end_shows_only_when_a_command_is_sent_is_opened_again(
+    box: SshHost, tmp_path: Path, opened: Any, stdin: bytes | None
+) -> None:
+    connector = opened(box.host())
+    counter = tmp_path / "ran"
+    assert run(connector, "echo", "one").out == "one\n"
+    # Nobody answers and nobody says so: only a write fails.
+    box.freeze()
+    connector._connection._link.transport.sock.plain.shutdown(socket.SHUT_WR)
+    assert run(connector, shell=f"echo x >> {counter}; echo two", stdin=stdin).out == "two\n"
+    assert counter.read_text() == "x\n"
+
+
+def test_a_connection_that_breaks_while_much_output_is_read_leaves_an_unknown_outcome(
+    box: SshHost, opened: Any
+) -> None:
+    connector = opened(box.host())
+    sock = connector._connection._link.transport.sock.plain
+
+    def cut(stream: str, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+
+    command = Command(shell="yes | head -c 20000000; sleep 60")
+    with pytest.raises(OutcomeUnknown, match=r"the connection dropped during a command"):
+        connector.run(command, deadline=Deadline.after(SOON), cancel=Cancel(), on_output=cut)
+    assert run(connector, "echo", "there").out == "there\n"
 
 
 def test_a_command_during_which_the_connection_drops_has_an_unknown_outcome_and_runs_once(

@@ -24,8 +24,11 @@ class _Shared(SshConnector):
         super().__init__(host, str)
         self.used = 0
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         """A case is over, the connection is not."""
+
+    def close(self) -> None:
+        """The same."""
         self.used += 1
 
     def close_for_good(self) -> None:
