@@ -94,6 +94,8 @@ class SshHost:
             "Subsystem sftp internal-sftp",
             "MaxStartups 200",
             "UseDNS no",
+            # bash takes itself for a shell within another one, and does not read the .bashrc of whoever runs the tests.
+            "SetEnv SHLVL=1",
         ]
         (self.folder / "config").write_text("\n".join(lines) + "\n")
         with (self.folder / "log").open("wb") as log:
