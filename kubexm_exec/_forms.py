@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 SHORTEST_LINE: Final = 8
 """Lines of a multi-line secret that are shorter are only masked together with the rest of it."""
@@ -29,8 +30,7 @@ _SURE: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _ALPHABET: Final = _SURE + b"+/"
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """One of these byte strings, the longest that fits first."""
 
     texts: tuple[bytes, ...]
@@ -56,8 +56,7 @@ class Texts:
                 yield -1
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """As many bytes of a set as there are, up to a limit; blanks between them do not count if ``spaced``."""
 
     members: bytes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from kubexm_exec._forms import Form, beginnings, could_go_on, forms, heads, longest, tree
 
@@ -23,8 +24,7 @@ _CUT_HERE: Final = re.compile("\\.{3,}|…".encode())
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
+class _Compiled(Struct, frozen=True):
     pattern: re.Pattern[bytes]
     starts: re.Pattern[bytes]
     by_head: Mapping[bytes, list[Form]]

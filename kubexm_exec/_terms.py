@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from kubexm_exec._parts import (
     CANCELLED,
@@ -47,8 +48,7 @@ _SKIPS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What an action came to: Success, Failed, Skipped (with the reason) or Cancelled."""
 
     status: Status

@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import build_hosts
 from kubexm_exec.compile.selectors import match, some
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 _NAME: Final = "ad-hoc"
 
 
-@dataclass(slots=True)
-class Site:
+class Site(Struct):
     """The hosts of an inventory and all that was found wrong with it."""
 
     diagnostics: Diagnostics

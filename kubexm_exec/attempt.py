@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, Deadline
 from kubexm_exec.evaluate import ActionRecord
@@ -16,8 +17,7 @@ from kubexm_exec.step import Params
 NO_DEADLINE: Final = Deadline()
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(Struct, eq=False):
     """One try of a step on a host, with what may end it early and what it saved for its undo."""
 
     node: ExecutionNode
@@ -50,8 +50,7 @@ class Attempt:
         self.deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
 
 
-@dataclass(slots=True, eq=False)
-class ActionOutcome:
+class ActionOutcome(Struct, eq=False):
     """What an attempt came to. ``result`` is what people see; ``outputs`` are the real ones, for later steps."""
 
     result: HostResult

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
 
@@ -17,8 +18,7 @@ Inputs = Callable[[ExecutionNode], Mapping[str, Any]]
 """Gives the values that a node refers to, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChange:
+class NodeChange(Struct, frozen=True):
     """One node that is not the same."""
 
     node: str

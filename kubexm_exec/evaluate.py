@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, Scope
@@ -19,8 +21,7 @@ NO_ITEMS = "there is nothing to loop over"
 """Why the one node of an empty loop is skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRecord:
+class ActionRecord(Struct, frozen=True):
     """What later expressions may know of a finished action."""
 
     status: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from kubexm_exec.result import timestamp
 
@@ -44,8 +45,7 @@ RUN_FINISHED: Final = "run.finished"
 """data: status, message, counts {...}, seconds"""
 
 
-@dataclass(slots=True)
-class Event:
+class Event(Struct):
     """One thing that happened."""
 
     kind: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
 from jinja2 import nodes
+from msgspec import Struct
+from msgspec.structs import replace
 
 OWN_NAMES = frozenset({"loop", "caller", "varargs", "kwargs", "self", "super"})
 """What Jinja2 itself defines in loops, macros and templates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A chain of names that starts at a top-level name: ``steps.probe.outputs.stdout``."""
 
     root: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 NodeID: TypeAlias = str
 """The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
@@ -58,8 +60,7 @@ class FailurePolicy(StrEnum):
     ROLLBACK = "rollback"
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(Struct, frozen=True):
     """An edge: the node that is waited for, how, and for which outcome.
 
     ``hosts`` limits the edge to some hosts (batches): for a step that waits for a gate, the step's hosts that wait;
@@ -72,8 +73,7 @@ class Dependency:
     hosts: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """How often and how a failed action is tried again."""
 
     attempts: int = 1
@@ -94,8 +94,7 @@ class Retry:
         return pause if self.max_delay is None else min(pause, self.max_delay)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What wraps a step: retry, timeout and what its failure means."""
 
     retry: Retry = Retry()
@@ -110,8 +109,7 @@ class Policy:
         return int(self.max_failures)
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(Struct, frozen=True):
     """Limits on how many actions of a node run at once."""
 
     global_limit: int | None = None
@@ -119,8 +117,7 @@ class Constraints:
     locks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Where in the user's files a node comes from; line 0 means it is not known."""
 
     file: str = ""
@@ -131,8 +128,7 @@ class Origin:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionNode:
+class ExecutionNode(Struct, frozen=True, kw_only=True):
     """A step on a set of hosts with its dependencies, policy and constraints; or a gate (no hosts, only waits)."""
 
     id: NodeID
@@ -189,8 +185,7 @@ class ExecutionNode:
         return digest(self.content())
 
 
-@dataclass(frozen=True, slots=True)
-class GraphHost:
+class GraphHost(Struct, frozen=True):
     """A host as the graph knows it: how to reach it, and what is known of it before the run."""
 
     name: str
@@ -209,8 +204,7 @@ class GraphHost:
     """What else the connector takes (become, privateKeyPath, ...), as written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Values that nodes of one module or task see; ``params`` of a used document are rendered in the parent scope."""
 
     id: str
@@ -227,8 +221,7 @@ class Scope:
     """Folder of the file it was written in: relative paths (templates, scripts, copies) start there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionFragment:
+class ExecutionFragment(Struct, frozen=True):
     """Some nodes with their entries (nothing inside comes before them) and exits (nothing inside comes after them)."""
 
     nodes: tuple[ExecutionNode, ...]
@@ -236,8 +229,7 @@ class ExecutionFragment:
     exit_nodes: tuple[NodeID, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionGraph:
+class ExecutionGraph(Struct, frozen=True):
     """The whole plan: nodes in graph order (the order they were written in), hosts, scopes and the run's policy."""
 
     name: str

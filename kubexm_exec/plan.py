@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.graph import ExecutionGraph, digest
 from kubexm_exec.registry import Registry, RegistryError
@@ -28,8 +30,7 @@ class StalePlanError(Exception):
         self.changes = changes
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A saved graph and where its files are."""
 
     graph: ExecutionGraph

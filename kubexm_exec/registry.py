@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from kubexm_spec.diagnostics import did_you_mean
 
@@ -26,8 +27,7 @@ class RegistryError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(Struct, frozen=True):
     """What is known of a plug-in before it is loaded."""
 
     name: str

@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.asking import Asker, InputLines
 from kubexm_exec.attempt import ActionRecords
@@ -44,8 +46,7 @@ _FACTS_TIME: Final = 60.0
 """Seconds that an expression waits for a host's facts."""
 
 
-@dataclass(slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, kw_only=True):
     """What the caller chooses for a run."""
 
     forks: int = 50

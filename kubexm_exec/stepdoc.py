@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter
 
 from kubexm_exec.registry import Registry, RegistryError, load_step
@@ -17,8 +17,7 @@ from kubexm_spec.duration import Duration
 _DURATION: Final = "duration"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDoc:
+class FieldDoc(Struct, frozen=True):
     """A parameter or output."""
 
     name: str
@@ -28,8 +27,7 @@ class FieldDoc:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepDoc:
+class StepDoc(Struct, frozen=True):
     """All that is to be said about a step type."""
 
     name: str

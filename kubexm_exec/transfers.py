@@ -8,9 +8,10 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
 
@@ -22,8 +23,7 @@ Signature = tuple[int, int, int, int]
 """What changes when somebody writes to a file: device, inode, size, time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A file on the control node with what is in it."""
 
     path: Path

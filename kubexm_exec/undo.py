@@ -6,9 +6,11 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.backwards import backwards
@@ -35,8 +37,7 @@ CONNECTED_GRACE: Final = 4.0
 """Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
 
 
-@dataclass(slots=True)
-class Saved:
+class Saved(Struct):
     """An action that did something, with those of its attempts that saved what an undo needs, in order."""
 
     node: ExecutionNode

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kubexm_exec.compile import CompileOptions
 from kubexm_exec.compile.hosts import merged_layers
@@ -14,8 +15,7 @@ from kubexm_exec.expr import ExpressionError, UnknownValueError
 from kubexm_exec.graph import ExecutionNode
 
 
-@dataclass(frozen=True, slots=True)
-class ValueRow:
+class ValueRow(Struct, frozen=True):
     """One value."""
 
     name: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.loader import SHIPPED_PREFIX, Loaded, Loader
@@ -19,8 +20,7 @@ from kubexm_spec.models import (
 from kubexm_spec.source import Path, SourceFile
 
 
-@dataclass(slots=True)
-class Bundle:
+class Bundle(Struct):
     """A pipeline and all documents it uses, checked on their own; the compiler puts them together."""
 
     pipeline: Loaded[PipelineDocument]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:  # source.py raises what is defined here, so the import cannot go the other way at run time
     from kubexm_spec.source import Place
@@ -21,8 +22,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A piece of text in a file; lines and columns count characters from 1, the end is exclusive."""
 
     file: str
@@ -45,16 +45,14 @@ class Span:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """One more thing to know, often with a place of its own ("used by", an edge of a cycle)."""
 
     message: str
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One finding: what is wrong, where, and what to do next."""
 
     code: str

@@ -7,8 +7,9 @@ numbers and comments are kept by construction. Mappings and lists are indented b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_spec.yamltokens import Token, scan
 
@@ -20,8 +21,7 @@ _PROPERTIES: Final = frozenset({"Anchor", "Tag"})
 _HEADER: Final = re.compile(r"([|>])([0-9+-]*)(.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """An open block collection: its column in the old text and in the new one."""
 
     old: int

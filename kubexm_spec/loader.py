@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
 
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
@@ -25,8 +26,7 @@ D = TypeVar("D")
 SHIPPED_PREFIX = "kubexm:"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded(Generic[D]):
+class Loaded(Struct, Generic[D], frozen=True):
     """A document and where it is from."""
 
     document: D

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kubexm_spec.yamlload import MAX_DEPTH, open_events, skip_collection
 
@@ -59,8 +60,7 @@ class Node:
         return self.start, self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A value and the range of its key (for an item of a list: of its head)."""
 
     key: Range

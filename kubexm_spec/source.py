@@ -7,9 +7,10 @@ import os
 import pathlib
 import re
 import stat
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kubexm_spec.diagnostics import Diagnostic, Span, SpecError, did_you_mean
 from kubexm_spec.positions import Entry, Node, Range, compose
@@ -93,8 +94,7 @@ class SourceFile:
         return f"SourceFile({self.name!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A path in a document of a file; where that is in the text is worked out only when asked."""
 
     source: SourceFile

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.runner import Held
 from kubexm_exec.step import Diff, StepContext
 from kubexm_steps._files import HIDDEN, NEW_FILE, as_text
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """A file as it is, and the text that it should have; None: no file."""
 
     held: Held

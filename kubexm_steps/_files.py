@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import Field
 
 from kubexm_exec.runner import FileState
@@ -32,8 +32,7 @@ class FileOutputs(Outputs):
     size: int = Field(0, description="Its size in bytes.")
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """What a file should hold: bytes, or a file on the control node that is too large to be read at once."""
 
     sha256: str
@@ -60,8 +59,7 @@ class Content:
         return as_text(self.data if self.local is None else self.local.read_bytes())
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A file as it should be. Content None: whatever is there, and a new file is empty."""
 
     path: str
@@ -72,8 +70,7 @@ class Wanted:
     create_parents: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What lies between a file as it is and as it should be."""
 
     wanted: Wanted

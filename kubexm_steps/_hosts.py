@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_steps._lines import joined, split
 
@@ -30,8 +31,7 @@ def check_address(text: str) -> str:
         raise ValueError(f"{text!r} is not an IP address") from None
 
 
-@dataclass(frozen=True, slots=True)
-class HostsLine:
+class HostsLine(Struct, frozen=True):
     """What one line says."""
 
     address: str

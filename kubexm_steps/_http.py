@@ -10,9 +10,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import IO, Final, TypeVar
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from kubexm_exec.step import StepContext, StepFailed
 
@@ -22,8 +23,7 @@ _SECRET_HEADERS: Final = ("Authorization", "Cookie", "Proxy-authorization")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a server answered."""
 
     status: int

@@ -6,8 +6,10 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 _TYPES: Final = re.compile(
     r"(ssh-(rsa|ed25519|ed448)|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com"
@@ -18,8 +20,7 @@ _WORD: Final = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^\s"])+)(?:\s+|$)')
 _OPTION: Final = re.compile(r'[A-Za-z0-9-]+(="(?:[^"\\]|\\.)*")?')
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """A key that lets somebody in."""
 
     kind: str

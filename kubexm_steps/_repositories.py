@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kubexm_steps._openpgp import NotAKey, armor, dearmor, fingerprints
 
 HEAD = "# Written by kubexm: what is changed here is lost at its next run."
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """A repository as the step's parameters describe it."""
 
     name: str
@@ -27,8 +27,7 @@ class Repository:
     key_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The files of a repository on a host."""
 
     path: str

@@ -6,10 +6,10 @@ import hashlib
 import posixpath
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, field
 from pydantic import Field
 
 from kubexm_exec.runner import FileState
@@ -44,8 +44,7 @@ class TreeParams(OneFileParams):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """What is in a local folder, by its path on the host."""
 
     path: str
@@ -95,8 +94,7 @@ def usual_mode(local: Path) -> int:
     return 0o755 if local.stat().st_mode & stat.S_IXUSR else 0o644
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """What is missing, different or too much on the host."""
 
     tree: Tree

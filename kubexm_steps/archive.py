@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Entry, FileState
@@ -91,8 +91,7 @@ class ArchiveOutputs(Outputs):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """What unpacking would change."""
 
     entries: list[Entry]

@@ -7,9 +7,9 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
+from msgspec import Struct
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.trust import Anchor
@@ -21,8 +21,7 @@ _SOON: Final = 30 * 86400
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Struct, frozen=True):
     """A certificate that is fit to be trusted."""
 
     pem: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Survey

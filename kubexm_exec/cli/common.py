@@ -6,11 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from msgspec import Struct
 
 from kubexm_exec.cli import codes
 
@@ -57,8 +57,7 @@ def bundle_folder(bundle: str | None, output: str) -> Path | None:
     return folder.absolute()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """Where values and hosts come from, as it was typed: the options of ``value_options``."""
 
     values: tuple[str, ...]
@@ -99,7 +98,7 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def packed(**arguments: Any) -> None:
-        chosen = {field.name: arguments.pop(field.name) for field in fields(Choice)}
+        chosen = {name: arguments.pop(name) for name in Choice.__struct_fields__}
         function(choice=Choice(**chosen), **arguments)
 
     decorated: Callable[..., None] = packed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
+from msgspec import Struct, field
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, output_option
@@ -24,8 +24,7 @@ _LONGEST: Final = 400
 _MOST: Final = 1_000_000
 
 
-@dataclass(slots=True)
-class Drift:
+class Drift(Struct):
     """What was found."""
 
     past: Past

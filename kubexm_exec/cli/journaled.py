@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from msgspec.structs import asdict
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail

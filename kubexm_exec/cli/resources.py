@@ -6,10 +6,10 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import (
@@ -50,8 +50,7 @@ def _arch_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     """One file that a spec may need."""
 
     declared: Declared
@@ -62,8 +61,7 @@ class _Wanted:
         return len(self.declared.users)
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """A spec with all it may need, and the store to get it from."""
 
     wanted: list[_Wanted]

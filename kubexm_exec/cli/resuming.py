@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, compile_or_exit, fail
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.store import RunRow, Store
 
 
-@dataclass(slots=True)
-class Past:
+class Past(Struct):
     """A run as the journal has it, ready to be gone on with."""
 
     row: RunRow

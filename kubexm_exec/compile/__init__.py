@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note
 from kubexm_spec.source import SourceFile
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from kubexm_spec.bundle import Bundle
 
 
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
+class CompileOptions(Struct, frozen=True):
     """Values and choices from outside."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -34,8 +35,7 @@ class CompileOptions:
     templates: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Compilation:
+class Compilation(Struct):
     """What compiling gave: the graph if there was no error, and all findings."""
 
     diagnostics: Diagnostics

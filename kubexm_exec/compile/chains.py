@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kubexm_exec.compile.state import StepDraft
 from kubexm_exec.evaluate import NO_ITEMS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import graphlib
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kubexm_exec.compile.state import State
 from kubexm_spec.diagnostics import Note
@@ -12,16 +13,14 @@ from kubexm_spec.models import StepSpec
 from kubexm_spec.source import Place
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """Why one waits for another: the place that asked for it, if any, and the same in words."""
 
     place: Place | None
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """Who waits for whom. Plain data: networkx takes long to load, and is needed only once there is a cycle."""
 
     edges: dict[tuple[str, str], Edge] = field(default_factory=dict)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kubexm_exec.compile.hooks import Surroundings, draft_all_hooks, draft_hooks, draft_step_hooks
 from kubexm_exec.compile.needs import NeedsOf, check_step_needs, check_unique
@@ -41,8 +42,7 @@ def draft_modules(state: State) -> None:
         state.modules.append(_module(state, number, module, needs, defaults, run_on))
 
 
-@dataclass(frozen=True, slots=True)
-class _Selector:
+class _Selector(Struct, frozen=True):
     """A ``runOn`` that tasks inherit, with the scope that its expressions see."""
 
     spec: RunOnSpec
@@ -63,8 +63,7 @@ def _selector(
     return _Selector(run_on, place, scope, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _ModuleContext:
+class _ModuleContext(Struct, frozen=True):
     """What a module gives its tasks."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kubexm_exec.compile.scopes import Used
 from kubexm_exec.compile.selectors import hosts_of
@@ -15,8 +16,7 @@ from kubexm_spec.models import HooksSpec, StepSpec
 from kubexm_spec.source import Place
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What the steps of a hook take over from the pipeline, module or task that the hook belongs to."""
 
     prefix: str

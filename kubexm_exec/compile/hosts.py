@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
 from kubexm_exec.compile.params import is_reference
@@ -46,8 +46,7 @@ def build_hosts(state: State) -> None:
         state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Expanded:
+class _Expanded(Struct, frozen=True):
     """One host of an entry of the inventory, with the entry's number."""
 
     spec: HostSpec

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+
+from msgspec import Struct, field
 
 from kubexm_exec.compile.chains import barrier, gate, link_chain, members_of
 from kubexm_exec.compile.state import ModuleDraft, State, StepDraft, TaskDraft
@@ -14,8 +15,7 @@ _DIRECT = 4
 """So many entries times needs are linked directly; more get a gate in between, so that edges stay linear."""
 
 
-@dataclass(slots=True)
-class Linked:
+class Linked(Struct):
     """A scope whose nodes are linked: what it is made of and how to wait for it."""
 
     nodes: list[ExecutionNode] = field(default_factory=list)
@@ -70,8 +70,7 @@ def _order(state: State) -> list[TaskDraft | ModuleDraft]:
     return [*state.modules, *(tasks[name] for name in sorter.static_order() if name in tasks)]
 
 
-@dataclass(slots=True)
-class _Begin:
+class _Begin(Struct):
     nodes: list[ExecutionNode]
     opens: list[Dependency]
 

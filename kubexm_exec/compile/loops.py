@@ -7,8 +7,9 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kubexm_exec.compile.state import CONTROL_NODE, State, StepDraft
 from kubexm_exec.compile.static import FAILED, render_static, written

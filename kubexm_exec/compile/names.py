@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from kubexm_exec.compile.cycles import Order, scope_graph
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
@@ -25,8 +26,7 @@ _MANY = 50
 """So many hosts are asked for the variables they have; more would only make a suggestion slow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Looker:
+class Looker(Struct, frozen=True):
     """Who looks: a node (of a scope), its draft if it is a step, and the names it has beyond the usual."""
 
     node: ExecutionNode
@@ -44,8 +44,7 @@ class Looker:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What is wrong with a reference."""
 
     code: str

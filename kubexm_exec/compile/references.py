@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.names import Looker, Names
@@ -26,8 +28,7 @@ _Variable = tuple[str, str, str]
 """What a value is called: kind, scope or place, name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """A variable or parameter with an expression: where it stands, and the scope that the expression sees."""
 
     variable: _Variable

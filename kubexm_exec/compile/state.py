@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.expr import Expressions
@@ -32,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """A condition with the scope it was written in and its place."""
 
     scope: str
@@ -41,8 +41,7 @@ class Guard:
     place: Place
 
 
-@dataclass(slots=True)
-class StepDraft:
+class StepDraft(Struct):
     """A step on its way to becoming one node, or one for each loop item."""
 
     spec: BaseStepSpec
@@ -78,8 +77,7 @@ class StepDraft:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A scope that must be done before: by declared ``needs``, or by the order of writing."""
 
     target: str
@@ -87,8 +85,7 @@ class Need:
     declared: bool
 
 
-@dataclass(slots=True)
-class ScopeDraft:
+class ScopeDraft(Struct):
     """A task or a module: its hooks, what it needs, and its nodes once they are linked."""
 
     id: str
@@ -97,7 +94,6 @@ class ScopeDraft:
     needs: list[Need] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class TaskDraft(ScopeDraft):
     """A task on a set of hosts."""
 
@@ -112,7 +108,6 @@ class TaskDraft(ScopeDraft):
     steps: list[StepDraft] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class ModuleDraft(ScopeDraft):
     """A module: tasks that belong together."""
 
@@ -120,8 +115,7 @@ class ModuleDraft(ScopeDraft):
     tasks: list[TaskDraft] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class State:
+class State(Struct):
     """Everything the passes share; each pass reads what earlier ones made and adds its own."""
 
     name: str

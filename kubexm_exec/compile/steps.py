@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.compile.chains import barrier, gate, last_of, link_chain, link_items, same_host
 from kubexm_exec.compile.state import StepDraft, TaskDraft
@@ -13,8 +15,7 @@ from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, On
 from kubexm_spec.models import StepSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """The nodes of a task in the order of writing, and those that nothing in it waits for."""
 
     nodes: tuple[ExecutionNode, ...]

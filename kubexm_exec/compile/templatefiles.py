@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from jinja2 import meta, nodes
+from msgspec import Struct, field
 
 from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
@@ -16,8 +16,7 @@ from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.source import Place
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFile:
+class TemplateFile(Struct, frozen=True):
     """A template that was read: its references, with their places, and the names of templates it includes."""
 
     path: pathlib.Path

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, get_args
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from kubexm_exec.compile.state import State
@@ -18,8 +19,7 @@ from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.source import Path, Place
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """The parameters of a step type that mean something to the engine, by their key in the document."""
 
     templates: frozenset[str] = frozenset()

@@ -10,9 +10,10 @@ import hmac
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
@@ -26,8 +27,7 @@ class HostKeyRefused(ConnectorError):
     """The host showed a key that must not be trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKey:
+class KnownKey(Struct, frozen=True):
     """One line of a known_hosts file."""
 
     kind: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import Policy
@@ -15,8 +16,7 @@ CONNECT_TIMEOUT: Final = 30.0
 Method = Literal["sudo", "su", "doas"]
 
 
-@dataclass(frozen=True, slots=True)
-class Become:
+class Become(Struct, frozen=True):
     """The user that commands run as, and how to become that user."""
 
     user: str = "root"
@@ -32,8 +32,7 @@ class Become:
         return self.pty or (self.method == "doas" and self.password is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """When a silent host is asked whether it is there, and how often in vain before it is given up."""
 
     interval: float = 15.0
@@ -41,8 +40,7 @@ class Alive:
     most: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SshOptions:
+class SshOptions(Struct, frozen=True):
     """How one host is reached; None means that ~/.ssh/config or the usual default decides."""
 
     name: str

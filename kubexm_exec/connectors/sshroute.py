@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.sshconfig import bare, expanded, ssh_config
@@ -12,8 +13,7 @@ from kubexm_exec.connectors.sshoptions import SshOptions
 _MOST_HOPS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """Hops in the order they are gone through; the command connects to the first of them, or to the host itself."""
 
     hops: tuple[str, ...] = ()

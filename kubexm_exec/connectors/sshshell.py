@@ -7,8 +7,9 @@ import secrets
 import shlex
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from kubexm_exec.connectors._process import Tail
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
@@ -51,8 +52,7 @@ def nonce() -> str:
         return "kx" + drawn[: 2 * _NONCE]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A command as the far shell is asked to run it."""
 
     argv: tuple[str, ...]
@@ -221,8 +221,7 @@ def _overlap(data: bytes, word: bytes) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a command ended."""
 
     exit_code: int

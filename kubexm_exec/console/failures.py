@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from kubexm_exec.console.text import KINDS, Paint, fit, names, one_line, plural, text_lines
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
@@ -36,8 +37,7 @@ _MAIN: Final = (
 )
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Struct):
     """One failure of a node, on one host or on several in the same way."""
 
     node: str

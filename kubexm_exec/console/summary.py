@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import Counts, count, host_table, module_table
@@ -31,8 +32,7 @@ _STATUS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Journaled:
+class Journaled(Struct, frozen=True):
     """What the journal has of a run."""
 
     command: str

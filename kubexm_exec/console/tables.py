@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
@@ -33,8 +34,7 @@ _STYLES: Final = {
 }
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """How many actions came to what, and how long they took."""
 
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from kubexm_exec import events as ev
 from kubexm_exec.events import Event
@@ -19,8 +20,7 @@ SKIPPED: Final = "skipped"
 CANCELLED: Final = "cancelled"
 
 
-@dataclass(slots=True)
-class Running:
+class Running(Struct):
     """An action that runs, or waits for its next attempt."""
 
     node: str
@@ -33,8 +33,7 @@ class Running:
     """When the next attempt starts, if it waits for that; ``done`` and ``total`` are attempts then."""
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """A task, or a module with all of its tasks."""
 
     name: str
@@ -90,14 +89,12 @@ class Part:
             self.end = now
 
 
-@dataclass(slots=True)
 class Task(Part):
     """A task and what runs of it."""
 
     active: dict[tuple[str, str], Running] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class Module(Part):
     """A module and its tasks, in order."""
 

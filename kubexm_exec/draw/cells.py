@@ -6,8 +6,9 @@ Everything is in two directions, not in x and y: ``u`` is the one in which the w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 TRACK = 8.0
 """Between two lines side by side."""
@@ -23,8 +24,7 @@ FOLLOW = 1.6
 Point: TypeAlias = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """Something to place: its sizes, where on the side across lines touch it, its layer and its place in it."""
 
     u: float
@@ -34,8 +34,7 @@ class Cell:
     key: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """A line between two cells; lines of one style may share their way."""
 
     source: int
@@ -43,8 +42,7 @@ class Edge:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """How much room there is, and how cells lie across: round the middle, or from the top."""
 
     max_u: float
@@ -55,8 +53,7 @@ class Room:
     centred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where everything went: sizes, the beginning of each cell, the points of each edge."""
 
     u: float

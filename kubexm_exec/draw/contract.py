@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from kubexm_exec.graph import On
 
@@ -13,8 +14,7 @@ EXACT_LIMIT = 12_000
 """Up to so many vertices implied edges are found exactly; the sets of ancestors grow with the square."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """How one vertex waits for another."""
 
     barrier: bool = False

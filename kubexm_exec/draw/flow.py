@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from kubexm_exec.draw.cells import PAD, SPINE, TRACK, Cell, Edge, Placed, Point, Room
 from kubexm_exec.draw.contract import topological
@@ -21,8 +22,7 @@ NEAR = 4.0
 """Lines that are nearer than this look like one."""
 
 
-@dataclass(slots=True)
-class Span:
+class Span(Struct):
     """What a line takes of a channel, where it comes from, and where it enters and leaves the channel."""
 
     low: float
@@ -36,8 +36,7 @@ class Span:
         self.low, self.high = min(self.low, *ends), max(self.high, *ends)
 
 
-@dataclass(slots=True)
-class _Way:
+class _Way(Struct):
     """How one edge goes: from stop to stop (``v``, or the gap above a row), and what it changes over in (``u``)."""
 
     stops: list[float | tuple[int, str]]

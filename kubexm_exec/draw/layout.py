@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.draw.cells import Cell, Edge, Point, Room
 from kubexm_exec.draw.flow import place
@@ -38,8 +40,7 @@ MANY_STEPS = 1200
 """With more steps in one task there is no second try: in tall columns long lines would pass very many layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """A line with its corners, in the coordinates of the frame it is in; source and target are indices of pieces."""
 
     source: int
@@ -49,8 +50,7 @@ class Way:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A frame, box or dot: where it is in the frame round it, how big it is, and what is in it."""
 
     kind: str  # module | task | hooks | box | dot | root
@@ -67,8 +67,8 @@ class Piece:
     ways: tuple[Way, ...] = ()
     room: Room | None = None
     """How its inside was laid out."""
-    ranks: tuple[int, ...] = field(default=(), repr=False)
-    keys: tuple[float, ...] = field(default=(), repr=False)
+    ranks: tuple[int, ...] = ()
+    keys: tuple[float, ...] = ()
 
 
 def room_of(kind: str) -> Room:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kubexm_exec.draw.contract import EXACT_LIMIT, Wait, Waits, contract, reduce, topological
 from kubexm_exec.draw.model import ASIDE, ROOT, Drawing
 from kubexm_exec.graph import On
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line between two members of a frame."""
 
     source: str
@@ -19,8 +18,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """The members of one frame, in graph order (inner frames, boxes, dots), and the lines between them."""
 
     groups: tuple[str, ...]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.draw.contract import Wait, Waits, bundle, contract, reduce
 from kubexm_exec.draw.text import plural
@@ -15,8 +17,7 @@ ASIDE = (Hook.ON_FAILURE, Hook.ALWAYS)
 ROOT = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """One drawn step: a node of the graph, or all the items of a long loop."""
 
     id: str
@@ -38,16 +39,14 @@ class Box:
         return str(self.nodes[0].origin)
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """A gate where many wait for many."""
 
     id: str
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """An edge from what comes first to what waits for it; both are ids of boxes or dots."""
 
     source: str
@@ -57,8 +56,7 @@ class Link:
     hook: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A frame round boxes: a module (of tasks), a task (of steps) or the hooks of a scope (of steps)."""
 
     id: str
@@ -70,8 +68,7 @@ class Group:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """A graph as it is drawn; everything in the order of the graph."""
 
     name: str

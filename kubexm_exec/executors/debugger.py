@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from msgspec import Struct, field
 from pydantic import ValidationError
 
 from kubexm_exec.attempt import Attempt
@@ -33,8 +33,7 @@ class Choice(Enum):
     QUIT = auto()
 
 
-@dataclass(slots=True)
-class Stop:
+class Stop(Struct):
     """What is known of the action that is about to run."""
 
     position: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final
+
+from msgspec.structs import replace
 
 from kubexm_exec import unsure
 from kubexm_exec.attempt import NO_DEADLINE, ActionOutcome, Attempt

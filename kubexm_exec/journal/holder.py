@@ -6,12 +6,13 @@ import getpass
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import asdict
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+
+class Holder(Struct, frozen=True):
     """A process on a machine. Its number alone does not tell: numbers are used again, machines start anew."""
 
     user: str

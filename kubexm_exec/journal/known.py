@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kubexm_exec.attempt import ActionOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """Either how it ended, or that it was begun and nobody knows how far it came."""
 
     outcome: ActionOutcome | None = None

@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kubexm_exec.journal.errors import FencedError, JournalError
 from kubexm_exec.journal.holder import Holder
@@ -33,8 +34,7 @@ def term_of_leases() -> float:
     return term
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """Who works on a target."""
 
     target: str

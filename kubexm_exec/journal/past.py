@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
@@ -37,8 +39,7 @@ def state_of(store: Store, row: RunRow) -> Status:
     return Status(row.status) if row.over or is_alive(store, row) else Status.INTERRUPTED
 
 
-@dataclass
-class PastRun:
+class PastRun(Struct, dict=True):
     """A run as the journal has it."""
 
     row: RunRow

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.attempt import ActionOutcome
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
@@ -20,8 +21,7 @@ _HIDDEN: Final = "an earlier session did it, and its outputs are not kept becaus
 _AFTER: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """What is to be run again, besides what is not done."""
 
     begin: tuple[str, ...] = ()

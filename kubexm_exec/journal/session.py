@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from kubexm_exec.journal import entries, leases
 from kubexm_exec.journal.errors import FencedError, JournalError
@@ -22,8 +23,7 @@ _LOOK: Final = 0.5
 """Seconds between two looks at a target that is not free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """What a new run is."""
 
     run: str

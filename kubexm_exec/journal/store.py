@@ -8,9 +8,10 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
 
 from kubexm_exec.journal.database import Door, open_database, shown
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError, explained
@@ -32,8 +33,7 @@ _COLUMNS: Final = (
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """A run as the list of runs has it."""
 
     id: str

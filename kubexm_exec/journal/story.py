@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.graphjson import node_from_json
@@ -14,8 +16,7 @@ from kubexm_exec.result import HostResult
 from kubexm_exec.scheduler import Action
 
 
-@dataclass(slots=True)
-class ActionStory:
+class ActionStory(Struct):
     """What became of one action, over all sessions."""
 
     begun: bool = False
@@ -40,8 +41,7 @@ class ActionStory:
     retries: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class SessionStory:
+class SessionStory(Struct):
     """A time in which a process worked on the run."""
 
     mode: str
@@ -55,8 +55,7 @@ class SessionStory:
     stop: str = ""
 
 
-@dataclass(slots=True)
-class Story:
+class Story(Struct):
     """All that is known of a run."""
 
     actions: dict[Action, ActionStory] = field(default_factory=dict)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.result import GraphExecutionResult
@@ -17,8 +18,7 @@ class _Spot(NamedTuple):
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalAction:
+class CriticalAction(Struct, frozen=True):
     """One link of the chain."""
 
     node: str
@@ -34,8 +34,7 @@ class CriticalAction:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True):
     """The chain, first action first."""
 
     actions: tuple[CriticalAction, ...] = ()

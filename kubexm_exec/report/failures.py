@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kubexm_exec.draw.text import escape, plural
 from kubexm_exec.graph import ExecutionGraph
@@ -21,8 +22,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The same failure of one node on some hosts."""
 
     node: str
@@ -34,8 +34,7 @@ class Failure:
         return self.hosts[0]
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """What a failed node kept from running."""
 
     actions: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kubexm_exec.draw.status import LOOKS, look, worst
 from kubexm_exec.draw.text import clean, escape, plural, text_width
@@ -26,8 +27,7 @@ WIDTH = 880  # pixels that a chart has about: whether a name fits into its bar i
 _KEYS = list(LOOKS)
 
 
-@dataclass(slots=True)
-class Bar:
+class Bar(Struct):
     """One action, or several of one task (or module) on one host."""
 
     start: float
@@ -40,8 +40,7 @@ class Bar:
     lane: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """Bars by host, from the start of the run."""
 
     rows: Mapping[str, list[Bar]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kubexm_exec.events import GRAPH_EXTENDED, Event
 from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, NodeKind, Origin
@@ -22,7 +24,7 @@ def masked(
         for name, node in graph.nodes.items()
     }
     results = {
-        name: replace(
+        name: dataclasses.replace(
             node,
             message=mask(node.message),
             host_results={host: _masked_action(action, mask) for host, action in node.host_results.items()},
@@ -30,12 +32,13 @@ def masked(
         for name, node in result.node_results.items()
     }
     told = [replace(event, data=mask(dict(event.data))) for event in events]
-    return replace(graph, nodes=nodes), replace(result, node_results=results, message=mask(result.message)), told
+    ended = dataclasses.replace(result, node_results=results, message=mask(result.message))
+    return replace(graph, nodes=nodes), ended, told
 
 
 def _masked_action(action: HostResult, mask: Callable[[Any], Any]) -> HostResult:
     said = {name: value for name in _SAID if (value := getattr(action, name))}
-    return replace(action, **{name: mask(value) for name, value in said.items()}) if said else action
+    return dataclasses.replace(action, **{name: mask(value) for name, value in said.items()}) if said else action
 
 
 def extended(graph: ExecutionGraph, events: Sequence[Event]) -> ExecutionGraph:
@@ -74,6 +77,7 @@ def _also(node: ExecutionNode, parent: str, lasts: Sequence[ExecutionNode]) -> E
 
 def _node(raw: Mapping[str, Any]) -> ExecutionNode:
     """As much of a node's JSON form as a report shows."""
+    origin = raw.get("origin", {})
     return ExecutionNode(
         id=raw["id"],
         kind=NodeKind(raw.get("kind", "step")),
@@ -84,5 +88,5 @@ def _node(raw: Mapping[str, Any]) -> ExecutionNode:
         hosts=tuple(raw.get("hosts", ())),
         dependencies=tuple(Dependency(dep["node"], Mode(dep["mode"])) for dep in raw.get("dependencies", ())),
         with_=raw.get("with", {}),
-        origin=Origin(**{f.name: raw.get("origin", {}).get(f.name, f.default) for f in fields(Origin)}),
+        origin=Origin(**{name: origin[name] for name in Origin.__struct_fields__ if name in origin}),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.result import (
@@ -17,8 +18,7 @@ from kubexm_exec.result import (
 )
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """Actions by outcome, and the time from the first start to the last end."""
 
     name: str = ""

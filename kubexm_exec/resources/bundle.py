@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from kubexm_exec.resources.cache import digest_of, read_json, write_json
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source, shown_url
@@ -19,8 +20,7 @@ _FILES: Final = "files"
 _MAKE: Final = "make it again: kubexm resources bundle SPEC -o DIR"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One file of a bundle, as its index names it."""
 
     name: str
@@ -82,7 +82,7 @@ def _entries(folder: Path) -> Iterator[Entry]:
         raise ResourceError(f"{index} is not the index of a bundle", _MAKE)
     for raw in data["resources"]:
         try:
-            entry = Entry(**{key: raw[key] for key in Entry.__slots__})
+            entry = Entry(**{key: raw[key] for key in Entry.__struct_fields__})
         except (KeyError, TypeError) as error:
             raise ResourceError(f"{index} is damaged: an entry lacks {error}", _MAKE) from error
         # An index is data from elsewhere: it must not lead out of its folder.

@@ -10,9 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source, safe_name
@@ -35,8 +36,7 @@ def digest_of(path: Path) -> tuple[str, int]:
         return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """What the last download of a source without a digest came to."""
 
     sha256: str
@@ -45,8 +45,7 @@ class Record:
     """What the server calls this version: an ETag, or a date."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """What was removed."""
 
     files: int = 0

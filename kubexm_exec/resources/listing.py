@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
@@ -24,8 +25,7 @@ KEYS = ("url", "sha256", "filename", "fetchOn", "headers", "caFile", "timeout", 
 """The keys of a resource that a step may have beside its own address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A resource as it is written: in a document, or in a step."""
 
     name: str
@@ -43,8 +43,7 @@ class Declared:
         return self.place.child("url") if self.inline else self.place.key()
 
 
-@dataclass(frozen=True, slots=True)
-class Possible:
+class Possible(Struct, frozen=True):
     """What a resource may come to: a source, or the reason why that cannot be said yet."""
 
     source: Source | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import Expressions, UnknownValueError, is_dynamic, texts

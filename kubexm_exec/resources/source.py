@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+
 from kubexm_spec.models.resource import digest_problem, has_credentials, url_problem
 
 PREFIX: Final = "resource:"
@@ -138,8 +140,7 @@ def safe_name(name: str) -> str:
     return cleaned if cleaned.strip(".") else "resource"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalResource:
+class LocalResource(Struct, frozen=True):
     """A verified file on the control node."""
 
     path: Path

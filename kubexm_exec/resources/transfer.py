@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled
 from kubexm_exec.resources.cache import Part
@@ -33,8 +34,7 @@ class NotModifiedError(Exception):
     """The server has nothing newer than what is here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The beginning of an answer: from which byte on it goes, and how long the whole is."""
 
     read: Callable[[int], bytes]

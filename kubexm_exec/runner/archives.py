@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute, failure
@@ -56,8 +57,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3}|.)")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One thing in an archive, under the name that it will have in the folder it is unpacked to."""
 
     name: str

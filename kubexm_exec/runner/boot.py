@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import (
     Command,
@@ -51,8 +52,7 @@ if [ "$b" = "$1" ]; then cat -- "$2"; else rm -f -- "$2"; fi 2>/dev/null
 """
 
 
-@dataclass(frozen=True, slots=True)
-class BootState:
+class BootState(Struct, frozen=True):
     """How a host stands before it is booted anew."""
 
     id: str

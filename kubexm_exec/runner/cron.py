@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
@@ -27,8 +28,7 @@ _WRITE: Final = TOOLS + 'if [ "$(id -un)" = "$1" ]; then shift; else set -- -u "
 _REMOVE: Final = TOOLS + 'if [ "$(id -un)" = "$1" ]; then shift; else set -- -u "$1"; fi; crontab "$@" -r'
 
 
-@dataclass(frozen=True, slots=True)
-class CronLook:
+class CronLook(Struct, frozen=True):
     """What was seen of a user's table, or of a file of the system's folder."""
 
     user: bool

@@ -6,8 +6,10 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute, last_line, shorten
@@ -116,8 +118,7 @@ _STAMP: Final = re.compile(r"^[0-9]{4}-[0-9-]+ [0-9:]+ ")
 _SIZE: Final = re.compile(rb"size (\d+)\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """What a host is to fetch."""
 
     url: str
@@ -135,8 +136,7 @@ class Download:
     """On the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Downloaded:
+class Downloaded(Struct, frozen=True):
     """What it came to."""
 
     sha256: str

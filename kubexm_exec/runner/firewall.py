@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.look import TOOLS, Held, Look, look, refused
@@ -79,8 +80,7 @@ _NFT: Final = TOOLS + "nft -f -"
 _NFT_CHECK: Final = TOOLS + 'nft -c -f "$1"'
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """Packets that may come in."""
 
     port: str
@@ -114,8 +114,7 @@ class Opening:
         return ["allow", "from", self.source, "to", "any", "port", port, "proto", self.protocol]
 
 
-@dataclass(frozen=True, slots=True)
-class Firewall:
+class Firewall(Struct, frozen=True):
     """What guards a host, and whether something is open in it."""
 
     found: Found

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 FSTAB: Final = "/etc/fstab"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _ODD: Final = re.compile(r"[\s\\]")
 
 
-@dataclass(frozen=True, slots=True)
-class FstabLine:
+class FstabLine(Struct, frozen=True):
     """What one line says."""
 
     src: str

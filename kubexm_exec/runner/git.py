@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
@@ -127,8 +128,7 @@ _REASONS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """How a repository is reached; nothing of it is ever shown."""
 
     username: str = ""
@@ -140,8 +140,7 @@ class Access:
         return f"{self.username}\n{self.password}\n{self.ssh_key}\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(Struct, frozen=True):
     """What is at a path, and what the repository has under a name."""
 
     git: bool

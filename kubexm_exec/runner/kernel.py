@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
@@ -54,8 +55,7 @@ _LOAD: Final = TOOLS + 'modprobe "$1"'
 _UNLOAD: Final = TOOLS + 'modprobe -r "$1"'
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What the kernel is set to, and what the host's files say."""
 
     live: Mapping[str, str]
@@ -69,8 +69,7 @@ class Settings:
     file: Held
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Struct, frozen=True):
     """A kernel module as it is."""
 
     loaded: bool

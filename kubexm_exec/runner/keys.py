@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.look import Held, look
 from kubexm_exec.runner.session import Session
@@ -34,8 +35,7 @@ file "$f"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFile:
+class KeyFile(Struct, frozen=True):
     """The file of a user's keys, and the folder it is in."""
 
     user: str

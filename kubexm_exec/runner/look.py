@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import HIDDEN, execute, failure
@@ -46,8 +47,7 @@ while [ "$n" -gt 0 ]; do file "$1" || exit; shift; n=$((n - 1)); done
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """A file as it is, with its bytes; a link was followed."""
 
     state: FileState
@@ -71,8 +71,7 @@ class Held:
         return self.data.decode("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What was seen."""
 
     files: Mapping[str, Held]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
@@ -50,8 +51,7 @@ while [ "$n" -gt 0 ]; do umount "$1" || exit; n=$((n - 1)); done
 _RELOAD: Final = TOOLS + "if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi"
 
 
-@dataclass(frozen=True, slots=True)
-class Mounted:
+class Mounted(Struct, frozen=True):
     """One mount, as the kernel tells it."""
 
     path: str
@@ -67,8 +67,7 @@ class Mounted:
     """Of the file system."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mounts:
+class Mounts(Struct, frozen=True):
     """What is mounted, with what was asked about a mount point and a source."""
 
     all: tuple[Mounted, ...]

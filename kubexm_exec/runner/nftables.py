@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from kubexm_exec.step import StepFailed
 
@@ -18,8 +19,7 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _HEADER: Final = "# Written by kubexm: what its firewall-port steps have opened. Loaded at the end of the main file.\n"
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """A chain that incoming packets go through, with our own chain in the same table."""
 
     family: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.session import Session
@@ -13,8 +14,7 @@ Active = Literal["active", "inactive", "failed", "changing"]
 Verb = Literal["start", "stop", "restart", "reload", "enable", "reenable", "disable", "mask", "unmask"]
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceState:
+class ServiceState(Struct, frozen=True):
     """What the host's manager of services says about one of them."""
 
     name: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
 from kubexm_exec.transfers import Transfers
@@ -13,8 +15,7 @@ OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
 """Called with what is done, how much of it, and how much there is in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """One action's way to its host."""
 
     connector: Connector

@@ -7,8 +7,9 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import Command, CommandResult
 from kubexm_exec.runner.commands import execute
@@ -22,8 +23,7 @@ MOST_PATHS: Final = 200
 """Paths that one command is asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(Struct, frozen=True):
     """What is at a path; the link itself if it is one."""
 
     path: str

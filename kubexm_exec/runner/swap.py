@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
@@ -55,8 +56,7 @@ _ON: Final = TOOLS + 'for p do swapon "$p" || exit; done'
 _OFF: Final = TOOLS + 'for p do swapoff "$p" || exit; done'
 
 
-@dataclass(frozen=True, slots=True)
-class Swaps:
+class Swaps(Struct, frozen=True):
     """The swap space in use, with what was asked about one place."""
 
     active: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
@@ -25,8 +26,7 @@ else printf '%s\n' "$1" >/proc/sys/kernel/hostname || exit; fi
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """How a host is called."""
 
     live: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.step import StepFailed
 from kubexm_exec.transfers import Source
@@ -15,8 +16,7 @@ _BLOCK: Final = 512
 _CHUNK: Final = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A file in the archive."""
 
     name: str

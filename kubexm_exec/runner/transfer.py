@@ -6,9 +6,10 @@ import hashlib
 import os
 import posixpath
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
 from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, FINISH, mode_argument, owner_argument
@@ -65,8 +66,7 @@ fi
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where a file goes; mode and owner of one that is replaced are kept unless given, a new one is 0644."""
 
     path: str

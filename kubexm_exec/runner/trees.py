@@ -6,8 +6,9 @@ import posixpath
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
 from kubexm_exec.runner.commands import execute, failure
@@ -101,8 +102,7 @@ for f in mode-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#mode-}" <"$f" ||
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLook:
+class TreeLook(Struct, frozen=True):
     """What a folder is like."""
 
     states: Mapping[str, FileState]
@@ -119,8 +119,7 @@ class TreeLook:
     """The file system that the folder is on."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Struct, frozen=True):
     """A file to be put in place; numbers of owner and group as it should have them if nothing else is said."""
 
     path: str
@@ -135,8 +134,7 @@ class NewFile:
         return len(self.content) if isinstance(self.content, bytes) else self.content.size
 
 
-@dataclass(slots=True)
-class TreeChange:
+class TreeChange(Struct):
     """What is to be changed below a folder, all of it named by full paths."""
 
     gone: list[str] = field(default_factory=list)

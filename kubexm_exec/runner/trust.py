@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.look import TOOLS, Held, look, refused
@@ -46,8 +47,7 @@ esac
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """A certificate of one's own in a host's trust."""
 
     held: Held

@@ -6,8 +6,9 @@ import io
 import re
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
@@ -64,8 +65,7 @@ done
 _FATAL: Final = re.compile(r"has a bad unit file setting|failed to load properly|Refusing\.")
 
 
-@dataclass(frozen=True, slots=True)
-class UnitLook:
+class UnitLook(Struct, frozen=True):
     """Files of units as they are, and how the units are."""
 
     files: Mapping[str, Held]
@@ -73,8 +73,7 @@ class UnitLook:
     dropins: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What systemd thinks of unit files."""
 
     complaints: Sequence[str] = ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, Protocol
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import execute
@@ -106,8 +107,7 @@ _HINTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A line of the table of users."""
 
     name: str
@@ -120,8 +120,7 @@ class User:
     """False if it comes from a directory such as LDAP, where this host cannot change it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """A line of the table of groups."""
 
     name: str
@@ -130,8 +129,7 @@ class Group:
     local: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Struct, frozen=True):
     """What a host answered about its users and groups, and about the one user that it was asked for."""
 
     users: Mapping[str, User]
@@ -167,8 +165,7 @@ class Accounts:
         return tuple(sorted(user.name for user in self.users.values() if user.gid == group.gid))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserChange:
+class UserChange(Struct, frozen=True, kw_only=True):
     """What is to be set of a user; None is left alone, or for a new one to the host."""
 
     uid: int | None = None

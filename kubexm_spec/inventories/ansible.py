@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Diagnostics, Span
 from kubexm_spec.inventories.converted import Body
@@ -46,8 +47,7 @@ _ENV_LOOKUP: Final = re.compile(
 _REFERENCE: Final = re.compile(r"[a-z][a-z0-9_-]*:\S+")
 
 
-@dataclass(frozen=True, slots=True)
-class Var:
+class Var(Struct, frozen=True):
     """A value and where it was written."""
 
     value: Any
@@ -57,8 +57,7 @@ class Var:
 Vars = dict[str, Var]
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """A group as it was written."""
 
     origin: Path = ()
@@ -67,8 +66,7 @@ class Group:
     vars: Vars = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """Everything that a reader found in an ansible inventory."""
 
     diagnostics: Diagnostics

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import pathlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kubexm_spec.positions import Range
 from kubexm_spec.source import Path, SourceFile
@@ -16,8 +17,7 @@ Locate = Callable[[Path, Path, bool], Range]
 """Where something is in the text: by the origin of a value, the path below it, and whether its key is meant."""
 
 
-@dataclass(slots=True)
-class Body:
+class Body(Struct):
     """An inventory as plain data in our form, and where its parts were written (``origins``, by path in ``data``)."""
 
     data: dict[str, Any] = field(default_factory=dict)

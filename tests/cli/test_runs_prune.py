@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.cli.runs_prune import old
 from kubexm_exec.journal.holder import Holder
@@ -16,7 +16,7 @@ SPEC = (
     "modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: command, with: {shell: 'echo hi; test -e ok'}}]}]}]"
 )
 HERE = Holder.me()
-DEAD = dataclasses.replace(HERE, started="1")
+DEAD = replace(HERE, started="1")
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.ssh import SshConnector

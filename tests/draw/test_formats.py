@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.draw import FORMATS, draw
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode

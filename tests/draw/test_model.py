@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
+from msgspec.structs import replace
 
 from kubexm_exec.draw.model import Drawing, model, summary
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, RUN_STOPPING, Event
 from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, Mode, NodeKind

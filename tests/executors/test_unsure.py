@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput, OutcomeUnknown
 from kubexm_exec.connectors.local import LocalConnector

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.local import LocalConnector
 from kubexm_exec.events import EventBus

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
+from msgspec.structs import replace
 
 from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, Event
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
@@ -47,7 +48,7 @@ def before(graph: ExecutionGraph) -> dict[tuple[str, str], set[tuple[str, str]]]
 @given(data=decisions)
 def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) -> None:
     case = make_case(data)
-    case = replace(case, graph=replace(case.graph, failure_policy=FailurePolicy.CONTINUE))
+    case = dataclasses.replace(case, graph=replace(case.graph, failure_policy=FailurePolicy.CONTINUE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("run", "undo", "done"):

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, CommandResult
 from kubexm_exec.connectors.local import LocalConnector

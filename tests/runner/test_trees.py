@@ -278,7 +278,7 @@ def test_a_connection_that_drops_in_the_middle_of_the_stream_changes_nothing(box
 def test_somebody_who_is_not_root_keeps_what_belongs_to_others_or_is_told(tmp_path: Path) -> None:
     with peopled_host() as host:
         options = host.host()
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         connector = SshConnector(replace(options, user="other"), str)
         runner = Runner(connector, deadline=Deadline.after(60))

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, Origin
 from kubexm_exec.scheduler import Action

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kubexm_exec.scheduler import Action, Scheduler
 from tests.scheduler.build import Play, graph, step

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from kubexm_exec.runner.packages import repositories
 from kubexm_exec.runner.packages.apk import Apk

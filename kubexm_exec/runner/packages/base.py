@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import ClassVar, Final
+
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Command, CommandResult, Deadline, OnOutput
 from kubexm_exec.runner.commands import execute
@@ -84,7 +86,7 @@ class Manager(ABC):
             session = replace(session, on_output=_errors_only(session.on_output))
         until: Deadline | None = None
         while True:
-            result = execute(session, replace(command, max_output=_OUTPUT), check=False, live=live)
+            result = execute(session, dataclasses.replace(command, max_output=_OUTPUT), check=False, live=live)
             if result.exit_code == 0 or not is_locked(self.locked, result.err + result.out):
                 return result
             if until is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kubexm_exec.step import StepFailed
 
@@ -13,8 +14,7 @@ Lookup = Literal["none", "missing", "all"]
 """Of which packages the index is asked: of none, of those that are not installed, of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """One package that somebody wants: by name, perhaps in a version, or as a file on the host."""
 
     name: str = ""
@@ -27,8 +27,7 @@ class Ask:
         return self.file or (f"{self.name}={self.version}" if self.version else self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """What the host knows of one package that was asked for."""
 
     name: str
@@ -51,8 +50,7 @@ class Found:
     file_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """What the host knows of all packages that were asked for."""
 
     found: tuple[Found, ...]
@@ -60,8 +58,7 @@ class Survey:
     """Seconds since the index was refreshed; None if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """How the packages should be."""
 
     state: State = "present"
@@ -73,8 +70,7 @@ class Goal:
     recommends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A package to be installed in a version; without one the manager chooses."""
 
     name: str
@@ -82,8 +78,7 @@ class Target:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One transaction."""
 
     install: tuple[Target, ...] = ()
@@ -104,8 +99,7 @@ class Change:
         return bool(self.install or self.remove or self.hold or self.unhold)
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """One package from one version to another; empty stands for not installed."""
 
     name: str
@@ -127,16 +121,14 @@ class Move:
         return str(self).removeprefix(f"{self.name} ")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a transaction did, all of it, also if it failed on the way."""
 
     moves: tuple[Move, ...]
     failure: StepFailed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """What the index does not have."""
 
     ask: Ask
@@ -144,8 +136,7 @@ class Missing:
     """What it has of that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What lies between the packages as they are and as they should be."""
 
     change: Change

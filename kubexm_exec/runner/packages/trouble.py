@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.runner.commands import HIDDEN, last_line, shorten
@@ -22,8 +23,7 @@ _ERROR_LINE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sign:
+class _Sign(Struct, frozen=True):
     """Words that tell what is wrong."""
 
     words: re.Pattern[str]
