@@ -41,6 +41,8 @@ class ActionContext(StepContext):
         self.run_id = runtime.run_id
         self.attempt = attempt.number
         self.sensitive = node.sensitive
+        self.looking = False
+        """Whether precheck is being asked."""
 
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there yet.
@@ -66,6 +68,9 @@ class ActionContext(StepContext):
         become = self._runtime.graph.hosts[attempt.host].options.get("become")
         if isinstance(become, Mapping):
             become = become.get("user", "root")
+        ahead = None
+        if attempt.number == 1 and not attempt.unsure:
+            ahead = self._runtime.foresight.of(attempt, lambda: self.looking)
         return Runner(
             connector,
             deadline=attempt.deadline,
@@ -77,6 +82,7 @@ class ActionContext(StepContext):
             transfers=self._runtime.transfers,
             on_progress=self.progress,
             forget=lambda: self._runtime.forget_facts(attempt.host),
+            ahead=ahead,
         )
 
     def _emit_output(self, stream: str, text: str) -> None:

@@ -38,6 +38,7 @@ class Lifecycle:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._evaluator = runtime.evaluator
+        self._foresight = runtime.foresight
         self._static: dict[str, Params] = {}
         self._raw: dict[type[Params], frozenset[str]] = {}
         self._output_names: dict[type[Outputs], dict[str, str]] = {}
@@ -64,8 +65,12 @@ class Lifecycle:
                     if attempt.deadline.at is not None:
                         _in_time(attempt)
                     attempt.working = True
-                    outcome = self._ran(attempt, step, step.run(ctx), forecast)
-
+                    self._foresight.begin(attempt)
+                    try:
+                        result = step.run(ctx)
+                    finally:
+                        self._foresight.end(attempt)
+                    outcome = self._ran(attempt, step, result, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)
         except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
@@ -113,7 +118,11 @@ class Lifecycle:
 
     def forecast(self, step: Step[Any], ctx: ActionContext) -> Forecast:
         """What the step's precheck says."""
-        forecast = step.precheck(ctx)
+        ctx.looking = True
+        try:
+            forecast = step.precheck(ctx)
+        finally:
+            ctx.looking = False
         if not isinstance(forecast, Forecast):
             _wrong_type(step, "precheck", "Forecast", forecast)
         return forecast

@@ -22,6 +22,7 @@ from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.events import EventBus
 from kubexm_exec.expr import Expressions, UnknownValueError
 from kubexm_exec.facts import Facts
+from kubexm_exec.foresight import Foresight
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
 from kubexm_exec.journal.known import Known
 from kubexm_exec.journal.recorder import Recorder
@@ -109,6 +110,7 @@ class Runtime:
             secret=secrets.resolve,
             run_id=bus.run,
         )
+        self.foresight = Foresight(self.graph, steps, self.evaluator)
         self.host_views = {name: _view(host) for name, host in graph.hosts.items()}
         self.cancel = Cancel()
         """Set it to stop the run: nothing new starts, what runs is told, ``always`` hooks run. Not in a signal handler:

@@ -72,6 +72,14 @@ class TemplateName:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspected:
+    """Marks a string parameter as a path on the host about which, and its folder, ``precheck`` asks ``inspect``.
+
+    Several such steps in a row are then answered with one question to the host.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class LocalFile:
     """Marks a string parameter as a file or folder on the control node.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from kubexm_exec.step import Params
+from kubexm_exec.step import Inspected, Params
 
 _MODE: Final = re.compile(r"(?:0o|0)?([0-7]{3,4})")
 
@@ -109,7 +109,7 @@ class OwnedParams(Params):
 class OneFileParams(OwnedParams):
     """The parameters of every step that writes one file."""
 
-    path: HostPath = Field(description="The file on the host, as an absolute path.")
+    path: Annotated[HostPath, Inspected()] = Field(description="The file on the host, as an absolute path.")
     create_parents: bool = Field(
         False, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
     )

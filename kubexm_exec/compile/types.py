@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from kubexm_exec.compile.state import State
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.registry import RegistryError, load_step
-from kubexm_exec.step import Expression, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
+from kubexm_exec.step import Expression, Inspected, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
 from kubexm_spec.checking import check
 from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.source import Path, Place
@@ -31,6 +31,8 @@ class Marks(Struct, frozen=True):
     """Names of resources."""
     urls: frozenset[str] = frozenset()
     """Addresses of resources that are written in the step itself."""
+    inspected: frozenset[str] = frozenset()
+    """Paths on the host that precheck asks about."""
 
     @property
     def raw(self) -> frozenset[str]:
@@ -41,7 +43,7 @@ class Marks(Struct, frozen=True):
 @cache
 def marks_of(model: type[BaseModel]) -> Marks:
     """What the annotations of a parameter model say."""
-    kinds = (TemplateName, LocalFile, Expression, StepList, ResourceName, ResourceUrl)
+    kinds = (TemplateName, LocalFile, Expression, StepList, ResourceName, ResourceUrl, Inspected)
     found: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, info in model.model_fields.items():
         for mark in _metadata(info):
@@ -54,6 +56,7 @@ def marks_of(model: type[BaseModel]) -> Marks:
         steps=frozenset(found[StepList]),
         resources=frozenset(found[ResourceName]),
         urls=frozenset(found[ResourceUrl]),
+        inspected=frozenset(found[Inspected]),
     )
 
 

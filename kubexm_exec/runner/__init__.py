@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,6 +19,7 @@ from kubexm_exec.runner.state import FileState
 from kubexm_exec.transfers import Source, Transfers
 
 if TYPE_CHECKING:
+    from kubexm_exec.foresight import Ahead
     from kubexm_exec.runner.boot import Boot
     from kubexm_exec.runner.cron import Crontabs
     from kubexm_exec.runner.downloads import Downloads
@@ -54,6 +55,7 @@ class Runner:
         transfers: Transfers | None = None,
         on_progress: OnProgress | None = None,
         forget: Callable[[], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._session = Session(
             connector,
@@ -66,6 +68,7 @@ class Runner:
             transfers or Transfers(),
             on_progress,
             forget,
+            ahead,
         )
 
     # commands
@@ -128,7 +131,9 @@ class Runner:
 
     def inspect_all(self, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
         """What is at each of many paths, with one command for hundreds of them."""
-        return files.inspect(self._session, paths, digest=digest)
+        ask = partial(files.inspect, self._session)
+        ahead = self._session.ahead
+        return ask(paths, digest=digest) if ahead is None else ahead.inspect(paths, ask, digest=digest)
 
     def missing_folders(self, path: str) -> list[str]:
         """The folder and those above it that do not exist, topmost first."""

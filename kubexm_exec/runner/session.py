@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
 from kubexm_exec.transfers import Transfers
+
+if TYPE_CHECKING:
+    from kubexm_exec.foresight import Ahead
 
 OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
 """Called with what is done, how much of it, and how much there is in all."""
@@ -34,6 +37,8 @@ class Session(Struct, frozen=True):
     """Told how far something long is."""
     forget: Callable[[], None] | None = None
     """Has what is remembered of the host asked for anew."""
+    ahead: Ahead | None = None
+    """What an earlier step may have seen already."""
     seen: dict[str, bytes] = field(default_factory=dict)
     """Content that was read already, by its digest: what a diff shows is what an undo keeps."""
 

@@ -21,6 +21,8 @@ from kubexm_exec.step import StepFailed
 Kind = Literal["absent", "file", "directory", "link", "other"]
 MOST_PATHS: Final = 200
 """Paths that one command is asked about."""
+LARGE: Final = 256 << 10
+"""Bytes of a file beyond which no digest is made of it unless a step needs that now."""
 
 
 class FileState(Struct, frozen=True):
@@ -61,7 +63,8 @@ class FileState(Struct, frozen=True):
 
 # One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
 # processes however many paths there are (a function has arguments of its own without one). What cannot be found is
-# asked for once more, for the reason.
+# asked for once more, for the reason. Its arguments are whether digests are wanted, of how many of the paths (of the
+# others those of small files are), and the paths.
 SCRIPT: Final = r"""
 kind() {
   if [ -L "$1" ]; then if [ -d "$1" ]; then k=m; else k=l; fi
@@ -75,24 +78,38 @@ there() {
   [ $# -eq 0 ] || stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
 }
 sums() {
-  for p do shift; kind "$p"; [ $k != f ] || set -- "$@" "$p"; done
+  i=0
+  for p do
+    shift; kind "$p"
+    if [ $k = f ]; then
+      if [ $i -lt "$own" ]; then [ "$digest" = no ] || set -- "$@" "$p"
+      else
+        s=${rows#*/*/*/}
+        [ "${s%%/*}" -gt LARGE ] || set -- "$@" "$p"
+      fi
+    fi
+    [ $k = a ] || rows=${rows#*"
+"}
+    i=$((i + 1))
+  done
   [ $# -eq 0 ] || sha256sum -- "$@"
 }
 absent() {
   for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
   [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
 }
-digest=$1; shift
+digest=$1 own=$2; shift 2
 for p do kind "$p"; printf %s "$k"; done
 echo
-there "$@" || exit
+rows=$(there "$@") || exit
+[ -z "$rows" ] || echo "$rows"
 for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done
-if [ "$digest" = yes ]; then sums "$@" || exit; fi
+if [ $digest = yes ] || [ $own -lt $# ]; then sums "$@" || exit; fi
 printf '\0\n'
 absent "$@"
-"""
+""".replace("LARGE", str(LARGE))
 # The same for any number of paths, which come as its input.
-MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2"'
+MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2" {MOST_PATHS}'
 _KINDS: Final[dict[str, Kind]] = {
     "a": "absent",
     "f": "file",
@@ -111,18 +128,35 @@ _LONGEST_ANSWER: Final = 256 << 20
 _TRIES: Final = 3
 
 
-def inspect(session: Session, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
-    """The state of each path, in one round trip however many they are."""
+def inspect(
+    session: Session, paths: Sequence[str], *, digest: bool = True, more: Sequence[str] = ()
+) -> list[FileState]:
+    """The state of each path, in one round trip however many they are.
+
+    Behind them come those of ``more``, which are few, and of which large files have no digest.
+    """
     if not paths:
         return []
-    sizes = [len(path.encode("utf-8", "surrogateescape")) + 1 for path in paths]
-    if len(paths) <= MOST_PATHS and sum(sizes) <= _MOST_BYTES:
-        command = script(SCRIPT, "yes" if digest else "no", *paths, max_output=8 << 20, question=True)
+    wanted = "yes" if digest else "no"
+    every = [*paths, *more]
+    if more and not _is_short(every):
+        every = list(paths)
+    if _is_short(every):
+        command = script(SCRIPT, wanted, str(len(paths)), *every, max_output=8 << 20, question=True)
     else:
-        command = script(MANY, SCRIPT, "yes" if digest else "no", stdin=path_list(paths), max_output=_LONGEST_ANSWER)
+        command = script(MANY, SCRIPT, wanted, stdin=path_list(every), max_output=_LONGEST_ANSWER)
     return asked(
-        session, command, paths[0], lambda result: parse(session, paths, Answer.of(result), result, digest=digest)
+        session,
+        command,
+        paths[0],
+        lambda result: parse(session, every, Answer.of(result), result, digest=digest, own=len(paths)),
     )
+
+
+def _is_short(paths: Sequence[str]) -> bool:
+    """Whether they are few enough for the arguments of one command."""
+    size = sum(len(path.encode("utf-8", "surrogateescape")) + 1 for path in paths)
+    return len(paths) <= MOST_PATHS and size <= _MOST_BYTES
 
 
 def path_list(paths: Iterable[str]) -> bytes:
@@ -164,11 +198,19 @@ def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResu
 
 
 def parse(
-    session: Session, paths: Sequence[str], answer: Answer, result: CommandResult, *, digest: bool, loops: bool = False
+    session: Session,
+    paths: Sequence[str],
+    answer: Answer,
+    result: CommandResult,
+    *,
+    digest: bool,
+    own: int,
+    loops: bool = False,
 ) -> list[FileState]:
     """The states in the rest of an answer, which may have come in several parts.
 
-    What lies behind links that go round in a circle is a failure; with ``loops`` it is absent.
+    ``own``: of how many of the paths the digests are wanted as ``digest`` says; of the rest, those of small files are
+    there. What lies behind links that go round in a circle is a failure; with ``loops`` it is absent.
     """
     _raise_if_hidden(session, paths, result, {*_NOT_THERE, _LOOP} if loops else _NOT_THERE)
     states: list[FileState] = []
@@ -182,7 +224,7 @@ def parse(
                 stderr=result.err,
                 hint="does its shell print something at every start? It must not do so without a terminal.",
             )
-        states += _states(some, kinds, answer, digest)
+        states += _states(some, kinds, answer, digest, own - len(states))
     return states
 
 
@@ -208,16 +250,14 @@ class Answer:
         return piece
 
 
-def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> Iterator[FileState]:
+def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own: int) -> Iterator[FileState]:
     rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind != "a"]
     targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
     # No name holds a NUL, so this is the end of the digests whatever the files are called.
     lines = answer.until("\0\n").split("\n")
     digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
-    if digest and len(digests) != kinds.count("f"):
-        raise ChangedMeanwhile
     stats, links, sums = iter(rows), iter(targets), iter(digests)
-    for path, letter in zip(paths, kinds, strict=True):
+    for number, (path, letter) in enumerate(zip(paths, kinds, strict=True)):
         if letter == "a":
             yield FileState(path)
             continue
@@ -225,6 +265,10 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> I
         if row is None:
             raise ChangedMeanwhile
         mode, uid, gid, size, device, owner, group = row.groups()
+        summed = letter == "f" and (digest if number < own else int(size) <= LARGE)
+        sha256 = next(sums, "") if summed else ""
+        if summed and not sha256:
+            raise ChangedMeanwhile
         yield FileState(
             path,
             kind=_KINDS[letter],
@@ -235,8 +279,10 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool) -> I
             uid=int(uid),
             gid=int(gid),
             size=int(size),
-            sha256=next(sums) if digest and letter == "f" else "",
+            sha256=sha256,
             target=next(links) if letter in "lm" else "",
             to_folder=letter == "m",
             device=int(device),
         )
+    if next(sums, ""):
+        raise ChangedMeanwhile

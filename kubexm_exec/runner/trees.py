@@ -192,7 +192,10 @@ class Trees:
         answer = Answer.of(result)
         uid, gid = int(answer.until("\n")), int(answer.until("\n"))
         listed = _below(root, answer.until(f"={mark}\n").split(f"/{mark}\n")[:-1])
-        states = {state.path: state for state in parse(self._session, paths, answer, result, digest=True, loops=True)}
+        states = {
+            state.path: state
+            for state in parse(self._session, paths, answer, result, digest=True, own=len(paths), loops=True)
+        }
         # The folder itself is listed first; its path may be a link to it.
         itself = listed[0] if listed else states.get(root, FileState(root))
         return TreeLook(states, tuple(listed[1:]), uid, gid, itself.device)
