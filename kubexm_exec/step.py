@@ -29,6 +29,7 @@ __all__ = [
     "Expression",
     "Forecast",
     "HostView",
+    "Inspected",
     "LocalFile",
     "LocalResource",
     "Outputs",

@@ -71,6 +71,9 @@ def _text(value: Any) -> Any:
 HostPath = Annotated[str, AfterValidator(_absolute)]
 """An absolute path on the host."""
 
+InspectedPath = Annotated[HostPath, Inspected()]
+"""One that precheck looks at: what was just seen for another step need not be asked for again."""
+
 Mode = Annotated[
     int,
     BeforeValidator(parse_mode),
@@ -109,7 +112,7 @@ class OwnedParams(Params):
 class OneFileParams(OwnedParams):
     """The parameters of every step that writes one file."""
 
-    path: Annotated[HostPath, Inspected()] = Field(description="The file on the host, as an absolute path.")
+    path: InspectedPath = Field(description="The file on the host, as an absolute path.")
     create_parents: bool = Field(
         False, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
     )

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import KEEP_LIMIT
-from kubexm_steps._types import HostPath, OwnedParams, show_mode
+from kubexm_steps._types import InspectedPath, OwnedParams, show_mode
 
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700
@@ -24,7 +24,7 @@ _LOAD: Final = 'cd -- "$1" && tar -xzpf -'
 class DirectoryParams(OwnedParams):
     """Parameters of ``directory``."""
 
-    path: HostPath = Field(description="The folder on the host, as an absolute path.")
+    path: InspectedPath = Field(description="The folder on the host, as an absolute path.")
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the folder if it is there.")
     parents: bool = Field(
         True, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."

@@ -10,13 +10,13 @@ from pydantic import Field, model_validator
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import Change, Wanted, remember, restore
-from kubexm_steps._types import HostPath
+from kubexm_steps._types import InspectedPath
 
 
 class SymlinkParams(Params):
     """Parameters of ``symlink``."""
 
-    path: HostPath = Field(description="The link on the host, as an absolute path.")
+    path: InspectedPath = Field(description="The link on the host, as an absolute path.")
     target: str | None = Field(
         None, min_length=1, description="What it points to: absolute, or relative to the folder of the link."
     )

@@ -14,6 +14,7 @@ from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.state import inspect
 from kubexm_exec.step import StepFailed
 from tests.runner.conftest import WithTools
 
@@ -44,6 +45,25 @@ def test_a_file_of_any_name_is_found_with_its_digest(runner: Runner, folder: Pat
     (folder / name).write_bytes(name.encode("utf-8", "surrogateescape"))
     state = runner.inspect(f"{folder}/{name}")
     assert state.sha256 == hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@pytest.mark.parametrize("digest", [True, False])
+def test_of_more_paths_only_small_files_have_digests(runner: Runner, folder: Path, digest: bool) -> None:
+    contents = {"own": 300 << 10, "large": (256 << 10) + 1, "small": 256 << 10, "empty": 0}
+    for name, size in contents.items():
+        (folder / name).write_bytes(b"x" * size)
+    (folder / "dir").mkdir()
+    (folder / "link").symlink_to("small")
+    names = ["large", "missing", "dir", "link", "small", "large", "empty"]
+    states = inspect(
+        runner._session, [f"{folder}/own", f"{folder}/gone"], digest=digest, more=[f"{folder}/{name}" for name in names]
+    )
+    kinds = ["file", "absent", "file", "absent", "directory", "link", "file", "file", "file"]
+    assert [state.kind for state in states] == kinds
+    summed = [Path(state.path).name for state in states if state.sha256]
+    assert summed == [*(["own"] if digest else []), "small", "empty"]
+    assert states[6].sha256 == hashlib.sha256(b"x" * (256 << 10)).hexdigest()
+    assert [state.size for state in states[6:]] == [256 << 10, (256 << 10) + 1, 0]
 
 
 def test_hundreds_of_paths_are_answered_in_their_order(runner: Runner, folder: Path) -> None:
