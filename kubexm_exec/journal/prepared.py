@@ -1,4 +1,4 @@
-"""The statements of the journal as SQLite takes them. Made from ``statements`` by tools/statements.py: `make docs`."""
+"""Statements and schema of the journal as SQLite takes them. Made by tools/statements.py: `make docs`."""
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -28,3 +28,15 @@ SQLITE: Final = {
     "lease.renew": "UPDATE leases SET expires=:expires WHERE leases.target = :of AND leases.run = :by AND leases.epoch = :old",
     "lease.release": "DELETE FROM leases WHERE leases.target = :of AND leases.run = :by AND leases.epoch = :old",
 }
+
+SCHEMA: Final = (
+    "CREATE TABLE alembic_version ( version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num) )",
+    "CREATE TABLE runs ( id VARCHAR(26) NOT NULL, name TEXT NOT NULL, target TEXT NOT NULL, spec TEXT NOT NULL, executor TEXT NOT NULL, status VARCHAR(16) NOT NULL, message TEXT NOT NULL, created FLOAT NOT NULL, ended FLOAT, epoch INTEGER NOT NULL, holder TEXT NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (id) )",
+    "CREATE TABLE inputs ( run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, epoch), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )",
+    "CREATE TABLE entries ( run VARCHAR(26) NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run, seq), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )",
+    "CREATE TABLE blobs ( run VARCHAR(26) NOT NULL, token VARCHAR(64) NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, token), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )",
+    "CREATE TABLE leases ( target TEXT NOT NULL, run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target) )",
+    'CREATE TABLE requests ( id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, at FLOAT NOT NULL, "by" TEXT NOT NULL, PRIMARY KEY (id), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )',
+    "CREATE INDEX requests_of_run ON requests (run)",
+    "INSERT INTO alembic_version (version_num) VALUES ('0001')",
+)

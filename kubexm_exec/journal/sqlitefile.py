@@ -1,4 +1,4 @@
-"""A journal in a SQLite file; SQLAlchemy is needed only to bring its schema up."""
+"""A journal in a SQLite file; SQLAlchemy is needed only to bring an older schema up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubexm_exec.journal.database import is_current, migrate
 from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.prepared import SQLITE
+from kubexm_exec.journal.prepared import SCHEMA, SQLITE
 
 MAGIC: Final = 0x6B786D31
 """SQLite's application id of a journal: another program's database is never touched."""
@@ -71,7 +71,7 @@ class SqliteFile:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
-            if not is_current(self._revision(), place):
+            if not is_current(self._revision(), place) and not self._make():
                 self._bring_up()
         except BaseException:
             self.close()
@@ -80,16 +80,8 @@ class SqliteFile:
     @contextlib.contextmanager
     def writing(self) -> Iterator[SqliteDoor]:
         """A transaction."""
-        with self._connection() as connection:
-            # At once as a writer: one that began as a reader can fail in the middle.
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield SqliteDoor(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._transaction() as connection:
+            yield SqliteDoor(connection)
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[SqliteDoor]:
@@ -139,6 +131,30 @@ class SqliteFile:
         """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
         with self._connection() as connection:
             return _revision(connection, self._place)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._connection() as connection:
+            # At once as a writer: one that began as a reader can fail in the middle.
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _make(self) -> bool:
+        """Make the schema in an empty file; False if there is an older one."""
+        with self._transaction() as connection:
+            # Somebody else may have done it meanwhile.
+            if _used(connection):
+                return is_current(_revision(connection, self._place), self._place)
+            for statement in SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {MAGIC}")
+            return True
 
     def _bring_up(self) -> None:
         from sqlalchemy import create_engine, event

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 from kubexm_exec.journal.prepared import SQLITE
+from kubexm_exec.journal.sqlitefile import MAGIC
 from kubexm_exec.journal.statements import STATEMENTS
+from kubexm_exec.journal.store import Store
 from tools.statements import PREPARED, prepared
 
 
@@ -16,7 +20,7 @@ def test_prepared_statements_are_made_from_those_of_the_code() -> None:
     assert list(SQLITE) == list(STATEMENTS)
 
 
-def test_a_run_loads_no_sqlalchemy_once_its_journal_is_there(tmp_path: Path) -> None:
+def test_a_run_loads_no_sqlalchemy_not_even_the_first_one(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
@@ -32,5 +36,22 @@ session.close(None, {})
 print("sqlalchemy" in sys.modules)
 """
     place = str(tmp_path / "journal.db")
-    assert subprocess.check_output([sys.executable, "-c", code, place]) == b"True\n"
+    assert subprocess.check_output([sys.executable, "-c", code, place]) == b"False\n"
     assert subprocess.check_output([sys.executable, "-c", code.replace('"R"', '"S"'), place]) == b"False\n"
+
+
+def test_an_older_schema_is_brought_up_by_the_migrations(tmp_path: Path) -> None:
+    def schema(path: Path) -> set[str]:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        return {" ".join(sql.split()) for (sql,) in rows}
+
+    version = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    with contextlib.closing(sqlite3.connect(old)) as connection:
+        connection.execute(version)
+        connection.execute(f"PRAGMA application_id = {MAGIC}")
+    Store(str(old)).close()
+    Store(str(new)).close()
+    assert schema(old) - {version} == {sql for sql in schema(new) if "alembic_version" not in sql}
+    Store(str(old)).close()
