@@ -23,6 +23,7 @@ from kubexm_steps._trees import (
     restore_tree,
     wanted_file,
 )
+from kubexm_steps._types import InspectedPath
 
 
 class CopyParams(TreeParams):
@@ -31,6 +32,7 @@ class CopyParams(TreeParams):
     src: Annotated[str, LocalFile()] = Field(
         description="File or folder on the control node, relative to the file that this step is written in."
     )
+    path: InspectedPath = Field(description="Where it goes on the host, as an absolute path.")
 
 
 class CopyOutputs(Outputs):
