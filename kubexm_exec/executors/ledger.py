@@ -61,7 +61,10 @@ class Ledger:
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         """The same, for what holds no secret."""
-        self.then(self._bus.tell, kind, node, host, data)
+        if self.error is None:
+            self._then.append((self._bus.tell, (kind, node, host, data)))
+        else:
+            self._bus.tell(kind, node, host, data)
 
     def seal(self) -> None:
         """Hand over what was noted as one group."""
