@@ -156,20 +156,18 @@ class Expressions:
         with _readable(text, self.environment):
             return self.environment.parse(text)
 
-    def parse_template(self, text: str, name: str, filename: str) -> nodes.Template:
-        """The tree of a template file, in which every filter is known; raises ExpressionError.
+    def keep_template(self, tree: nodes.Template, text: str, name: str, filename: str) -> None:
+        """Compile a template file, and keep its code for those who load it by that name from that file.
 
-        Its code is kept for those who load it by that name from that file.
+        Raises ExpressionError. The tree, which is that of the text, may be simplified on the way.
         """
-        tree = self.parse(text)
         with _readable(text, self.environment):
-            code = self.environment.compile(text, name, filename)  # unknown filters are found only here
+            code = self.environment.compile(tree, name, filename)  # unknown filters are found only here
         cache = self.environment.bytecode_cache
         if cache is not None:
             bucket = cache.get_bucket(self.environment, name, filename, text)
             bucket.code = code
             cache.set_bucket(bucket)
-        return tree
 
     def _native(self, expression: nodes.Expr, text: str) -> Callable[[Mapping[str, Any]], Any]:
         """The value of an expression, with its type."""

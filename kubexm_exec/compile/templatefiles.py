@@ -52,13 +52,15 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tu
         return None
     place = TemplatePlace(shown, text)
     try:
-        tree = state.expressions.parse_template(text, name, str(path))
+        tree = state.expressions.parse(text)
+        own = frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
+        template = TemplateFile(path, place, find_references(tree), tuple(_includes(tree)), own)
+        state.expressions.keep_template(tree, text, name, str(path))
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
         return None
-    own = frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
-    return TemplateFile(path, place, find_references(tree), tuple(_includes(tree)), own)
+    return template
 
 
 def _includes(tree: nodes.Template) -> Iterator[tuple[str, bool]]:

@@ -15,7 +15,7 @@ def checked(folder: Path, text: str) -> tuple[Path, Templates]:
     path = folder / "a.conf"
     path.write_text(text)
     expressions = Expressions()
-    expressions.parse_template(text, "a.conf", str(path))
+    expressions.keep_template(expressions.parse(text), text, "a.conf", str(path))
     return path, Templates(expressions, lambda base: TemplateFinder([Path(base)]))
 
 
