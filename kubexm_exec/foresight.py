@@ -15,6 +15,7 @@ from kubexm_exec.evaluate import Evaluator
 from kubexm_exec.expr import UnknownValueError, is_dynamic
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, NodeID
 from kubexm_exec.pool import Loads
+from kubexm_exec.registry import RegistryError
 from kubexm_exec.step import StepFailed
 
 if TYPE_CHECKING:
@@ -93,9 +94,13 @@ class Foresight:
         steps: list[tuple[ExecutionNode, frozenset[str], frozenset[str]]] = []
         shared: dict[tuple[str, ...], frozenset[str]] = {}
         for node in list(self._graph.steps()):
-            keys = marks_of(self._steps.load(node.step_name).params_model).inspected
-            # A step with a condition may never be asked for anything.
-            if keys and node.when is None and not node.guards:
+            if node.when is not None or node.guards:
+                continue  # it may never be asked for anything
+            try:
+                keys = marks_of(self._steps.load(node.step_name).params_model).inspected
+            except RegistryError:
+                continue  # it says so itself
+            if keys:
                 steps.append((node, shared.setdefault(node.hosts, frozenset(node.hosts)), keys))
         return steps, {node.id: number for number, (node, _, _) in enumerate(steps)}
 

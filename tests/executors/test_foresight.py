@@ -216,3 +216,12 @@ def test_a_retry_looks_for_itself(bench: Bench, tmp_path: Path) -> None:
     bench.on_event = mend
     ran = bench.run(graph(*nodes))
     assert statuses(ran) == [(Status.SKIPPED, False)] * len(NAMES)
+
+
+def test_a_step_type_that_is_not_there_harms_only_its_own_step(bench: Bench, tmp_path: Path) -> None:
+    there(tmp_path)
+    nodes = [*in_a_row(tmp_path), node("other", "unknown", ignore_errors=True)]
+    ran = bench.run(graph(*nodes))
+    assert statuses(ran) == [(Status.SKIPPED, False)] * len(NAMES)
+    assert ran.host("other").status is Status.FAILED
+    assert Counting.asked == 1
