@@ -19,7 +19,7 @@ from kubexm_exec.cli.common import (
     write_text,
 )
 from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
-from kubexm_exec.memory import prepare
+from kubexm_exec.memory import leave, prepare
 
 if TYPE_CHECKING:
     from kubexm_exec.expr import Expressions
@@ -155,7 +155,10 @@ def command(
 
 def main() -> None:
     """Entry point of ``kubexm-run``."""
-    command(prog_name="kubexm-run")
+    try:
+        command(prog_name="kubexm-run")
+    finally:
+        leave()
 
 
 def check_writable(name: str | None, form: str) -> None:
