@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
 
 
 class Status(StrEnum):
@@ -65,8 +66,7 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
-@dataclass(slots=True, kw_only=True)
-class HostResult:
+class HostResult(Struct, kw_only=True):
     """The outcome of one action: a step on one host."""
 
     host_name: str
@@ -140,8 +140,7 @@ class HostResult:
         return data
 
 
-@dataclass(slots=True, kw_only=True)
-class NodeResult:
+class NodeResult(Struct, kw_only=True):
     """The outcome of one node: its hosts' results and what they add up to."""
 
     node_name: str
@@ -165,8 +164,7 @@ class NodeResult:
         }
 
 
-@dataclass(slots=True, kw_only=True)
-class GraphExecutionResult:
+class GraphExecutionResult(Struct, kw_only=True):
     """The report of a whole run; gates are not in it, only work is."""
 
     graph_name: str

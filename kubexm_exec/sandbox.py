@@ -91,18 +91,13 @@ class _Account:
     def __init__(self) -> None:
         self.rounds = MOST_WORK
         self.characters = LONGEST
+        """Of output."""
 
     def spend(self, rounds: int = 1) -> None:
         """One more round of a loop; a call counts as ten."""
         self.rounds -= rounds
         if self.rounds < 0:
             raise SecurityError("it loops, or calls itself, without end")
-
-    def fill(self, characters: int) -> None:
-        """So many more characters of output."""
-        self.characters -= characters
-        if self.characters < 0:
-            raise SecurityError(_TOO_LARGE)
 
 
 class _Context(Context):
@@ -243,7 +238,10 @@ def _rounds(context: Any, items: Iterable[Any]) -> Iterator[Any]:
 @pass_context
 def _counted(context: Any, value: Any) -> Any:
     if isinstance(value, str):
-        context.account.fill(len(value))
+        account = context.account
+        account.characters -= len(value)
+        if account.characters < 0:
+            raise SecurityError(_TOO_LARGE)
     return value
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
+from msgspec import Struct
+from msgspec import field as struct_field
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -64,45 +66,39 @@ class Outputs(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateName:
+class TemplateName(Struct, frozen=True):
     """Marks a string parameter as the name of a template: it is looked up, and its references checked, when compiling.
 
     Use it as ``src: Annotated[str, TemplateName()]``.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspected(Struct, frozen=True):
     """Marks a string parameter as a path on the host about which, and its folder, ``precheck`` asks ``inspect``.
 
     Several such steps in a row are then answered with one question to the host.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+class LocalFile(Struct, frozen=True):
     """Marks a string parameter as a file or folder on the control node.
 
     It is relative to the spec's file, and must exist when compiling. ``resource:NAME`` is the file of a resource.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceName:
+class ResourceName(Struct, frozen=True):
     """Marks a string parameter as the name of a resource of the spec; the step calls ``ctx.resource``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUrl:
+class ResourceUrl(Struct, frozen=True):
     """Marks a string parameter as the address of a resource that is written in the step itself.
 
     ``sha256``, ``headers`` and the other keys of a resource stand beside it, under the same names.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """Marks a parameter as a bare expression (as in ``when``).
 
     It is not rendered with the others; the step calls ``ctx.evaluate``.
@@ -112,8 +108,7 @@ class Expression:
     """Top-level names that the step itself gives to ``ctx.evaluate``, beyond those every expression sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepList:
+class StepList(Struct, frozen=True):
     """Marks a parameter as steps (spec data): they are checked when compiling; their expressions are left alone."""
 
 
@@ -224,8 +219,7 @@ class StepFailed(Exception):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """What a step may know of its host."""
 
     name: str
@@ -233,7 +227,7 @@ class HostView:
     internal_address: str = ""
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = struct_field(default_factory=dict)
     user: str | None = None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, TypeAlias, runtime_checkable
 
+from msgspec import Struct
+
 from kubexm_exec.graph import GraphHost
 
 
@@ -71,8 +73,7 @@ class Cancel:
         return remove
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(Struct, frozen=True):
     """A moment (``time.monotonic``) after which a blocking call gives up; ``None`` means never."""
 
     at: float | None = None

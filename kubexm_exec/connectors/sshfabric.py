@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.once import once
@@ -12,6 +13,49 @@ if TYPE_CHECKING:
     import paramiko
 
 _CERTIFICATE: Final = "-cert.pub"
+_MOCK: Final = "unittest.mock"
+
+
+@once
+def load_libraries() -> None:
+    """Load paramiko and fabric.
+
+    What invoke has for tests loads ``unittest.mock`` with them, and that asyncio: a quarter of the time of it all, for
+    something that nobody here asks for. It is loaded when somebody does.
+    """
+    if _MOCK in sys.modules:
+        return
+    later = _LaterMock(_MOCK)
+    sys.modules[_MOCK] = later
+    try:
+        import fabric  # noqa: F401
+    finally:
+        later.leave()
+
+
+class _LaterMock(ModuleType):
+    """In the place of ``unittest.mock`` until somebody needs that."""
+
+    def leave(self) -> None:
+        """Let the next one who imports it have the real one."""
+        if sys.modules.get(_MOCK) is self:
+            del sys.modules[_MOCK]
+
+    @staticmethod
+    def Mock(*arguments: Any, **named: Any) -> Any:
+        """What invoke takes from it, and calls when one of its mock contexts is made."""
+        from unittest.mock import Mock
+
+        return Mock(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """A step that runs meanwhile may want more of it."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.leave()
+        import unittest.mock
+
+        return getattr(unittest.mock, name)
 
 
 def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:

@@ -24,7 +24,7 @@ from kubexm_exec.connectors.ssherrors import (
     text,
     where,
 )
-from kubexm_exec.connectors.sshfabric import make_connection
+from kubexm_exec.connectors.sshfabric import load_libraries, make_connection
 from kubexm_exec.connectors.sshgateways import Gateways, tunnel
 from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_exec.connectors.sshroute import Route, route_to
@@ -143,6 +143,7 @@ def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: G
 
     ``stop`` ends it at once, with CommandCancelled.
     """
+    load_libraries()
     import paramiko
 
     deadline = deadline.earlier(options.connect_timeout)

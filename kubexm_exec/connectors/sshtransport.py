@@ -34,7 +34,9 @@ _NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socket:
     """A TCP connection to the first of a host's addresses that answers; ``stop`` ends the waiting with an OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # Given as text, even an address in figures has Python load its tables for names in other scripts.
+    name = host.encode("ascii") if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     errors: dict[tuple[Any, ...], OSError] = {}
     for number, (family, kind, protocol, _, address) in enumerate(found):
         sock = socket.socket(family, kind, protocol)

@@ -41,6 +41,10 @@ class ResultData(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self._all()[key]
 
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """As for every mapping; consoles ask for several things of each result."""
+        return self._all().get(key, default)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ def masked(
         for name, node in graph.nodes.items()
     }
     results = {
-        name: dataclasses.replace(
+        name: replace(
             node,
             message=mask(node.message),
             host_results={host: _masked_action(action, mask) for host, action in node.host_results.items()},
@@ -32,13 +31,13 @@ def masked(
         for name, node in result.node_results.items()
     }
     told = [replace(event, data=mask(dict(event.data))) for event in events]
-    ended = dataclasses.replace(result, node_results=results, message=mask(result.message))
+    ended = replace(result, node_results=results, message=mask(result.message))
     return replace(graph, nodes=nodes), ended, told
 
 
 def _masked_action(action: HostResult, mask: Callable[[Any], Any]) -> HostResult:
     said = {name: value for name in _SAID if (value := getattr(action, name))}
-    return dataclasses.replace(action, **{name: mask(value) for name, value in said.items()}) if said else action
+    return replace(action, **{name: mask(value) for name, value in said.items()}) if said else action
 
 
 def extended(graph: ExecutionGraph, events: Sequence[Event]) -> ExecutionGraph:
