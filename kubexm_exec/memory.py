@@ -22,8 +22,3 @@ def settle() -> None:
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, 20, 50)
-
-
-def leave() -> None:
-    """Call it last of all: the interpreter would look through everything once more before it lets go of it."""
-    gc.freeze()

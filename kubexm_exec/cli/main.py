@@ -6,6 +6,8 @@ import importlib
 
 import click
 
+from kubexm_exec.cli.leaving import leave_after
+
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
     "drift": ("kubexm_exec.cli.drift", "Show what is no longer as a spec made it."),
@@ -64,3 +66,8 @@ def main() -> None:
 
     Run one with: kubexm-run SPEC
     """
+
+
+def program() -> None:
+    """Entry point of ``kubexm``."""
+    leave_after(lambda: main(prog_name="kubexm"))

@@ -19,7 +19,8 @@ from kubexm_exec.cli.common import (
     write_text,
 )
 from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
-from kubexm_exec.memory import leave, prepare
+from kubexm_exec.cli.leaving import leave_after
+from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
     from kubexm_exec.expr import Expressions
@@ -155,10 +156,7 @@ def command(
 
 def main() -> None:
     """Entry point of ``kubexm-run``."""
-    try:
-        command(prog_name="kubexm-run")
-    finally:
-        leave()
+    leave_after(lambda: command(prog_name="kubexm-run"))
 
 
 def check_writable(name: str | None, form: str) -> None:

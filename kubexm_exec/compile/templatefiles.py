@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Iterator
 
 from jinja2 import meta, nodes
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
@@ -22,9 +23,9 @@ class TemplateFile(Struct, frozen=True):
     path: pathlib.Path
     place: TemplatePlace
     references: tuple[Reference, ...]
-    includes: tuple[tuple[str, bool], ...]
+    includes: tuple[tuple[str, bool], ...] = ()
     """Names that are written out, each with whether it may be missing."""
-    own: frozenset[str] = field(default_factory=frozenset)
+    own: frozenset[str] = frozenset()
     """Names that it defines, which what it includes sees as well."""
 
 
@@ -53,14 +54,20 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tu
     place = TemplatePlace(shown, text)
     try:
         tree = state.expressions.parse(text)
-        own = frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
-        template = TemplateFile(path, place, find_references(tree), tuple(_includes(tree)), own)
+        template = TemplateFile(path, place, find_references(tree))
+        # Only what is between these can define a name or include a file; most templates have none.
+        if "{%" in text:
+            template = replace(template, includes=tuple(_includes(tree)), own=frozenset(_defined(tree)))
         state.expressions.keep_template(tree, text, name, str(path))
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
         return None
     return template
+
+
+def _defined(tree: nodes.Template) -> Iterator[str]:
+    return (name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
 
 
 def _includes(tree: nodes.Template) -> Iterator[tuple[str, bool]]:

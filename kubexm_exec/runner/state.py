@@ -75,7 +75,7 @@ kind() {
 }
 there() {
   for p do shift; kind "$p"; [ $k = a ] || set -- "$@" "$p"; done
-  [ $# -eq 0 ] || stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
+  [ $# -eq 0 ] || exec stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
 }
 sums() {
   i=0
@@ -98,11 +98,11 @@ absent() {
   for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
   [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
 }
-digest=$1 own=$2; shift 2
-for p do kind "$p"; printf %s "$k"; done
-echo
+digest=$1 own=$2 kinds=; shift 2
+for p do kind "$p"; kinds=$kinds$k; done
 rows=$(there "$@") || exit
-[ -z "$rows" ] || echo "$rows"
+printf '%s\n' "$kinds${rows:+
+$rows}"
 for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done
 if [ $digest = yes ] || [ $own -lt $# ]; then sums "$@" || exit; fi
 printf '\0\n'

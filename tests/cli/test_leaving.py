@@ -1,0 +1,89 @@
+"""The end of a program: its exit code, what others want to do at the end, and what has to be waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+
+def run(body: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    program = f"import sys\nfrom kubexm_exec.cli.leaving import leave_after\ndef work():\n{body}\nleave_after(work)\n"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        [sys.executable, "-c", program], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=env
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("  pass", 0),
+        ("  sys.exit()", 0),
+        ("  sys.exit(0)", 0),
+        ("  sys.exit(3)", 3),
+        ("  sys.exit(130)", 130),
+        ("  sys.exit(-1)", 255),
+        ("  sys.exit(True)", 1),
+    ],
+)
+def test_the_exit_code_is_that_of_the_work(body: str, code: int) -> None:
+    done = run(body)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_an_exit_with_a_text_says_it() -> None:
+    done = run("  sys.exit('so it ended')")
+    assert (done.returncode, done.stderr) == (1, "so it ended\n")
+
+
+def test_what_was_written_arrives() -> None:
+    done = run("  sys.stdout.write('x' * 100_000)\n  sys.stderr.write('no end of line')")
+    assert (len(done.stdout), done.stderr) == (100_000, "no end of line")
+
+
+def test_what_others_want_to_do_at_the_end_is_done_once_and_the_last_first(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    body = (
+        "  import atexit, pathlib, tempfile\n"
+        f"  note = pathlib.Path({str(note)!r})\n"
+        "  atexit.register(lambda: note.open('a').write('first '))\n"
+        "  atexit.register(lambda: note.open('a').write('last '))\n"
+        f"  work.folder = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})\n"
+        "  sys.exit(2)"
+    )
+    assert run(body).returncode == 2
+    assert note.read_text() == "last first "
+    assert [path.name for path in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_thread_that_is_not_a_daemon_is_waited_for(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    body = (
+        "  import threading, pathlib\n"
+        "  def late():\n"
+        "    threading.main_thread().join()\n"
+        f"    pathlib.Path({str(note)!r}).write_text('done')\n"
+        "  threading.Thread(target=late).start()\n"
+        "  sys.exit(4)"
+    )
+    assert run(body).returncode == 4
+    assert note.read_text() == "done"
+
+
+def test_an_error_is_told_as_ever() -> None:
+    done = run("  raise ValueError('a bug')")
+    assert done.returncode == 1
+    assert done.stderr.endswith("ValueError: a bug\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_not_taken_for_success() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run("  sys.stdout.write('x')", stdout=full)
+    assert done.returncode == 120
+    assert "No space left on device" in done.stderr
