@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -74,7 +74,9 @@ class Driver:
         self._ledger: Ledger | None = None
         if acts and runtime.journal:
             # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
-            self._ledger = Ledger(runtime.journal, runtime.bus, self._events.put, lost=runtime.cancel.set)
+            self._ledger = Ledger(
+                runtime.journal, runtime.bus, self._events.put, begin=self._begin_noted, lost=runtime.cancel.set
+            )
         self._emit = runtime.bus.emit if self._ledger is None else self._ledger.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, self._ledger)
@@ -237,24 +239,27 @@ class Driver:
 
     def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
+        if self._workers is not None:
+            ledger.start(attempt)
+            return False
         ledger.note(entries.start(attempt))
-        if self._workers is None:
-            self._wait_for_journal()
-            self._begin_noted(attempt, ledger)
-            return True
-        ledger.then(self._begin_noted, attempt, ledger)
-        return False
+        self._wait_for_journal()
+        self._begin_noted((attempt,))
+        return True
 
-    def _begin_noted(self, attempt: Attempt, ledger: Ledger) -> None:
-        node = attempt.node
-        self._runtime.bus.emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
-        if ledger.error is None and (not self._runtime.cancel.is_set() or node.hook is Hook.ALWAYS):
+    def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
+        emit, lost = self._runtime.bus.emit, self._ledger is None or self._ledger.error is not None
+        stopping = self._runtime.cancel.is_set()
+        for attempt in attempts:
+            node = attempt.node
+            emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
+            if lost or (stopping and node.hook is not Hook.ALWAYS):
+                # It was never begun: nothing is unknown about it.
+                self._finish(attempt, ActionOutcome(cancelled(attempt)))
+                continue
             if attempt.deadline.at is not None:
                 attempt.begin()
             self._begin(attempt)
-            return
-        # It was never begun: nothing is unknown about it.
-        self._finish(attempt, ActionOutcome(cancelled(attempt)))
 
     def _wait_for_journal(self) -> None:
         """Go on when all that was noted is durable, or never will be."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from kubexm_exec.attempt import Attempt
 from kubexm_exec.events import EventBus
-from kubexm_exec.journal.entries import Row
+from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.recorder import Recorder
 
-_Deed: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
-"""Something to be done, and with what."""
+_Told: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+"""Something to be told: how, and what."""
 
 
 class Ledger:
@@ -26,66 +26,82 @@ class Ledger:
         recorder: Recorder,
         bus: EventBus,
         post: Callable[[Callable[[], None]], None],
+        *,
+        begin: Callable[[Sequence[Attempt]], None],
         lost: Callable[[], None],
     ) -> None:
-        """``post`` hands something to the driver's thread, from any other; ``lost`` is called if the journal is."""
+        """``post`` hands something to the driver's thread, from any other.
+
+        ``begin`` is called with attempts that may begin, ``lost`` if the journal is.
+        """
         self._recorder = recorder
         self._bus = bus
         self._post = post
+        self._begin = begin
         self._lost = lost
-        self._entries: list[Row] = []
-        self._then: list[_Deed] = []
+        self._entries: list[entries.Row] = []
+        self._told: list[_Told] = []
+        self._starts: list[Attempt] = []
         self._outstanding = 0
         self.error: JournalError | None = None
 
     @property
     def outstanding(self) -> bool:
         """Whether something waits for the journal."""
-        return bool(self._outstanding or self._entries or self._then)
+        return bool(self._outstanding or self._entries or self._told or self._starts)
 
-    def note(self, entry: Row) -> None:
+    def note(self, entry: entries.Row) -> None:
         """Write an entry with the next group."""
         if self.error is None:
             self._entries.append(entry)
 
-    def then(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Do something when all that was noted so far is durable; if the journal is lost, at once."""
+    def start(self, attempt: Attempt) -> None:
+        """Write down that an attempt begins, and begin it when that is durable; if the journal is lost, at once."""
         if self.error is None:
-            self._then.append((what, arguments))
+            self._entries.append(entries.start(attempt))
+            self._starts.append(attempt)
         else:
-            what(*arguments)
+            self._begin((attempt,))
 
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
-        """Tell something when the journal has it."""
-        self.then(partial(self._bus.emit, **data), kind, node, host)
+        """Tell something when the journal has all that was noted so far."""
+        if self.error is None:
+            self._told.append((self._emit, (kind, node, host, data)))
+        else:
+            self._bus.emit(kind, node, host, **data)
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         """The same, for what holds no secret."""
         if self.error is None:
-            self._then.append((self._bus.tell, (kind, node, host, data)))
+            self._told.append((self._bus.tell, (kind, node, host, data)))
         else:
             self._bus.tell(kind, node, host, data)
 
     def seal(self) -> None:
         """Hand over what was noted as one group."""
-        if not self._entries and not self._then:
+        if not self._entries and not self._told:
             return
-        entries, then = self._entries, self._then
-        self._entries, self._then = [], []
-        if not entries and not self._outstanding:
-            _do(then)
+        noted, told, starts = self._entries, self._told, self._starts
+        self._entries, self._told, self._starts = [], [], []
+        if not noted and not self._outstanding:
+            _tell(told)
             return
         self._outstanding += 1
-        self._recorder.submit(entries, lambda error: self._post(lambda: self._durable(then, error)))
+        self._recorder.submit(noted, lambda error: self._post(lambda: self._durable(told, starts, error)))
 
-    def _durable(self, then: list[_Deed], error: JournalError | None) -> None:
+    def _durable(self, told: Sequence[_Told], starts: Sequence[Attempt], error: JournalError | None) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
             self._lost()
-        _do(then)
+        # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
+        _tell(told)
+        self._begin(starts)
+
+    def _emit(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
+        self._bus.emit(kind, node, host, **data)
 
 
-def _do(several: list[_Deed]) -> None:
-    for what, arguments in several:
-        what(*arguments)
+def _tell(several: Sequence[_Told]) -> None:
+    for how, what in several:
+        how(*what)

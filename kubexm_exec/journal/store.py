@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Struct, field
 
 from kubexm_exec.journal.database import Door, open_database, shown
@@ -30,7 +31,8 @@ _COLUMNS: Final = (
     "id", "name", "target", "spec", "executor", "status", "message", "created", "ended", "epoch",
 )  # fmt: skip
 """What is read of a run as it is, in the order of the table."""
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_QUICK: Final = msgspec.json.Encoder()
+_PATIENT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -111,7 +113,7 @@ class Store:
 
     def append_by(self, door: Door, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
         """The same through a door that is kept for it."""
-        text = _ENCODE(entries)
+        text = _encoded(entries)
         point("append.before")
         with explained(self.place):
             done = door.do("entries.append", run=run, epoch=epoch, seq=seq, data=text)
@@ -246,6 +248,14 @@ class Store:
 def folder_of(state: Path, run: str) -> Path:
     """The folder of a run's own files, such as its whole log."""
     return state / "runs" / run
+
+
+def _encoded(entries: Sequence[Entry]) -> str:
+    try:
+        return _QUICK.encode(entries).decode()
+    except (TypeError, UnicodeEncodeError):
+        # Such as a text of a class of its own.
+        return _PATIENT.encode(entries)
 
 
 def _pack(data: Any) -> bytes:
