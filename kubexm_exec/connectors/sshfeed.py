@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kubexm_exec.connectors.base import Cancel, Deadline, Readable
 from kubexm_exec.connectors.sshfiles import chunks
@@ -14,7 +15,13 @@ from kubexm_exec.connectors.sshshell import Exchange, raise_if_over
 if TYPE_CHECKING:
     import paramiko
 
-_PIECE: Final = 1 << 15
+    from kubexm_exec.connectors.sshtransport import HostTransport
+
+_LEAST: Final = 1 << 15
+_MOST: Final = 1 << 19
+"""Bytes that are sent at once: the more, the less work it is; the less, the sooner a stop is seen on a slow line."""
+_QUICK, _SLOW = 0.05, 0.2
+"""Seconds of a send after which the next one takes more at once, or less."""
 _STUCK: Final = 0.2
 """Seconds after which somebody who takes no more input is looked at: perhaps they wait until their output is read."""
 
@@ -49,8 +56,9 @@ def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) ->
 
     def feed(exchange: Exchange) -> None:
         exchange.channel.settimeout(_STUCK)
+        pace = _Pace()
         for chunk in chunks(source, deadline, cancel):
-            if not _send(exchange, chunk, deadline, cancel):
+            if not _send(exchange, chunk, pace, deadline, cancel):
                 return
         # Whoever has gone does not wait for an end.
         with contextlib.suppress(OSError):
@@ -59,13 +67,29 @@ def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) ->
     return feed
 
 
-def _send(exchange: Exchange, data: bytes, deadline: Deadline, cancel: Cancel) -> bool:
+class _Pace:
+    """How much is sent at once."""
+
+    def __init__(self) -> None:
+        self.size = _LEAST
+
+    def took(self, seconds: float) -> None:
+        """The last send has taken so long."""
+        if seconds < _QUICK:
+            self.size = min(2 * self.size, _MOST)
+        elif seconds > _SLOW:
+            self.size = max(self.size // 2, _LEAST)
+
+
+def _send(exchange: Exchange, data: bytes, pace: _Pace, deadline: Deadline, cancel: Cancel) -> bool:
     """Send it all while the other side takes it; False if that has gone."""
     channel: paramiko.Channel = exchange.channel
-    at = 0
-    while at < len(data):
+    transport = cast("HostTransport", channel.transport)
+    left = memoryview(data)
+    while left:
+        begun = time.monotonic()
         try:
-            sent = channel.send(data[at : at + _PIECE])
+            sent = transport.send_some(channel, left[: pace.size])
         except TimeoutError:
             raise_if_over(deadline, cancel)
             if channel.closed or channel.eof_received:
@@ -75,7 +99,8 @@ def _send(exchange: Exchange, data: bytes, deadline: Deadline, cancel: Cancel) -
             return False
         if sent == 0:
             return False
-        at += max(sent, 0)
+        left = left[max(sent, 0) :]
+        pace.took(time.monotonic() - begun)
         if exchange.read() and exchange.over:
             return False
     return True

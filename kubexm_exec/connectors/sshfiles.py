@@ -14,7 +14,7 @@ from kubexm_exec.connectors.base import Cancel, Deadline, Readable
 from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, CLEAN, FINISH, WRITE, mode_argument, owner_argument
 from kubexm_exec.connectors.sshshell import Job, raise_if_over
 
-CHUNK: Final = 1 << 18
+CHUNK: Final = 1 << 19
 SMALL: Final = 64 << 10
 """Bytes of a file that go through the shell that is there already, in one round trip."""
 CANNOT_DECODE: Final = 97

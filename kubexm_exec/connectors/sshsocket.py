@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
+import threading
 import time
-from typing import Final
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
 
 from paramiko.packet import Packetizer
 
@@ -28,6 +32,9 @@ class EagerSocket:
         self._held = b""
         self._at = 0
         self._timeout: float | None = None
+        self._lock = threading.Lock()
+        self._gathering = False
+        self._gathered: list[bytes] = []
         sock.settimeout(None)
 
     def recv(self, size: int) -> bytes:
@@ -46,14 +53,60 @@ class EagerSocket:
 
     def send(self, data: bytes) -> int:
         """As many of the bytes as there is room for; waits for room. A call that waits for room for all is slower."""
+        with self._lock:
+            if self._gathering:
+                self._gathered.append(data)
+                return len(data)
         try:
             return self.plain.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            room = select.poll()
-            room.register(self.plain, select.POLLOUT)
-            if not room.poll(None if self._timeout is None else self._timeout * 1000):
+            if not self._wait_for_room():
                 raise TimeoutError("timed out") from None
             return self.plain.send(data, socket.MSG_DONTWAIT)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write all that is sent meanwhile, by whomever, with one call at the end; EOFError if it cannot be written.
+
+        Only one thread does this at a time, and whoever sends takes turns with the others.
+        """
+        self._gathering = True
+        try:
+            yield
+        finally:
+            try:
+                # What others send while it is written comes after it.
+                while pieces := self._gathered_so_far():
+                    self._write(pieces)
+            except OSError as error:
+                raise EOFError from error
+            finally:
+                self._gathering = False
+
+    def _gathered_so_far(self) -> list[bytes]:
+        with self._lock:
+            pieces, self._gathered = self._gathered, []
+            self._gathering = bool(pieces)
+            return pieces
+
+    def _write(self, pieces: Sequence[bytes]) -> None:
+        left = deque(memoryview(piece) for piece in pieces)
+        while left:
+            try:
+                sent = self.plain.sendmsg(left, (), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                # Somebody who gives up on a host that takes nothing closes the socket.
+                self._wait_for_room()
+                continue
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+
+    def _wait_for_room(self) -> bool:
+        room = select.poll()
+        room.register(self.plain, select.POLLOUT)
+        return bool(room.poll(None if self._timeout is None else self._timeout * 1000))
 
     def settimeout(self, seconds: float) -> None:
         """How long a call waits: it then raises TimeoutError."""
@@ -83,9 +136,26 @@ class EagerSocket:
 
 
 class HostPacketizer(Packetizer):
-    """One that looks at the clock instead of starting a thread that does nothing but wait for the handshake's end."""
+    """One that looks at the clock instead of starting a thread that does nothing but wait for the handshake's end.
+
+    It also copies what is sent less often.
+    """
 
     _until: float | None = None
+    _block = 0
+    """Of the cipher that is used, if it is one that leaves the length of a packet as it is."""
+
+    def set_outbound_cipher(self, *arguments: Any, **named: Any) -> None:
+        """Use this cipher from now on."""
+        super().set_outbound_cipher(*arguments, **named)
+        self._block = named["block_size"] if named.get("aead") else 0
+
+    def _build_packet(self, payload: bytes) -> bytes:
+        if not self._block:
+            return cast(bytes, super()._build_packet(payload))  # type: ignore[misc]
+        padding = 3 + self._block - (len(payload) + 4) % self._block
+        head = struct.pack(">IB", len(payload) + padding + 1, padding)
+        return b"".join((head, payload, os.urandom(padding)))
 
     def start_handshake(self, timeout: float) -> None:
         """The handshake has begun and may take so long."""

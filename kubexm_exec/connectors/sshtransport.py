@@ -6,11 +6,13 @@ import contextlib
 import errno
 import logging
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
 import paramiko
 from paramiko.common import (
+    MSG_CHANNEL_DATA,
     cMSG_CHANNEL_CLOSE,
     cMSG_CHANNEL_EOF,
     cMSG_CHANNEL_WINDOW_ADJUST,
@@ -105,14 +107,44 @@ class HostTransport(paramiko.Transport):
         """Whether it is up, as far as anybody knows: its reading thread, or whoever wrote last."""
         return super().is_active() and not self._broken
 
-    def _send_user_message(self, data: paramiko.Message) -> None:
-        """Send a message; an OSError, and not paramiko's EOFError, if the host has gone and did not get all of it."""
+    def send_some(self, channel: paramiko.Channel, data: memoryview) -> int:
+        """Send as much as the host has room for, and wait until it has for some; gives how much, 0 after the end.
+
+        As ``channel.send`` does it, but not only one packet: each call of the system lets go of the interpreter.
+        """
+        messages: list[paramiko.Message] = []
+        at = 0
+        with channel.lock:
+            if channel.closed:
+                raise OSError("the channel is closed")
+            while at < len(data) and (at == 0 or channel.out_window_size > 0):
+                size = channel._wait_for_send_window(len(data) - at)  # type: ignore[attr-defined]
+                if size == 0:
+                    break
+                head = struct.pack(">BII", MSG_CHANNEL_DATA, channel.remote_chanid, size)
+                messages.append(paramiko.Message(b"".join((head, data[at : at + size]))))
+                at += size
+        # As paramiko does it, without the channel's lock: new keys may be due just now.
+        if messages:
+            self._send_user_message(messages)
+        return at
+
+    def _send_message(self, data: paramiko.Message | list[paramiko.Message]) -> None:
+        if not isinstance(data, list):
+            super()._send_message(data)  # type: ignore[misc]
+            return
+        with self.sock.together() if isinstance(self.sock, EagerSocket) else contextlib.nullcontext():
+            for message in data:
+                super()._send_message(message)  # type: ignore[misc]
+
+    def _send_user_message(self, data: paramiko.Message | list[paramiko.Message]) -> None:
+        """Send messages; an OSError, and not paramiko's EOFError, if the host has gone and did not get all of it."""
         try:
             super()._send_user_message(data)  # type: ignore[misc]
         except EOFError as error:
             self._broken = True
             hang_up(getattr(self.sock, "plain", self.sock))
-            if data.asbytes()[:1] not in _COURTESIES:
+            if isinstance(data, list) or data.asbytes()[:1] not in _COURTESIES:
                 raise ConnectionResetError("the connection broke") from error
 
     def _parse_debug(self, m: paramiko.Message) -> None:
@@ -133,7 +165,7 @@ class HostTransport(paramiko.Transport):
                     message.add_byte(cMSG_GLOBAL_REQUEST)
                     message.add_string("keepalive@openssh.com")
                     message.add_boolean(True)
-                    self._send_message(message)  # type: ignore[attr-defined]
+                    self._send_message(message)
             finally:
                 self.clear_to_send_lock.release()
 
