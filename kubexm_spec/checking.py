@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -128,6 +128,29 @@ def _code(kind: str) -> str:
     return "wrong-type" if kind.endswith("_type") else "wrong-value"
 
 
+_ELSEWHERE: Final = {
+    "loop": "forEach",
+    "with_items": "forEach",
+    "with_list": "forEach",
+    "hosts": "runOn",
+    "roles": "modules",
+    "depends_on": "needs",
+    "dependsOn": "needs",
+    "no_log": "sensitive",
+    "retries": "retry",
+    "until": "retry",
+    "register": "outputs",
+    "module": "type",
+    "args": "with",
+}
+"""What people write who come from other tools, and what it is called here."""
+
+
+def _called_here(key: str, keys: Sequence[str]) -> str:
+    name = _ELSEWHERE.get(key)
+    return f'here it is "{name}"' if name in keys else ""
+
+
 def _tell(
     model: type[BaseModel],
     problem: Any,
@@ -150,7 +173,7 @@ def _tell(
             code,
             f'{owner} has no key "{key}"' + (f"; it takes {shown}" if shown else ""),
             here.key(),
-            hint=did_you_mean(key, keys),
+            hint=_called_here(key, keys) or did_you_mean(key, keys),
             notes=notes,
         )
     elif code == "missing-key":

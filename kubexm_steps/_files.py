@@ -303,7 +303,13 @@ def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     """Put back what ``remember`` saved; what was created goes away, with its folders if nothing else is in them."""
     for record in reversed(undo.get("files", ())):
         _restore_one(ctx, record)
-    ctx.runner.remove_empty(list(undo.get("folders", ())))
+    remove_made(ctx, list(undo.get("folders", ())))
+
+
+def remove_made(ctx: StepContext, folders: Sequence[str]) -> None:
+    """Remove folders that a step had made, as far as nothing else is in them by now."""
+    if stay := ctx.runner.remove_empty(folders):
+        ctx.log.warning("the folder stays: there is something else in it", path=stay[0])
 
 
 def _restore_one(ctx: StepContext, record: Mapping[str, Any]) -> None:

@@ -15,7 +15,17 @@ from pydantic import Field
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.trees import NewFile, TreeChange, TreeLook, is_transient
 from kubexm_exec.step import Diff, StepContext, StepFailed
-from kubexm_steps._files import KEEP_LIMIT, SHOWN_LIMIT, Change, Content, Wanted, compare, file_diff, local_failure
+from kubexm_steps._files import (
+    KEEP_LIMIT,
+    SHOWN_LIMIT,
+    Change,
+    Content,
+    Wanted,
+    compare,
+    file_diff,
+    local_failure,
+    remove_made,
+)
 from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
@@ -354,7 +364,7 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
         if not look.states[root].exists:
             ctx.runner.mkdir(root)
         ctx.runner.trees.change(root, change, look)
-    ctx.runner.remove_empty(undo["made"])
+    remove_made(ctx, undo["made"])
 
 
 def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, change: TreeChange, ours: set[str]) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
-from kubexm_steps._files import KEEP_LIMIT
+from kubexm_steps._files import KEEP_LIMIT, remove_made
 from kubexm_steps._types import InspectedPath, OwnedParams, show_mode
 
 _NEW_FOLDER: Final = 0o755
@@ -125,7 +125,7 @@ class DirectoryStep(Step[DirectoryParams]):
         """Put back what was there."""
         path = self.params.path
         if "made" in undo:
-            ctx.runner.remove_empty(undo["made"])
+            remove_made(ctx, undo["made"])
         elif "packed" in undo:
             if not ctx.runner.inspect(path, digest=False).exists:
                 ctx.runner.shell(_LOAD, posixpath.dirname(path), stdin=ctx.kept(undo["packed"]), live=False)

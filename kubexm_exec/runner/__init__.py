@@ -211,9 +211,9 @@ class Runner:
         """Remove a file, a link or an empty folder, or with ``recursive`` a folder with all that is in it."""
         files.remove(self._session, path, recursive=recursive)
 
-    def remove_empty(self, folders: Sequence[str]) -> None:
-        """Remove those of the folders that are empty, the last one first."""
-        files.remove_empty(self._session, folders)
+    def remove_empty(self, folders: Sequence[str]) -> list[str]:
+        """Remove those of the folders that are empty, the last one first; gives those that stay, in that order."""
+        return files.remove_empty(self._session, folders)
 
     def symlink(self, target: str, path: str) -> None:
         """Make a link, atomically in place of another link or file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -186,11 +187,15 @@ def remove(session: Session, path: str, *, recursive: bool = False) -> None:
     _on_path(session, "remove", path, _REMOVE, path, "yes" if recursive else "no")
 
 
-def remove_empty(session: Session, folders: Sequence[str]) -> None:
-    """Remove those of the folders that are empty, the last one first; the others, and what is gone, are left."""
-    body = 'for d do if [ -d "$d" ] && ! [ -L "$d" ]; then rmdir -- "$d" 2>/dev/null; fi; done; :'
-    if folders:
-        execute(session, script(body, *reversed(folders), question=True), live=False)
+def remove_empty(session: Session, folders: Sequence[str]) -> list[str]:
+    """Remove those of the folders that are empty, the last one first; gives those that stay, in that order."""
+    body = """
+for d do if [ -d "$d" ] && ! [ -L "$d" ]; then rmdir -- "$d" 2>/dev/null || printf '%s\\0' "$d"; fi; done
+"""
+    if not folders:
+        return []
+    done = execute(session, script(body, *reversed(folders), question=True), live=False)
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
 
 def symlink(session: Session, target: str, path: str) -> None:

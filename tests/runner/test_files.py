@@ -225,8 +225,9 @@ def test_only_empty_folders_of_a_list_are_removed(runner: Runner, folder: Path) 
     for name in ("a", "a/b", "c"):
         (folder / name).mkdir()
     (folder / "c" / "file").touch()
-    runner.remove_empty([f"{folder}/{name}" for name in ("a", "a/b", "c", "missing")])
+    stay = runner.remove_empty([f"{folder}/{name}" for name in ("a", "a/b", "c", "missing")])
     assert [path.name for path in folder.iterdir()] == ["c"]
+    assert stay == [f"{folder}/c"]
 
 
 def test_a_link_replaces_a_link_to_a_folder_instead_of_landing_in_it(runner: Runner, folder: Path) -> None:

@@ -157,3 +157,20 @@ def test_a_script_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> Non
     folder = (tmp_path / "where").read_text().strip()
     assert "kx." in folder
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [("directory", {"path": "{}/a/b"}), ("file", {"path": "{}/a/b/file", "content": "x", "createParents": True})],
+)
+def test_an_undo_says_which_folder_stays_because_of_what_others_put_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, step: str, more: dict[str, Any]
+) -> None:
+    world = World(tmp_path, step, {**more, "path": more["path"].format(tmp_path)})
+    world.run()
+    (tmp_path / "a/b/theirs").touch()
+    world.rollback()
+    assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["theirs"]
+    [said] = caplog.messages
+    assert "the folder stays: there is something else in it" in said
+    assert f"{tmp_path}/a/b'" in said
