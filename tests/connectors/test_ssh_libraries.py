@@ -1,10 +1,11 @@
-"""Loading fabric and paramiko: without what invoke has for tests, and with it for those who ask."""
+"""Loading fabric and paramiko: without what only invoke's tests and files need, and with it for those who ask."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from kubexm_exec.connectors.sshfabric import load_libraries
 
@@ -14,13 +15,14 @@ def _loaded(more: str = "") -> list[str]:
         "import sys\n"
         "from kubexm_exec.connectors.sshfabric import load_libraries\n"
         f"load_libraries()\n{more}\n"
-        "print(*sorted({'fabric', 'paramiko', 'unittest.mock', 'asyncio'} & set(sys.modules)))\n"
+        "wanted = {'fabric', 'paramiko', 'unittest.mock', 'asyncio', 'invoke.vendor.yaml'}\n"
+        "print(*sorted(wanted & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
-def test_what_is_only_for_tests_is_not_loaded() -> None:
+def test_what_nobody_needs_is_not_loaded() -> None:
     assert _loaded() == ["fabric", "paramiko"]
 
 
@@ -39,10 +41,21 @@ def test_a_mock_context_of_invoke_still_works() -> None:
     assert "unittest.mock" in _loaded(more)
 
 
+def test_a_file_of_invoke_in_yaml_is_still_read(tmp_path: Path) -> None:
+    (tmp_path / "invoke.yaml").write_text("run:\n  echo: true\n")
+    more = (
+        "from invoke import Config\n"
+        f"config = Config(project_location={str(tmp_path)!r})\n"
+        "config.load_project()\n"
+        "assert config.run.echo is True\n"
+    )
+    assert "invoke.vendor.yaml" in _loaded(more)
+
+
 def test_a_step_that_wants_mock_while_they_are_loaded_gets_it() -> None:
     more = (
-        "from kubexm_exec.connectors.sshfabric import _LaterMock\n"
-        "sys.modules['unittest.mock'] = _LaterMock('unittest.mock')\n"
+        "from kubexm_exec.connectors.sshfabric import _Later\n"
+        "sys.modules['unittest.mock'] = _Later('unittest.mock')\n"
         "from unittest.mock import sentinel\n"
         "assert sentinel.here is sentinel.here\n"
         "import unittest.mock\n"
