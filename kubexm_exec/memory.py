@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 
-_YOUNG = 50_000
-_START = 200_000
-"""More than a small run makes until its graph is there: a look through all of it would find nothing."""
+_YOUNG = 200_000
+"""More than a small run makes from its beginning to its end: a look through all of it would find next to nothing."""
 
 
 def prepare() -> None:
     """Call it first of all: loading code and compiling make much that stays, and hardly any garbage."""
-    gc.set_threshold(_START, 20, 50)
+    gc.set_threshold(_YOUNG, 20, 50)
 
 
 def settle() -> None:
