@@ -69,8 +69,7 @@ def command(
 
 def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any], dict[str, str]]:
     """The facts of the hosts that answer, and why the others did not; without secrets."""
-    from concurrent.futures import ThreadPoolExecutor, wait
-
+    from kubexm_exec.cli.sidebyside import side_by_side
     from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
     from kubexm_exec.facts import gather
     from kubexm_exec.plain import plain
@@ -95,17 +94,9 @@ def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any],
             return None, redactor.mask(str(error))
 
     try:
-        with ThreadPoolExecutor(min(forks, len(hosts) or 1)) as threads:
-            try:
-                asked = {host: threads.submit(ask, host) for host in hosts}
-                # Not one long wait: Python would not see an interrupt that comes just before it.
-                while wait(asked.values(), timeout=0.5).not_done:
-                    continue
-                answers = {host: future.result() for host, future in asked.items()}
-            except KeyboardInterrupt:
-                cancel.set()
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise SystemExit(codes.INTERRUPTED) from None
+        answers = dict(zip(hosts, side_by_side(ask, list(hosts), forks, cancel), strict=True))
+    except KeyboardInterrupt:
+        raise SystemExit(codes.INTERRUPTED) from None
     finally:
         pool.close()
     return (

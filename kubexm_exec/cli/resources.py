@@ -201,8 +201,7 @@ def fetch_command(spec: str, architectures: tuple[str, ...], bundle: str | None,
 
 def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResource]], list[dict[str, str]]]:
     """Everything, a few at once; what cannot be had hinders nothing else."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    from kubexm_exec.cli.sidebyside import side_by_side
     from kubexm_exec.connectors.base import Cancel, CommandCancelled
     from kubexm_exec.console.units import format_size
     from kubexm_exec.resources.source import ResourceError
@@ -222,25 +221,21 @@ def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResou
             except CommandCancelled:
                 return None
 
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            try:
-                for one, result in zip(site.wanted, threads.map(get, site.wanted), strict=True):
-                    if isinstance(result, ResourceError):
-                        failed.append(
-                            {"resource": one.source.label, "error": mask(result.message), "hint": result.hint}
-                        )
-                        if output == "text":
-                            click.echo(f"error: {mask(result.message)}\n  → {result.hint}", err=True)
-                    elif result is not None:
-                        done.append((one, result))
-                        if output == "text":
-                            how = "fetched" if result.where == "fetched" else f"here ({result.where})"
-                            click.echo(f"{one.source.label}  {how}  {format_size(result.size)}  {result.sha256}")
-            except KeyboardInterrupt:
-                cancel.set()
-                threads.shutdown(wait=False, cancel_futures=True)
-                click.echo("interrupted; what has arrived is kept, the same command goes on from there", err=True)
-                raise SystemExit(codes.INTERRUPTED) from None
+        try:
+            results = side_by_side(get, site.wanted, _AT_ONCE, cancel)
+            for one, result in zip(site.wanted, results, strict=True):
+                if isinstance(result, ResourceError):
+                    failed.append({"resource": one.source.label, "error": mask(result.message), "hint": result.hint})
+                    if output == "text":
+                        click.echo(f"error: {mask(result.message)}\n  → {result.hint}", err=True)
+                elif result is not None:
+                    done.append((one, result))
+                    if output == "text":
+                        how = "fetched" if result.where == "fetched" else f"here ({result.where})"
+                        click.echo(f"{one.source.label}  {how}  {format_size(result.size)}  {result.sha256}")
+        except KeyboardInterrupt:
+            click.echo("interrupted; what has arrived is kept, the same command goes on from there", err=True)
+            raise SystemExit(codes.INTERRUPTED) from None
     return done, failed
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -45,12 +47,9 @@ def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socke
         remove = stop.on_set(lambda sock=sock: hang_up(sock))  # type: ignore[misc]
         try:
             left = deadline.left()
-            if stop.is_set() or left == 0.0:
-                raise TimeoutError("timed out")
-            # An address that swallows everything must leave some time for the next one.
-            sock.settimeout(None if left is None else left / (len(found) - number))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.connect(address)
+            # An address that swallows everything must leave some time for the next one.
+            _connect(sock, address, None if left is None else left / (len(found) - number), stop)
             return sock
         except OSError as error:
             sock.close()
@@ -61,6 +60,22 @@ def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socke
     if others:
         raise others[0]
     raise paramiko.ssh_exception.NoValidConnectionsError(errors)
+
+
+def _connect(sock: socket.socket, address: Any, seconds: float | None, stop: Cancel) -> None:
+    sock.setblocking(False)
+    code = sock.connect_ex(address)
+    # A hang-up has no effect on a socket that does not connect yet: only from here on it ends the waiting below.
+    if code == errno.EINPROGRESS and not stop.is_set():
+        waiting = select.poll()
+        waiting.register(sock, select.POLLOUT)
+        if waiting.poll(None if seconds is None else seconds * 1000):
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code == errno.EINPROGRESS or stop.is_set():
+        raise TimeoutError("timed out")
+    if code:
+        raise OSError(code, os.strerror(code))
+    sock.settimeout(seconds)
 
 
 def hang_up(sock: Any) -> None:

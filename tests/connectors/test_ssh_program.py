@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.connectors.sshtransport import dial
 from tests.connectors.test_ssh_faults import LATE, listener
 from tests.e2e.program import environment, start, write_spec
 from tests.lab.sshd import MISSING, SSHD
@@ -48,3 +53,25 @@ def test_an_interrupt_ends_the_program_while_it_connects_to_hosts_that_never_ans
     assert process.returncode == 130, out + err
     assert "Traceback" not in out + err
     assert "left behind" not in out + err
+
+
+def test_a_stop_just_before_a_connection_is_begun_ends_it_too() -> None:
+    class Late(Cancel):
+        """Set right after somebody has looked."""
+
+        def is_set(self) -> bool:
+            was = super().is_set()
+            self.set()
+            return was
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as callers:
+        port = full.getsockname()[1]
+        # Nobody takes these, so that the next one gets no answer.
+        for _ in range(4):
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", port))
+        begun = time.monotonic()
+        with pytest.raises(OSError, match="timed out"):
+            dial("127.0.0.1", port, Deadline.after(LATE), Late())
+        assert time.monotonic() - begun < LATE / 2
