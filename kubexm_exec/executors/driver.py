@@ -152,7 +152,7 @@ class Driver:
             if scheduler.done and not ended:
                 return None
             if self._ledger is not None:
-                self._ledger.seal()
+                self._ledger.seal(len(self._running))
             # What has ended already may have made more ready: look at once.
             self._collect(wait=not ended)
 

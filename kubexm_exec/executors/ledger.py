@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.events import EventBus
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.journal.recorder import Durable, Recorder
 
-_Told: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
-"""Something to be told: how, and what."""
+_Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+"""Something to be done later: how, and with what."""
+_MANY: Final = 4
+"""So many attempts are quickly written into the result of the run: it is not worth while to wake a thread for more."""
+_PATIENCE: Final = 0.01
+"""Seconds to wait at most until the journal begins to write."""
 
 
 class Ledger:
     """Collects entries, and what must not happen before they are durable; used by the driver's thread alone.
 
-    It looks like the event bus to those who only tell things.
+    While a group is written the driver would have nothing to do, so that what is not needed before is done then.
     """
 
     def __init__(
@@ -40,7 +45,8 @@ class Ledger:
         self._begin = begin
         self._lost = lost
         self._entries: list[entries.Row] = []
-        self._told: list[_Told] = []
+        self._meanwhile: list[_Call] = []
+        self._told: list[_Call] = []
         self._starts: list[Attempt] = []
         self._outstanding = 0
         self.error: JournalError | None = None
@@ -48,7 +54,7 @@ class Ledger:
     @property
     def outstanding(self) -> bool:
         """Whether something waits for the journal."""
-        return bool(self._outstanding or self._entries or self._told or self._starts)
+        return bool(self._outstanding or self._entries or self._meanwhile or self._told)
 
     def note(self, entry: entries.Row) -> None:
         """Write an entry with the next group."""
@@ -63,45 +69,61 @@ class Ledger:
         else:
             self._begin((attempt,))
 
+    def meanwhile(self, how: Callable[..., None], *what: Any) -> None:
+        """Do something while what was noted so far is written: before that is told, and before its attempts begin."""
+        self._meanwhile.append((how, what))
+
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
-        """Tell something when the journal has all that was noted so far."""
-        if self.error is None:
-            self._told.append((self._emit, (kind, node, host, data)))
-        else:
-            self._bus.emit(kind, node, host, **data)
+        """Tell something after all that has happened before, when the journal has it; for those who know a bus."""
+        self._meanwhile.append((self._told_masked, (kind, node, host, data)))
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
-        """The same, for what holds no secret."""
-        if self.error is None:
-            self._told.append((self._bus.tell, (kind, node, host, data)))
-        else:
-            self._bus.tell(kind, node, host, data)
+        """Tell something without any secret with what is written now: to be called meanwhile."""
+        self._told.append((self._bus.tell, (kind, node, host, data)))
 
-    def seal(self) -> None:
-        """Hand over what was noted as one group."""
-        if not self._entries and not self._told:
+    def seal(self, running: int = 0) -> None:
+        """Hand over what was noted as one group; ``running``: how many attempts there are, waiting ones included."""
+        if not self._entries and not self._meanwhile:
             return
-        noted, told, starts = self._entries, self._told, self._starts
-        self._entries, self._told, self._starts = [], [], []
-        if not noted and not self._outstanding:
-            _tell(told)
-            return
-        self._outstanding += 1
-        self._recorder.submit(noted, lambda error: self._post(lambda: self._durable(told, starts, error)))
+        noted, meanwhile, told, starts = self._entries, self._meanwhile, self._told, self._starts
+        self._entries, self._meanwhile, self._starts = [], [], []
+        waits = bool(noted or self._outstanding)
+        if waits:
+            alone = not self._outstanding and running == len(starts) > _MANY
+            self._outstanding += 1
+            self._submit(noted, lambda error: self._post(lambda: self._durable(told, starts, error)), alone=alone)
+        _call(meanwhile)
+        self._told = []
+        if not waits:
+            _call(told)
 
-    def _durable(self, told: Sequence[_Told], starts: Sequence[Attempt], error: JournalError | None) -> None:
+    def _submit(self, noted: Sequence[entries.Row], durable: Durable, *, alone: bool) -> None:
+        """``alone``: nobody has anything to report before this is durable."""
+        if not alone:
+            self._recorder.submit(noted, durable)
+            return
+        begun = threading.Lock()
+        begun.acquire()
+        self._recorder.submit(noted, durable, begun.release)
+        # Two threads never run Python code at the same time: the one that writes could begin only when this one waits.
+        begun.acquire(timeout=_PATIENCE)
+
+    def _durable(self, told: Sequence[_Call], starts: Sequence[Attempt], error: JournalError | None) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
             self._lost()
         # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
-        _tell(told)
+        _call(told)
         self._begin(starts)
+
+    def _told_masked(self, *what: Any) -> None:
+        self._told.append((self._emit, what))
 
     def _emit(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         self._bus.emit(kind, node, host, **data)
 
 
-def _tell(several: Sequence[_Told]) -> None:
+def _call(several: Sequence[_Call]) -> None:
     for how, what in several:
         how(*what)

@@ -67,6 +67,14 @@ class RunRecord:
 
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
         """An action has come to its end, or had done so in an earlier session."""
+        if self._ledger is None:
+            self._action(node, outcome, restored)
+            return
+        if not restored:
+            self._ledger.note(entries.end(node.id, outcome))
+        self._ledger.meanwhile(self._action, node, outcome, restored)
+
+    def _action(self, node: ExecutionNode, outcome: ActionOutcome, restored: bool) -> None:
         result = outcome.result
         of = self._nodes.get(node.id)
         if of is None:
@@ -80,8 +88,6 @@ class RunRecord:
                 of.end_time = result.end_time
         of.host_results[result.host_name] = result
         self._runtime.records.add(node.id, outcome)
-        if self._ledger is not None and not restored:
-            self._ledger.note(entries.end(node.id, outcome))
         self._tell(ACTION_RESTORED if restored else ACTION_FINISHED, node.id, result.host_name, ResultData(result))
 
     def transition(self, transition: Transition) -> None:
@@ -91,12 +97,19 @@ class RunRecord:
             return
         if transition.host:
             self.action(node, ActionOutcome(_untried(transition)))
-            return
+        elif self._ledger is None:
+            self._node(node, transition)
+        else:
+            self._ledger.meanwhile(self._node, node, transition)
+
+    def _node(self, node: ExecutionNode, transition: Transition) -> None:
         of = self._nodes.get(node.id)
         if of is None:
             of = self._nodes[node.id] = NodeResult(node_name=node.id, step_name=node.step_name)
-        of.status, of.message = transition.status, transition.message
-        self._emit(NODE_FINISHED, node.id, status=transition.status.value, message=transition.message)
+        of.status, message = transition.status, transition.message
+        if message:
+            of.message, message = message, self._runtime.redactor.mask(message)
+        self._tell(NODE_FINISHED, node.id, "", {"status": of.status.value, "message": message})
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:
         """The whole result, in graph order, with every host of every node; tells that the run is over.

@@ -29,6 +29,9 @@ class Door(Protocol):
     def lock_leases(self) -> None:
         """Let nobody else change leases until the transaction ends."""
 
+    def tidy(self) -> None:
+        """Put what was written in order, for a moment in which nobody waits; only for a door that is one's own."""
+
     def close(self) -> None:
         """Let go of it; only for a door that is one's own."""
 

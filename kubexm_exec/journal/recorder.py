@@ -15,6 +15,10 @@ Durable: TypeAlias = Callable[[JournalError | None], None]
 """Called when entries are durable, or with why they never will be."""
 
 
+def _nobody_waits() -> None:
+    """Nothing to be done."""
+
+
 class Recorder:
     """The pen of one run. What is handed over first is written first; after an error nothing is written any more."""
 
@@ -26,13 +30,13 @@ class Recorder:
         self.error: JournalError | None = None
         self._seq = after
         self._door: Door | None = None
-        self._todo: SimpleQueue[tuple[Sequence[Entry], Durable] | None] = SimpleQueue()
+        self._todo: SimpleQueue[tuple[Sequence[Entry], Durable, Callable[[], None]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="kubexm-journal", daemon=True)
         self._thread.start()
 
-    def submit(self, entries: Sequence[Entry], durable: Durable) -> None:
-        """Have entries written; ``durable`` is called in the writing thread."""
-        self._todo.put((entries, durable))
+    def submit(self, entries: Sequence[Entry], durable: Durable, begun: Callable[[], None] = _nobody_waits) -> None:
+        """Have entries written; ``durable`` is called in the writing thread, and so is ``begun`` right before."""
+        self._todo.put((entries, durable, begun))
 
     def write(self, *entries: Entry) -> None:
         """Write entries and wait until they are durable; raises JournalError."""
@@ -68,10 +72,14 @@ class Recorder:
             several += [self._todo.get() for _ in range(self._todo.qsize())]
             group = [one for one in several if one is not None]
             going = len(group) == len(several)
+            for _, _, begun in group:
+                begun()
             if self.error is None and group:
-                self._commit([entry for entries, _ in group for entry in entries])
-            for _, durable in group:
+                self._commit([entry for entries, _, _ in group for entry in entries])
+            for _, durable, _ in group:
                 durable(self.error)
+            if self._door is not None:
+                self._door.tidy()
         if self._door is not None:
             self._door.close()
 

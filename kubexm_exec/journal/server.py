@@ -42,6 +42,9 @@ class ServerDoor:
         """Let nobody else change leases until the transaction ends."""
         self._connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
 
+    def tidy(self) -> None:
+        """The server does that by itself."""
+
     def close(self) -> None:
         """Let go of it."""
         self._connection.close()

@@ -29,18 +29,22 @@ _PRAGMAS: Final = (
     # A log of this many pages is begun anew: to sync what is written over takes half as long as what makes it longer.
     "wal_autocheckpoint = 200",
 )
+_TIDY: Final = 40
+"""Statements after which somebody who writes often begins the log anew by himself, while nobody waits for him."""
 
 
 class SqliteDoor:
     """One connection to the file."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_done")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._done = 0
 
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
+        self._done += 1
         return self._connection.execute(SQLITE[name], values).rowcount
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
@@ -53,6 +57,14 @@ class SqliteDoor:
 
     def lock_leases(self) -> None:
         """There is only one writer in any case."""
+
+    def tidy(self) -> None:
+        """Begin the log anew now and then."""
+        if self._done >= _TIDY:
+            self._done = 0
+            # What is not moved out of the log is as durable in it, and a later one moves it.
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         """Let go of it."""
@@ -92,7 +104,9 @@ class SqliteFile:
 
     def connect(self) -> SqliteDoor:
         """A door of one's own."""
-        return SqliteDoor(_connect(self._path))
+        connection = _connect(self._path)
+        connection.execute("PRAGMA wal_autocheckpoint = 1000")
+        return SqliteDoor(connection)
 
     def give_back(self) -> None:
         """Give the space of what was forgotten back to the file system."""

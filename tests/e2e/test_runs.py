@@ -77,3 +77,45 @@ def test_following_a_run_ends_when_its_process_is_killed(tmp_path: Path) -> None
     shown = run("kubexm", "runs", "show", cwd=tmp_path, env=env).stdout
     assert "it broke off" in shown
     assert "m/t/long on control-node" in shown
+
+
+def test_a_journaled_run_tells_the_same_in_the_same_order(tmp_path: Path) -> None:
+    """What happened is told when it is durable, and then as if nothing had to be written."""
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+    write_spec(
+        tmp_path,
+        f"""
+failurePolicy: failFast
+inventory: {{hosts: [{{name: "n[1:3]", connector: local}}]}}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - {{name: first, type: command, with: {{shell: "echo one"}}}}
+          - {{name: none, when: "false", type: message, with: {{text: "never"}}}}
+          - name: again
+            type: command
+            retry: {{attempts: 2, delay: 0}}
+            with: {{shell: "test -e {{{{ host.name }}}} || ! touch {{{{ host.name }}}}", cwd: "{tmp_path}"}}
+          - {{name: ignored, ignoreErrors: true, type: command, with: {{shell: "exit 3"}}}}
+          - name: more
+            type: fragment
+            with: {{steps: [{{name: one, type: message, with: {{text: "hello"}}}}]}}
+          - {{name: bad, type: command, with: {{shell: "test {{{{ host.name }}}} != n2"}}}}
+          - {{name: never, type: message, with: {{text: "not reached"}}}}
+""",
+    )
+
+    def told(*more: str) -> list[tuple[str, str, str]]:
+        arguments = "spec.yaml", "--forks", "1", "--output", "json", *more
+        done = run("kubexm-run", *arguments, cwd=tmp_path, env=env)
+        assert done.returncode == 1, done.stderr
+        for host in ("n1", "n2", "n3"):
+            (tmp_path / host).unlink()
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return [(line["event"], line.get("node", ""), line.get("host", "")) for line in lines]
+
+    plain = told("--no-journal")
+    assert {kind for kind, _, _ in plain} >= {"action.retry", "graph.extended", "run.stopping", "node.finished"}
+    assert told() == plain
