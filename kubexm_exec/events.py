@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -102,3 +102,14 @@ class EventBus:
         with self._lock:
             for subscriber in self._subscribers:
                 subscriber(event)
+
+    def tell_all(self, events: Iterable[Event]) -> None:
+        """Tell all subscribers several things that hold no secret any more."""
+        with self._lock:
+            for event in events:
+                for subscriber in self._subscribers:
+                    subscriber(event)
+
+    def event(self, kind: str, node: str, host: str, data: Mapping[str, Any], /) -> Event:
+        """What ``emit`` would tell now, to be told later."""
+        return Event(kind, self.run, time.time(), node, host, data if self._mask is None else self._mask(data))

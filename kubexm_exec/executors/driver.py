@@ -224,7 +224,7 @@ class Driver:
         self._running[action] = attempt
         if self._ledger is not None:
             return self._start_noted(attempt, self._ledger)
-        self._emit(ACTION_STARTED, node.id, action.host, attempt=number, step=node.step_name)
+        self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, {"attempt": number, "step": node.step_name})
         return self._begin(attempt)
 
     def _begin(self, attempt: Attempt) -> bool:
@@ -248,11 +248,11 @@ class Driver:
         return True
 
     def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
-        emit, lost = self._runtime.bus.emit, self._ledger is None or self._ledger.error is not None
+        tell, lost = self._runtime.bus.tell, self._ledger is None or self._ledger.error is not None
         stopping = self._runtime.cancel.is_set()
         for attempt in attempts:
             node = attempt.node
-            emit(ACTION_STARTED, node.id, attempt.host, attempt=attempt.number, step=node.step_name)
+            tell(ACTION_STARTED, node.id, attempt.host, {"attempt": attempt.number, "step": node.step_name})
             if lost or (stopping and node.hook is not Hook.ALWAYS):
                 # It was never begun: nothing is unknown about it.
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))

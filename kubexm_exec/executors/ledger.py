@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from kubexm_exec.attempt import Attempt
-from kubexm_exec.events import EventBus
+from kubexm_exec.events import Event, EventBus
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.recorder import Durable, Recorder
@@ -46,7 +47,7 @@ class Ledger:
         self._lost = lost
         self._entries: list[entries.Row] = []
         self._meanwhile: list[_Call] = []
-        self._told: list[_Call] = []
+        self._told: list[Event] = []
         self._starts: list[Attempt] = []
         self._outstanding = 0
         self.error: JournalError | None = None
@@ -75,11 +76,11 @@ class Ledger:
 
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
         """Tell something after all that has happened before, when the journal has it; for those who know a bus."""
-        self._meanwhile.append((self._told_masked, (kind, node, host, data)))
+        self._meanwhile.append((self._tell_masked, (kind, node, host, data)))
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
         """Tell something without any secret with what is written now: to be called meanwhile."""
-        self._told.append((self._bus.tell, (kind, node, host, data)))
+        self._told.append(Event(kind, self._bus.run, time.time(), node, host, data))
 
     def seal(self, running: int = 0) -> None:
         """Hand over what was noted as one group; ``running``: how many attempts there are, waiting ones included."""
@@ -92,10 +93,11 @@ class Ledger:
             alone = not self._outstanding and running == len(starts) > _MANY
             self._outstanding += 1
             self._submit(noted, lambda error: self._post(lambda: self._durable(told, starts, error)), alone=alone)
-        _call(meanwhile)
+        for how, what in meanwhile:
+            how(*what)
         self._told = []
         if not waits:
-            _call(told)
+            self._bus.tell_all(told)
 
     def _submit(self, noted: Sequence[entries.Row], durable: Durable, *, alone: bool) -> None:
         """``alone``: nobody has anything to report before this is durable."""
@@ -108,22 +110,14 @@ class Ledger:
         # Two threads never run Python code at the same time: the one that writes could begin only when this one waits.
         begun.acquire(timeout=_PATIENCE)
 
-    def _durable(self, told: Sequence[_Call], starts: Sequence[Attempt], error: JournalError | None) -> None:
+    def _durable(self, told: Sequence[Event], starts: Sequence[Attempt], error: JournalError | None) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
             self._lost()
         # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
-        _call(told)
+        self._bus.tell_all(told)
         self._begin(starts)
 
-    def _told_masked(self, *what: Any) -> None:
-        self._told.append((self._emit, what))
-
-    def _emit(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
-        self._bus.emit(kind, node, host, **data)
-
-
-def _call(several: Sequence[_Call]) -> None:
-    for how, what in several:
-        how(*what)
+    def _tell_masked(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
+        self._told.append(self._bus.event(kind, node, host, data))
