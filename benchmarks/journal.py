@@ -17,7 +17,7 @@ from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
 
-ROUNDS, STARTS = 15, 9
+ROUNDS, STARTS = 25, 9
 GOAL = 1.3
 
 _SPEC = """apiVersion: kubexm.io/v1

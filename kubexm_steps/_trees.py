@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,21 +22,13 @@ from kubexm_steps._files import (
     Wanted,
     compare,
     file_diff,
-    local_failure,
     remove_made,
 )
+from kubexm_steps._localtrees import LeftOut, Tree, usual_mode
 from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
 _PRELOADED: Final = 4 << 20
-
-LeftOut = Callable[[str, bool], bool]
-"""Says whether a name below the folder (and whether it is a folder) is left alone."""
-
-
-def nothing(name: str, folder: bool) -> bool:
-    """Leaves nothing out."""
-    return False
 
 
 class TreeParams(OneFileParams):
@@ -52,56 +43,6 @@ class TreeParams(OneFileParams):
     dir_mode: Mode | None = Field(
         None, description='Permissions of folders that are made, such as `"0750"`; else 0755.'
     )
-
-
-class Tree(Struct, frozen=True):
-    """What is in a local folder, by its path on the host."""
-
-    path: str
-    folders: list[str]
-    links: dict[str, str]
-    files: dict[str, Path]
-
-    @property
-    def count(self) -> int:
-        """How many files and links there are."""
-        return len(self.files) + len(self.links)
-
-
-def read_tree(local: Path, path: str, left_out: LeftOut) -> Tree:
-    """What is in a folder of the control node."""
-    tree = Tree(path, [path], {}, {})
-    for entry in _walk(local, local, left_out):
-        target = posixpath.join(path, entry.relative_to(local).as_posix())
-        if entry.is_symlink():
-            tree.links[target] = str(entry.readlink())
-        elif entry.is_dir():
-            tree.folders.append(target)
-        elif entry.is_file():
-            tree.files[target] = entry
-        else:
-            raise StepFailed(f"copy {entry}: it is a device, pipe or socket", hint="keep such things out of the folder")
-    return tree
-
-
-def _walk(top: Path, folder: Path, left_out: LeftOut) -> Iterator[Path]:
-    """Everything below, each folder before what is in it, in the same order everywhere."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise local_failure("read", folder, error) from error
-    for entry in entries:
-        is_folder = entry.is_dir() and not entry.is_symlink()
-        if left_out(entry.relative_to(top).as_posix(), is_folder):
-            continue
-        yield entry
-        if is_folder:
-            yield from _walk(top, entry, left_out)
-
-
-def usual_mode(local: Path) -> int:
-    """As git does it: what counts is whether it can be run, not the umask of whoever checked it out."""
-    return 0o755 if local.stat().st_mode & stat.S_IXUSR else 0o644
 
 
 class Plan(Struct):

@@ -11,18 +11,8 @@ from pydantic import Field
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import forecast_file, restore, write_file
-from kubexm_steps._trees import (
-    Plan,
-    Tree,
-    TreeParams,
-    apply_plan,
-    make_plan,
-    nothing,
-    plan_diffs,
-    read_tree,
-    restore_tree,
-    wanted_file,
-)
+from kubexm_steps._localtrees import Tree, nothing, read_tree
+from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree, wanted_file
 from kubexm_steps._types import InspectedPath
 
 

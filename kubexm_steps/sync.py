@@ -10,8 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
+from kubexm_steps._localtrees import Tree, read_tree
 from kubexm_steps._patterns import Excluded, checked_pattern
-from kubexm_steps._trees import Plan, Tree, TreeParams, apply_plan, make_plan, plan_diffs, read_tree, restore_tree
+from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree
 
 
 class SyncParams(TreeParams):

@@ -19,7 +19,6 @@ from kubexm_exec.events import (
     GATE_PAUSE,
     GRAPH_EXTENDED,
     RUN_STARTED,
-    RUN_STOPPING,
 )
 from kubexm_exec.executors.growth import extend, extend_again
 from kubexm_exec.executors.ledger import Ledger
@@ -41,11 +40,6 @@ _LOOK: Final = 0.5
 """Seconds of the longest wait: Python does not see a signal that comes just before one until that is over."""
 _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
-_STOPPING: Final = {
-    "failFast": "a step failed: nothing new is started, what runs is finished",
-    "rollback": "a step failed: nothing new is started, then what was done is undone",
-    "cancel": "cancelled: what runs is stopped, always hooks are run",
-}
 
 
 class Driver:
@@ -161,9 +155,7 @@ class Driver:
         stopped = self._scheduler.stopped
         if stopped != self._stopped:
             self._stopped = stopped
-            if self._ledger is not None:
-                self._ledger.note(entries.other(entries.STOP, reason=stopped))
-            self._emit(RUN_STOPPING, reason=stopped, message=_STOPPING[stopped])
+            self._record.stopping(stopped)
             for gate in list(self._pauses):
                 self._open(gate)
         for transition in self._scheduler.drain():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kubexm_exec.attempt import ActionOutcome
-from kubexm_exec.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED
+from kubexm_exec.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED, RUN_STOPPING
 from kubexm_exec.executors.ledger import Ledger
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.journal import entries
@@ -22,6 +22,12 @@ from kubexm_exec.result import (
 )
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Transition
+
+_STOPPING: Final = {
+    "failFast": "a step failed: nothing new is started, what runs is finished",
+    "rollback": "a step failed: nothing new is started, then what was done is undone",
+    "cancel": "cancelled: what runs is stopped, always hooks are run",
+}
 
 
 class ResultData(Mapping[str, Any]):
@@ -110,6 +116,12 @@ class RunRecord:
         if message:
             of.message, message = message, self._runtime.redactor.mask(message)
         self._tell(NODE_FINISHED, node.id, "", {"status": of.status.value, "message": message})
+
+    def stopping(self, reason: str) -> None:
+        """Nothing new is started from here on."""
+        if self._ledger is not None:
+            self._ledger.note(entries.other(entries.STOP, reason=reason))
+        self._emit(RUN_STOPPING, reason=reason, message=_STOPPING[reason])
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:
         """The whole result, in graph order, with every host of every node; tells that the run is over.
