@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import Final
+
+from kubexm_exec.cli import codes
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What is wrong if a file takes no output any more; it is no file that was opened by its name here."""
 
 
 def leave_after(work: Callable[[], object]) -> None:
@@ -17,10 +24,15 @@ def leave_after(work: Callable[[], object]) -> None:
     anything that it would wait for, or have to say.
     """
     code: object = 0
+    unwritten: OSError | None = None
     try:
         work()
     except SystemExit as end:
         code = end.code or 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in _NO_ROOM:
+            raise
+        code, unwritten = codes.FAILED, error
     if not isinstance(code, int) or any(map(_is_waited_for, threading.enumerate())):
         raise SystemExit(code)
     atexit._run_exitfuncs()
@@ -28,8 +40,12 @@ def leave_after(work: Callable[[], object]) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except (OSError, ValueError):
+    except OSError as error:
+        code, unwritten = code or codes.FAILED, error
+    except ValueError:
         raise SystemExit(code) from None
+    if unwritten is not None:
+        os.write(2, f"error: the output cannot be written: {unwritten.strerror}\n".encode())
     os._exit(code & 0xFF)
 
 

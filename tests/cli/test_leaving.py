@@ -82,8 +82,22 @@ def test_an_error_is_told_as_ever() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_output_that_cannot_be_written_is_not_taken_for_success() -> None:
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("  sys.stdout.write('x')", 1),
+        ("  print('x', flush=True)", 1),
+        ("  sys.stdout.write('x'); sys.exit(3)", 3),
+        ("  import click; click.echo('x')", 1),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_and_not_taken_for_success(body: str, code: int) -> None:
     with Path("/dev/full").open("w") as full:
-        done = run("  sys.stdout.write('x')", stdout=full)
-    assert done.returncode == 120
-    assert "No space left on device" in done.stderr
+        done = run(body, stdout=full)
+    assert (done.returncode, done.stderr) == (code, "error: the output cannot be written: No space left on device\n")
+
+
+def test_a_full_disk_elsewhere_is_told_as_ever() -> None:
+    done = run("  raise OSError(28, 'No space left on device', '/a/file')")
+    assert done.returncode == 1
+    assert done.stderr.endswith("OSError: [Errno 28] No space left on device: '/a/file'\n")
