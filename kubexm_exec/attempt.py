@@ -43,6 +43,10 @@ class Attempt(Struct, eq=False):
     """Not empty: the connection dropped while an earlier try, or this one, was at work; this is what was said of it.
     Until precheck has looked nobody knows what was done."""
 
+    def told(self) -> dict[str, Any]:
+        """What is told when it begins."""
+        return {"attempt": self.number, "step": self.node.step_name}
+
     def begin(self) -> None:
         """Let its time run from now."""
         timeout = self.node.policy.timeout

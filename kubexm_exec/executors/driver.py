@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -216,17 +217,19 @@ class Driver:
         self._running[action] = attempt
         if self._ledger is not None:
             return self._start_noted(attempt, self._ledger)
-        self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, {"attempt": number, "step": node.step_name})
-        return self._begin(attempt)
+        self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, attempt.told())
+        return self._begin((attempt,))
 
-    def _begin(self, attempt: Attempt) -> bool:
+    def _begin(self, attempts: Sequence[Attempt]) -> bool:
+        """Have attempts performed; True if they have ended already."""
         if self._workers is None:
-            self._finish(attempt, self._perform(attempt))
+            for attempt in attempts:
+                self._finish(attempt, self._perform(attempt))
             return True
-        timeout = attempt.node.policy.timeout
-        if timeout is not None:
-            self._at(timeout + self._runtime.options.grace, lambda: self._overdue(attempt))
-        self._workers.submit(attempt, len(self._running))
+        for attempt in attempts:
+            if (timeout := attempt.node.policy.timeout) is not None:
+                self._at(timeout + self._runtime.options.grace, partial(self._overdue, attempt))
+        self._workers.submit(attempts, len(self._running))
         return False
 
     def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
@@ -236,22 +239,24 @@ class Driver:
             return False
         ledger.note(entries.start(attempt))
         self._wait_for_journal()
+        self._runtime.bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
         self._begin_noted((attempt,))
         return True
 
     def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
-        tell, lost = self._runtime.bus.tell, self._ledger is None or self._ledger.error is not None
-        stopping = self._runtime.cancel.is_set()
+        """Begin attempts that the journal knows of, and that were told."""
+        lost, stopping = self._ledger is None or self._ledger.error is not None, self._runtime.cancel.is_set()
+        going: list[Attempt] = []
         for attempt in attempts:
-            node = attempt.node
-            tell(ACTION_STARTED, node.id, attempt.host, {"attempt": attempt.number, "step": node.step_name})
-            if lost or (stopping and node.hook is not Hook.ALWAYS):
+            if lost or (stopping and attempt.node.hook is not Hook.ALWAYS):
                 # It was never begun: nothing is unknown about it.
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))
                 continue
             if attempt.deadline.at is not None:
                 attempt.begin()
-            self._begin(attempt)
+            going.append(attempt)
+        if going:
+            self._begin(going)
 
     def _wait_for_journal(self) -> None:
         """Go on when all that was noted is durable, or never will be."""

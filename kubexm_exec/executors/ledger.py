@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kubexm_exec.attempt import Attempt
-from kubexm_exec.events import Event, EventBus
+from kubexm_exec.events import ACTION_STARTED, Event, EventBus
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.recorder import Durable, Recorder
+from kubexm_exec.journal.recorder import Recorder
 
 _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 """Something to be done later: how, and with what."""
-_MANY: Final = 4
-"""So many attempts are quickly written into the result of the run: it is not worth while to wake a thread for more."""
-_PATIENCE: Final = 0.01
-"""Seconds to wait at most until the journal begins to write."""
 
 
 class Ledger:
@@ -38,7 +33,7 @@ class Ledger:
     ) -> None:
         """``post`` hands something to the driver's thread, from any other.
 
-        ``begin`` is called with attempts that may begin, ``lost`` if the journal is.
+        ``begin`` is called with attempts that may begin and were told, ``lost`` if the journal is.
         """
         self._recorder = recorder
         self._bus = bus
@@ -68,6 +63,7 @@ class Ledger:
             self._entries.append(entries.start(attempt))
             self._starts.append(attempt)
         else:
+            self._bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
             self._begin((attempt,))
 
     def meanwhile(self, how: Callable[..., None], *what: Any) -> None:
@@ -88,34 +84,37 @@ class Ledger:
             return
         noted, meanwhile, told, starts = self._entries, self._meanwhile, self._told, self._starts
         self._entries, self._meanwhile, self._starts = [], [], []
-        waits = bool(noted or self._outstanding)
-        if waits:
-            alone = not self._outstanding and running == len(starts) > _MANY
-            self._outstanding += 1
-            self._submit(noted, lambda error: self._post(lambda: self._durable(told, starts, error)), alone=alone)
-        for how, what in meanwhile:
-            how(*what)
-        self._told = []
-        if not waits:
-            self._bus.tell_all(told)
 
-    def _submit(self, noted: Sequence[entries.Row], durable: Durable, *, alone: bool) -> None:
-        """``alone``: nobody has anything to report before this is durable."""
-        if not alone:
-            self._recorder.submit(noted, durable)
+        def prepare() -> None:
+            for how, what in meanwhile:
+                how(*what)
+            # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
+            for attempt in starts:
+                self.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
+
+        def durable(error: JournalError | None) -> None:
+            self._post(lambda: self._durable(told, starts, error))
+
+        if not noted and not self._outstanding:
+            prepare()
+            self._told = []
+            self._bus.tell_all(told)
             return
-        begun = threading.Lock()
-        begun.acquire()
-        self._recorder.submit(noted, durable, begun.release)
-        # Two threads never run Python code at the same time: the one that writes could begin only when this one waits.
-        begun.acquire(timeout=_PATIENCE)
+        # Whether nobody has anything to report before this is durable.
+        alone = not self._outstanding and running == len(starts)
+        self._outstanding += 1
+        if alone:
+            self._recorder.submit_here(noted, durable, prepare)
+        else:
+            self._recorder.submit(noted, durable)
+            prepare()
+        self._told = []
 
     def _durable(self, told: Sequence[Event], starts: Sequence[Attempt], error: JournalError | None) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
             self._lost()
-        # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
         self._bus.tell_all(told)
         self._begin(starts)
 

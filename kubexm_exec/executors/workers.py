@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeAlias
 
@@ -43,16 +43,16 @@ class Workers:
         self._made = 0
         self._alive = 0
 
-    def submit(self, attempt: Attempt, busy: int) -> None:
-        """Have an attempt performed; ``busy`` says how many there are now, with this one."""
-        if busy > self._alive and self._alive < self._most:
+    def submit(self, attempts: Sequence[Attempt], busy: int) -> None:
+        """Have attempts performed; ``busy`` says how many there are now, with these."""
+        while self._alive < min(busy, self._most):
             self._alive += 1
             self._made += 1
             number = self._made
             thread = threading.Thread(target=self._work, args=(number,), name=f"kubexm-worker-{number}", daemon=True)
             self._threads[number] = thread
             thread.start()
-        self._todo.append(attempt)
+        self._todo.extend(attempts)
         self._ring()
 
     def _ring(self) -> None:

@@ -17,6 +17,10 @@ HEAD: Final = "0001"
 class Door(Protocol):
     """A connection, which is asked by the names of statements."""
 
+    @property
+    def prompt(self) -> bool:
+        """Whether it does at once what it can do at all; only for a door that is one's own."""
+
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
 

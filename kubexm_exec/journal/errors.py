@@ -22,6 +22,13 @@ class FencedError(JournalError):
     """Somebody else has taken over: this writer must stop."""
 
 
+class BusyError(JournalError):
+    """Somebody else writes, and did not let go in time."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place}: the journal is in use and does not become free", "see which other kubexm runs")
+
+
 class UnknownRunError(JournalError):
     """There is no such run."""
 
@@ -34,7 +41,6 @@ _SIGNS: Final = (
     ("unable to open", "the journal cannot be opened", "check the owner and mode of its folder"),
     ("file is not a database", "it is no journal: something else is in that file", "choose another file"),
     ("malformed", "the journal is damaged", "keep a copy of it, and move it away: kubexm makes a new one"),
-    ("database is locked", "the journal is in use and does not become free", "see which other kubexm runs"),
     ("no space left", "there is no space left for the journal", "free some space; the run can be resumed then"),
     ("connection refused", "the database of the journal does not answer", "see whether it runs, and its address"),
     ("closed the connection", "the database of the journal has gone away", "see whether it runs"),
@@ -56,6 +62,8 @@ def explain(place: str, error: Exception) -> JournalError:
     """The error of a database in our words."""
     said = str(getattr(error, "orig", None) or error).strip()
     lower = said.lower()
+    if "database is locked" in lower:
+        return BusyError(place)
     for sign, what, hint in _SIGNS:
         if sign in lower:
             return JournalError(f"{place}: {what}", hint)

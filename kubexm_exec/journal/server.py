@@ -26,6 +26,11 @@ class ServerDoor:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @property
+    def prompt(self) -> bool:
+        """Nobody knows how long a server takes."""
+        return False
+
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
         return self._connection.execute(STATEMENTS[name], values).rowcount

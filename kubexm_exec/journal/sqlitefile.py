@@ -29,22 +29,25 @@ _PRAGMAS: Final = (
     # A log of this many pages is begun anew: to sync what is written over takes half as long as what makes it longer.
     "wal_autocheckpoint = 200",
 )
-_TIDY: Final = 40
-"""Statements after which somebody who writes often begins the log anew by himself, while nobody waits for him."""
+_PROMPT: Final = 0.05
+"""Seconds to wait for one through a door that is kept to write often: whoever has it may ask again."""
 
 
 class SqliteDoor:
     """One connection to the file."""
 
-    __slots__ = ("_connection", "_done")
+    __slots__ = ("_connection",)
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._done = 0
+
+    @property
+    def prompt(self) -> bool:
+        """It takes a sync of the disk, or is locked."""
+        return True
 
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
-        self._done += 1
         return self._connection.execute(SQLITE[name], values).rowcount
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
@@ -59,12 +62,10 @@ class SqliteDoor:
         """There is only one writer in any case."""
 
     def tidy(self) -> None:
-        """Begin the log anew now and then."""
-        if self._done >= _TIDY:
-            self._done = 0
-            # What is not moved out of the log is as durable in it, and a later one moves it.
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        """Begin the log anew."""
+        # What is not moved out of the log is as durable in it, and a later one moves it.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         """Let go of it."""
@@ -106,6 +107,7 @@ class SqliteFile:
         """A door of one's own."""
         connection = _connect(self._path)
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
+        connection.execute(f"PRAGMA busy_timeout = {_PROMPT * 1000:.0f}")
         return SqliteDoor(connection)
 
     def give_back(self) -> None:

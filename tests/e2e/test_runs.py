@@ -119,3 +119,39 @@ modules:
     plain = told("--no-journal")
     assert {kind for kind, _, _ in plain} >= {"action.retry", "graph.extended", "run.stopping", "node.finished"}
     assert told() == plain
+
+
+def test_a_journaled_run_of_many_hosts_tells_the_same_of_each(tmp_path: Path) -> None:
+    """All of them begin together, so that what the driver writes is written by itself."""
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+    write_spec(
+        tmp_path,
+        """
+inventory: {hosts: [{name: "n[1:12]", connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - {name: first, type: message, with: {text: "hello"}}
+          - {name: bad, type: command, with: {shell: "test {{ host.name }} != n2"}}
+          - name: more
+            type: fragment
+            with: {steps: [{name: one, type: message, with: {text: "hello"}}]}
+          - {name: last, type: message, with: {text: "{{ steps.first.status }}"}}
+""",
+    )
+
+    def told(*more: str) -> dict[str, list[tuple[str, str]]]:
+        done = run("kubexm-run", "spec.yaml", "--output", "json", *more, cwd=tmp_path, env=env)
+        assert done.returncode == 1, done.stderr
+        of_host: dict[str, list[tuple[str, str]]] = {}
+        for line in map(json.loads, done.stdout.splitlines()):
+            if "host" in line:
+                of_host.setdefault(line["host"], []).append((line["event"], line["node"]))
+        return of_host
+
+    plain = told("--no-journal")
+    assert [kind for kind, _ in plain["n2"]][-4:] == ["action.started", *["action.finished"] * 3]
+    assert [kind for kind, _ in plain["n1"] if kind == "action.started"] == ["action.started"] * 5
+    assert told() == plain
