@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
 from kubexm_exec.cli.common import fail, output_option
 from kubexm_exec.cli.journaled import journal_option, open_store, refuse, wait_option
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ELSEWHERE: Final = ("events", "logs", "prune", "report", "show")
 """Commands that live in a module of their own: ``runs_NAME``."""
@@ -42,12 +45,18 @@ class RunsGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _limit(function: F) -> F:
+    return click.option(
+        "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first."
+    )(function)
+
+
 @click.group(
     "runs", cls=RunsGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.pass_context
 @journal_option
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first.")
+@_limit
 @output_option
 def command(ctx: click.Context, journal: str | None, limit: int, output: str) -> None:
     """Show the newest runs; with a command, look at one or go on with it.
@@ -55,15 +64,28 @@ def command(ctx: click.Context, journal: str | None, limit: int, output: str) ->
     A run is named by its id, by the beginning or the end of it, or as `last`.
     """
     ctx.obj = journal
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        _show_list(journal, limit, "", output)
+
+
+@command.command("list")
+@_limit
+@click.option("--name", default="", help="Only runs of the pipeline of this name.")
+@output_option
+@click.pass_obj
+def list_command(journal: str | None, limit: int, name: str, output: str) -> None:
+    """Show the newest runs, as `kubexm runs` alone does."""
+    _show_list(journal, limit, name, output)
+
+
+def _show_list(journal: str | None, limit: int, name: str, output: str) -> None:
     from kubexm_exec.cli.pasts import row_json
     from kubexm_exec.cli.runtables import list_runs
     from kubexm_exec.journal.errors import JournalError
 
     store = open_store(journal, output)
     try:
-        rows = store.runs(limit=limit)
+        rows = store.runs(limit=limit, name=name)
         if output == "json":
             click.echo(json.dumps([row_json(store, row) for row in rows], ensure_ascii=False))
         else:

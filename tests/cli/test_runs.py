@@ -95,6 +95,10 @@ def test_list_has_every_run_with_how_it_ended_newest_first(site: Folder) -> None
     data = site.data("runs", "--limit", "1")
     assert [each["status"] for each in data] == ["Success"]
     assert data[0]["spec"] == str(site.path / "main.yaml")
+    assert site.run("runs", "list").output.splitlines() == shown
+    assert site.data("runs", "list", "--limit", "1") == data
+    assert site.data("runs", "list", "--name", data[0]["name"]) == site.data("runs")
+    assert site.data("runs", "list", "--name", "another") == []
 
 
 def test_story_of_a_failed_run_says_what_failed_why_and_what_to_type(site: Folder) -> None:
