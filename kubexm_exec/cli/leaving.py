@@ -1,4 +1,4 @@
-"""The end of a program: at once when its work is done."""
+"""The end of a program: at once when its work is done, or with its own exit code after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+import click
 
 from kubexm_exec.cli import codes
 
@@ -47,6 +50,26 @@ def leave_after(work: Callable[[], object]) -> None:
     if unwritten is not None:
         os.write(2, f"error: the output cannot be written: {unwritten.strerror}\n".encode())
     os._exit(code & 0xFF)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C where nothing has been done yet that would have to be ended; click would call it a failure."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _interrupted()
+    except click.Abort as abort:
+        # How click puts it if somebody was just asked something; the end of the input is another matter.
+        if not isinstance(abort.__context__, KeyboardInterrupt):
+            raise
+        _interrupted()
+
+
+def _interrupted() -> NoReturn:
+    # The terminal has shown ^C at the beginning of this line.
+    click.echo("\ninterrupted", err=True)
+    raise SystemExit(codes.INTERRUPTED)
 
 
 def _is_waited_for(thread: threading.Thread) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
-from kubexm_exec.cli.leaving import leave_after
+from kubexm_exec.cli.leaving import interruptible, leave_after
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
@@ -41,6 +42,11 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, or be interrupted before it has begun."""
+        with interruptible():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

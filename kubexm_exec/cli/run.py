@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,7 @@ from kubexm_exec.cli.common import (
     write_text,
 )
 from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
-from kubexm_exec.cli.leaving import leave_after
+from kubexm_exec.cli.leaving import interruptible, leave_after
 from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ class _Command(click.Command):
         """Parse the words of the command line, and keep them as they were."""
         ctx.obj = ["kubexm-run", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it, or be interrupted before it is done."""
+        with interruptible():
+            return super().invoke(ctx)
 
 
 @click.command("kubexm-run", cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})

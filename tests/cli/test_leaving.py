@@ -15,7 +15,13 @@ def run(body: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.Comple
     program = f"import sys\nfrom kubexm_exec.cli.leaving import leave_after\ndef work():\n{body}\nleave_after(work)\n"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        [sys.executable, "-c", program], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=env
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=env,
     )
 
 
@@ -101,3 +107,11 @@ def test_a_full_disk_elsewhere_is_told_as_ever() -> None:
     done = run("  raise OSError(28, 'No space left on device', '/a/file')")
     assert done.returncode == 1
     assert done.stderr.endswith("OSError: [Errno 28] No space left on device: '/a/file'\n")
+
+
+def test_the_end_of_the_input_at_a_question_is_no_interrupt() -> None:
+    done = run(
+        "  import click\n  from kubexm_exec.cli.leaving import interruptible\n"
+        "  def ask():\n    with interruptible(): click.confirm('sure?')\n  click.Command('c', callback=ask)([])"
+    )
+    assert (done.returncode, done.stderr) == (1, "Aborted!\n")

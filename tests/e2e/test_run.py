@@ -453,3 +453,17 @@ modules:
     assert "1 failed, within maxFailures" in done.stdout
     assert "Nothing needed to change" not in done.stdout
     assert "--limit n3" in done.stdout
+
+
+@pytest.mark.parametrize("words", ["kubexm-run spec.yaml", "kubexm validate spec.yaml", "kubexm run spec.yaml"])
+def test_an_interrupt_before_anything_is_run_is_no_failure(words: str, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.sh"
+    hosts.write_text("#!/bin/sh\ntouch begun\nexec sleep 300\n")
+    hosts.chmod(0o755)
+    write_spec(tmp_path, "inventory: ./hosts.sh\nmodules: []\n")
+    program, *arguments = words.split()
+    process = start(program, *arguments, cwd=tmp_path)
+    until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "\ninterrupted\n")
