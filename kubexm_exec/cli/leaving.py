@@ -1,19 +1,18 @@
-"""The end of a program: at once when its work is done, or with its own exit code after Ctrl-C."""
+"""The end of a program: at once when its work is done."""
 
 from __future__ import annotations
 
 import atexit
 import errno
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, NoReturn
-
-import click
+from collections.abc import Callable
+from typing import Final
 
 from kubexm_exec.cli import codes
+from kubexm_exec.cli.interrupts import Presses, interruptible
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What is wrong if a file takes no output any more; it is no file that was opened by its name here."""
@@ -28,8 +27,10 @@ def leave_after(work: Callable[[], object]) -> None:
     """
     code: object = 0
     unwritten: OSError | None = None
+    signal.signal(signal.SIGINT, Presses())
     try:
-        work()
+        with interruptible():
+            work()
     except SystemExit as end:
         code = end.code or 0
     except OSError as error:
@@ -50,26 +51,6 @@ def leave_after(work: Callable[[], object]) -> None:
     if unwritten is not None:
         os.write(2, f"error: the output cannot be written: {unwritten.strerror}\n".encode())
     os._exit(code & 0xFF)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C where nothing has been done yet that would have to be ended; click would call it a failure."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        _interrupted()
-    except click.Abort as abort:
-        # How click puts it if somebody was just asked something; the end of the input is another matter.
-        if not isinstance(abort.__context__, KeyboardInterrupt):
-            raise
-        _interrupted()
-
-
-def _interrupted() -> NoReturn:
-    # The terminal has shown ^C at the beginning of this line.
-    click.echo("\ninterrupted", err=True)
-    raise SystemExit(codes.INTERRUPTED)
 
 
 def _is_waited_for(thread: threading.Thread) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kubexm_exec.cli.leaving import interruptible, leave_after
+from kubexm_exec.cli.interrupts import interruptible
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
@@ -72,8 +72,3 @@ def main() -> None:
 
     Run one with: kubexm-run SPEC
     """
-
-
-def program() -> None:
-    """Entry point of ``kubexm``."""
-    leave_after(lambda: main(prog_name="kubexm"))

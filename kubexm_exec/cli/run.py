@@ -18,8 +18,8 @@ from kubexm_exec.cli.common import (
     value_options,
     write_text,
 )
+from kubexm_exec.cli.interrupts import interruptible
 from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
-from kubexm_exec.cli.leaving import interruptible, leave_after
 from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
@@ -157,11 +157,6 @@ def command(
     if report_file is not None:
         write_text(report_file, run.report(result))
     raise SystemExit(run.exit_code(result))
-
-
-def main() -> None:
-    """Entry point of ``kubexm-run``."""
-    leave_after(lambda: command(prog_name="kubexm-run"))
 
 
 def check_writable(name: str | None, form: str) -> None:

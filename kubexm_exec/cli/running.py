@@ -11,6 +11,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, wants_color
+from kubexm_exec.cli.interrupts import Presses
 from kubexm_exec.cli.journaled import open_store, refuse, waiting
 
 if TYPE_CHECKING:
@@ -221,6 +222,10 @@ class Run:
 
         before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
         result: GraphExecutionResult | None = None
+        loading = before[signal.SIGINT]
+        if isinstance(loading, Presses) and loading.times:
+            # It was raised where it was lost.
+            runtime.interrupt()
         try:
             runtime.watch()
             result = self.executor_class().execute(runtime)

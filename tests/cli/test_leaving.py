@@ -10,6 +10,8 @@ from typing import IO
 
 import pytest
 
+from tests.e2e.program import write_spec
+
 
 def run(body: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     program = f"import sys\nfrom kubexm_exec.cli.leaving import leave_after\ndef work():\n{body}\nleave_after(work)\n"
@@ -111,7 +113,34 @@ def test_a_full_disk_elsewhere_is_told_as_ever() -> None:
 
 def test_the_end_of_the_input_at_a_question_is_no_interrupt() -> None:
     done = run(
-        "  import click\n  from kubexm_exec.cli.leaving import interruptible\n"
+        "  import click\n  from kubexm_exec.cli.interrupts import interruptible\n"
         "  def ask():\n    with interruptible(): click.confirm('sure?')\n  click.Command('c', callback=ask)([])"
     )
     assert (done.returncode, done.stderr) == (1, "Aborted!\n")
+
+
+def test_an_interrupt_ends_the_program_with_a_code_of_its_own_and_the_second_one_at_once() -> None:
+    press = "os.kill(os.getpid(), signal.SIGINT)"
+    done = run(f"  import os, signal\n  {press}")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
+    done = run(f"  import os, signal\n  try:\n    {press}\n  finally:\n    {press}\n    print('not reached')")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_was_lost_while_loading_still_keeps_anything_from_being_run(tmp_path: Path) -> None:
+    write_spec(
+        tmp_path,
+        f"""
+modules:
+  - name: m
+    tasks: [{{name: t, steps: [{{name: s, type: file, with: {{path: "{tmp_path}/made", content: x}}}}]}}]
+""",
+    )
+    done = run(
+        "  import contextlib, os, signal\n"
+        "  with contextlib.suppress(KeyboardInterrupt): os.kill(os.getpid(), signal.SIGINT)\n"
+        "  from kubexm_exec.cli.run import command\n"
+        f"  command([{str(tmp_path / 'spec.yaml')!r}, '--no-journal'])"
+    )
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert not (tmp_path / "made").exists()
