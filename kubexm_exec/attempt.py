@@ -33,6 +33,8 @@ class Attempt(Struct, eq=False):
     used: Params | None = None
     """The checked parameters it ran with."""
     undo: Mapping[str, Any] | None = None
+    begun: bool = False
+    """It was handed to a worker; before that it waits for the journal, and nothing is unknown about it."""
     abandoned: bool = False
     """The driver has given up on it; whatever it still says is ignored."""
     connected: bool = False

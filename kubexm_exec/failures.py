@@ -61,7 +61,8 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
 
 def cancelled(attempt: Attempt) -> HostResult:
     """The result of an attempt that was told to stop, and did."""
-    return HostResult(host_name=attempt.host, status=Status.CANCELLED, message="cancelled while it ran")
+    said = "cancelled while it ran" if attempt.begun else "Cancelled before it started"
+    return HostResult(host_name=attempt.host, status=Status.CANCELLED, message=said)
 
 
 def left_behind(attempt: Attempt, *, by_cancel: bool) -> HostResult:

@@ -222,6 +222,8 @@ class Driver:
 
     def _begin(self, attempts: Sequence[Attempt]) -> bool:
         """Have attempts performed; True if they have ended already."""
+        for attempt in attempts:
+            attempt.begun = True
         if self._workers is None:
             for attempt in attempts:
                 self._finish(attempt, self._perform(attempt))
@@ -235,8 +237,7 @@ class Driver:
     def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
         if self._workers is not None:
-            ledger.start(attempt)
-            return False
+            return ledger.start(attempt)
         ledger.note(entries.start(attempt))
         self._wait_for_journal()
         self._runtime.bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
@@ -248,8 +249,9 @@ class Driver:
         lost, stopping = self._ledger is None or self._ledger.error is not None, self._runtime.cancel.is_set()
         going: list[Attempt] = []
         for attempt in attempts:
+            if stopping and self._running.get(Action(attempt.node.id, attempt.host)) is not attempt:
+                continue  # the journal took so long that it was given up
             if lost or (stopping and attempt.node.hook is not Hook.ALWAYS):
-                # It was never begun: nothing is unknown about it.
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))
                 continue
             if attempt.deadline.at is not None:
@@ -377,6 +379,9 @@ class Driver:
         action = Action(attempt.node.id, attempt.host)
         if self._running.get(action) is not attempt or self._workers is None:
             return
+        if not attempt.begun:
+            self._finish(attempt, ActionOutcome(cancelled(attempt)))
+            return
         if patient and attempt.connected:
             self._at(CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
             return
@@ -396,5 +401,6 @@ class Driver:
                 break
         for attempt in list(self._running.values()):
             attempt.abandoned = True
-            self._finish(attempt, ActionOutcome(left_behind(attempt, by_cancel=True)))
+            result = left_behind(attempt, by_cancel=True) if attempt.begun else cancelled(attempt)
+            self._finish(attempt, ActionOutcome(result))
         self._settle()

@@ -57,14 +57,19 @@ class Ledger:
         if self.error is None:
             self._entries.append(entry)
 
-    def start(self, attempt: Attempt) -> None:
-        """Write down that an attempt begins, and begin it when that is durable; if the journal is lost, at once."""
+    def start(self, attempt: Attempt) -> bool:
+        """Write down that an attempt begins, and begin it when that is durable.
+
+        If the journal is lost, that is found out at once: True, because the attempt has ended then.
+        """
         if self.error is None:
             self._entries.append(entries.start(attempt))
             self._starts.append(attempt)
-        else:
-            self._bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
-            self._begin((attempt,))
+            return False
+        self.seal()
+        self._bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
+        self._begin((attempt,))
+        return True
 
     def meanwhile(self, how: Callable[..., None], *what: Any) -> None:
         """Do something while what was noted so far is written: before that is told, and before its attempts begin."""
@@ -85,15 +90,19 @@ class Ledger:
         noted, meanwhile, told, starts = self._entries, self._meanwhile, self._told, self._starts
         self._entries, self._meanwhile, self._starts = [], [], []
 
+        begun: list[Event] = []
+
         def prepare() -> None:
             for how, what in meanwhile:
                 how(*what)
             # What follows from an end is noted after it, so all that is told of a group is older than what it begins.
-            for attempt in starts:
-                self.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
+            begun.extend(
+                Event(ACTION_STARTED, self._bus.run, 0.0, attempt.node.id, attempt.host, attempt.told())
+                for attempt in starts
+            )
 
         def durable(error: JournalError | None) -> None:
-            self._post(lambda: self._durable(told, starts, error))
+            self._post(lambda: self._durable(told, begun, starts, error))
 
         if not noted and not self._outstanding:
             prepare()
@@ -110,12 +119,18 @@ class Ledger:
             prepare()
         self._told = []
 
-    def _durable(self, told: Sequence[Event], starts: Sequence[Attempt], error: JournalError | None) -> None:
+    def _durable(
+        self, told: Sequence[Event], begun: Sequence[Event], starts: Sequence[Attempt], error: JournalError | None
+    ) -> None:
         self._outstanding -= 1
         if error is not None and self.error is None:
             self.error = error
             self._lost()
         self._bus.tell_all(told)
+        now = time.time()
+        for event in begun:
+            event.time = now
+        self._bus.tell_all(begun)
         self._begin(starts)
 
     def _tell_masked(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
