@@ -249,7 +249,10 @@ def _mentions_kubexm(path: Path) -> bool:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target."""
+    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target.
+
+    What is no file, such as a pipe or a device, is written to.
+    """
     import pathlib
 
     if path == "-":
@@ -257,9 +260,13 @@ def write_text(path: str, text: str) -> None:
         return
     target = pathlib.Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Bytes: line ends are those of the text.
+    data = text.encode("utf-8", "backslashreplace")
     try:
-        # Bytes: line ends are those of the text.
-        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        temporary.write_bytes(data)
         if target.exists():
             temporary.chmod(target.stat().st_mode & 0o7777)
         temporary.replace(target)

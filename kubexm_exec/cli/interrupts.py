@@ -35,17 +35,12 @@ def interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _end()
-    except _aborts() as abort:
-        # How click puts it if somebody was just asked something; the end of the input is another matter.
-        if not isinstance(abort.__context__, KeyboardInterrupt):
+    except RuntimeError as error:
+        # What click makes of it if somebody was just asked something, and Python in the middle of making a class.
+        # The end of the input is another matter.
+        if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         _end()
-
-
-def _aborts() -> type[Exception]:
-    import click
-
-    return click.Abort
 
 
 def _end() -> NoReturn:

@@ -15,7 +15,7 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.interrupts import Presses, interruptible
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What is wrong if a file takes no output any more; it is no file that was opened by its name here."""
+"""What is wrong if standard output takes no more: whoever writes to a file of his own says so himself."""
 
 
 def leave_after(work: Callable[[], object]) -> None:
@@ -27,12 +27,16 @@ def leave_after(work: Callable[[], object]) -> None:
     """
     code: object = 0
     unwritten: OSError | None = None
-    signal.signal(signal.SIGINT, Presses())
+    presses = Presses()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        # Whoever starts it in the background of a script does not want it to end with that.
+        signal.signal(signal.SIGINT, presses)
     try:
         with interruptible():
             work()
     except SystemExit as end:
-        code = end.code or 0
+        # Where words are taken apart, click calls an interrupt a failure.
+        code = codes.INTERRUPTED if presses.times and end.code == codes.FAILED else end.code or 0
     except OSError as error:
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise

@@ -230,11 +230,14 @@ class Run:
             runtime.watch()
             result = self.executor_class().execute(runtime)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self.console.close(result)
-            runtime.close()
-            self._close_journal(result)
+            try:
+                self.console.close(result)
+                runtime.close()
+                self._close_journal(result)
+            finally:
+                # Only now: an interrupt in the middle of that would leave a run that has ended without its end.
+                for number, handler in before.items():
+                    signal.signal(number, handler)
         if result is None:
             raise RuntimeError("the executor gave no result")
         self._summary(result)
@@ -251,7 +254,7 @@ class Run:
         from kubexm_exec.console.summary import Journaled, next_command, render_summary
 
         journaled = None
-        if self.session is not None and self.journal_error is None:
+        if self.session is not None and not self.session.fenced:
             journaled = Journaled(runs_command(self.session.store), self.bus.run, self.done_before)
         text = render_summary(
             self.runtime.graph,

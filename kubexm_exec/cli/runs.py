@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kubexm_exec.cli.common import fail, output_option
 from kubexm_exec.cli.journaled import journal_option, open_store, refuse, wait_option
@@ -65,20 +66,26 @@ def command(ctx: click.Context, journal: str | None, limit: int, output: str) ->
     """
     ctx.obj = journal
     if ctx.invoked_subcommand is None:
-        _show_list(journal, limit, "", output)
+        _show_list(journal, limit, output)
 
 
 @command.command("list")
 @_limit
 @click.option("--name", default="", help="Only runs of the pipeline of this name.")
 @output_option
-@click.pass_obj
-def list_command(journal: str | None, limit: int, name: str, output: str) -> None:
+@click.pass_context
+def list_command(ctx: click.Context, limit: int, name: str, output: str) -> None:
     """Show the newest runs, as `kubexm runs` alone does."""
-    _show_list(journal, limit, name, output)
+    above = {} if ctx.parent is None else ctx.parent.params
+    given = {"limit": limit, "output": output}
+    chosen: dict[str, Any] = {
+        option: above[option] if ctx.get_parameter_source(option) is ParameterSource.DEFAULT else value
+        for option, value in given.items()
+    }
+    _show_list(ctx.obj, **chosen, name=name)
 
 
-def _show_list(journal: str | None, limit: int, name: str, output: str) -> None:
+def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") -> None:
     from kubexm_exec.cli.pasts import row_json
     from kubexm_exec.cli.runtables import list_runs
     from kubexm_exec.journal.errors import JournalError
@@ -89,7 +96,7 @@ def _show_list(journal: str | None, limit: int, name: str, output: str) -> None:
         if output == "json":
             click.echo(json.dumps([row_json(store, row) for row in rows], ensure_ascii=False))
         else:
-            click.echo(list_runs(store, rows))
+            click.echo(list_runs(store, rows, name))
     except JournalError as error:
         refuse(error, output)
     finally:

@@ -20,14 +20,14 @@ _WORTH: Final = 0.5
 """Seconds that something must have taken to be named among the slowest."""
 
 
-def list_runs(store: Store, rows: Sequence[RunRow]) -> str:
-    """The newest runs, a line each."""
+def list_runs(store: Store, rows: Sequence[RunRow], name: str = "") -> str:
+    """The newest runs, a line each; ``name``: only those of that pipeline were asked for."""
     from kubexm_exec.console.text import columns, one_line
     from kubexm_exec.journal.past import state_of
     from kubexm_spec.duration import format_duration
 
     if not rows:
-        return "there is no run yet: kubexm-run SPEC makes one"
+        return f'there is no run of "{name}"' if name else "there is no run yet: kubexm-run SPEC makes one"
     cells = [["run", "name", "status", "began", "took", "what"]]
     for row in rows:
         # Of a run with several sessions the pauses between them would be the most of it.

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubexm_exec.cli import codes
@@ -27,7 +28,6 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], at_once: int, cance
     would let go of that lock, and they would never end.
     """
     from concurrent.futures import ThreadPoolExecutor
-    from queue import Empty, SimpleQueue
 
     news: SimpleQueue[Future[R] | None] = SimpleQueue()
     pressed = False
@@ -47,13 +47,21 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], at_once: int, cance
                 future.add_done_callback(news.put)
             for future in futures:
                 while not (pressed or future.done()):
-                    # Not one long wait: Python would not see an interrupt that comes just before it.
-                    with suppress(Empty):
-                        news.get(timeout=0.5)
+                    _look(news)
                 if pressed:
-                    cancel.set()
-                    threads.shutdown(wait=False, cancel_futures=True)
-                    raise KeyboardInterrupt
+                    break
                 yield future.result()
+            if pressed:
+                cancel.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                while not all(future.done() for future in futures):
+                    _look(news)
+                raise KeyboardInterrupt
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _look(news: SimpleQueue[Any]) -> None:
+    """Wait for something to happen; not for long: Python would not see an interrupt that comes just before."""
+    with suppress(Empty):
+        news.get(timeout=0.5)

@@ -175,8 +175,11 @@ class Recorder:
             raise
         except JournalError as error:
             self.fail(error)
-        except Exception as error:  # noqa: BLE001  a thread that dies would leave the run waiting for ever
+        except BaseException as error:
+            # A thread that dies would leave the run waiting for ever, and nobody knows now what was written last.
             self.fail(JournalError(f"{self.store.place}: {type(error).__name__}: {error}"))
+            if not isinstance(error, Exception):
+                raise
 
     def _tidy(self) -> None:
         with self._pen:

@@ -13,11 +13,13 @@ import pytest
 from tests.e2e.program import write_spec
 
 
-def run(body: str, stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def run(
+    body: str, stdout: int | IO[str] = subprocess.PIPE, *, ignoring: bool = False
+) -> subprocess.CompletedProcess[str]:
     program = f"import sys\nfrom kubexm_exec.cli.leaving import leave_after\ndef work():\n{body}\nleave_after(work)\n"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [*(["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"] if ignoring else []), sys.executable, "-c", program],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -125,6 +127,25 @@ def test_an_interrupt_ends_the_program_with_a_code_of_its_own_and_the_second_one
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
     done = run(f"  import os, signal\n  try:\n    {press}\n  finally:\n    {press}\n    print('not reached')")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "class D:\n    def __set_name__(self, *of): PRESS\n  class C: d = D()",
+        "import click\n  class C(click.Command):\n    def parse_args(self, *a): PRESS\n  C('c')([])",
+    ],
+    ids=["making a class", "taking words apart"],
+)
+def test_an_interrupt_that_becomes_something_else_is_one_all_the_same(where: str) -> None:
+    done = run(f"  import os, signal\n  {where}".replace("PRESS", "os.kill(os.getpid(), signal.SIGINT)"))
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_not_to_be_interrupted_is_not() -> None:
+    done = run("  import os, signal\n  os.kill(os.getpid(), signal.SIGINT)\n  print('done')", ignoring=True)
+    assert (done.returncode, done.stdout) == (0, "done\n")
 
 
 def test_an_interrupt_that_was_lost_while_loading_still_keeps_anything_from_being_run(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_list_has_every_run_with_how_it_ended_newest_first(site: Folder) -> None
     assert site.data("runs", "list", "--limit", "1") == data
     assert site.data("runs", "list", "--name", data[0]["name"]) == site.data("runs")
     assert site.data("runs", "list", "--name", "another") == []
+    assert site.run("runs", "list", "--name", "another").output == 'there is no run of "another"\n'
+    assert json.loads(site.run("runs", "--limit", "1", "--output", "json", "list").stdout) == data
 
 
 def test_story_of_a_failed_run_says_what_failed_why_and_what_to_type(site: Folder) -> None:
