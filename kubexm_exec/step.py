@@ -341,6 +341,9 @@ class Step(Generic[P]):
     """Found from ``Step[YourParams]``."""
     outputs_model: ClassVar[type[Outputs]] = Outputs
     """What ``Result.outputs`` may hold."""
+    undo_repeats: ClassVar[bool] = True
+    """Whether ``rollback`` may be called again if nobody knows how far it came before: it looks, or brings back what
+    was saved, however often. If not, somebody has to say what became of it."""
     reversible: ClassVar[bool] = False
     """True if ``rollback`` can undo what ``run`` did."""
     changes: ClassVar[bool] = True

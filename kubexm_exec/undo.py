@@ -23,7 +23,7 @@ from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.known import Known
 from kubexm_exec.lifecycle import Lifecycle
-from kubexm_exec.result import HostResult, Status
+from kubexm_exec.result import ForecastState, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import Step
@@ -33,6 +33,10 @@ FAILED: Final = "undoFailed"
 NOT_REVERSIBLE: Final = "notReversible"
 _DONE: Final = Outcome(Status.SUCCESS)
 _ENDED: Final = "the run was ended while it was being undone"
+_DOUBT: Final = (
+    "its undo broke off before, and nobody knows how far it came; look on the host, then use --undone NODE if it was "
+    "undone, or --again NODE to have it undone once more"
+)
 CONNECTED_GRACE: Final = 4.0
 """Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
 
@@ -44,6 +48,8 @@ class Saved(Struct):
     host: str
     result: HostResult | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    doubt: bool = False
+    """Its undo was begun before, and nobody knows how far it came."""
 
 
 def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
@@ -171,6 +177,11 @@ class _Saga:
 
 def _undo_action(runtime: Runtime, action: Saved, key: Action, ended: SimpleQueue[tuple[Action, str]]) -> None:
     try:
+        if action.doubt and not all(_kind(runtime, attempt).undo_repeats for attempt in action.attempts):
+            stands = _stands(runtime, action.attempts[-1])
+            if not stands:
+                ended.put((key, _DOUBT if stands is None else ""))
+                return
         if runtime.journal is not None:
             runtime.journal.write(entries.other(entries.UNDOING, node=key.node, host=key.host))
         # Each attempt saved what it found: undone backwards, the last one standing is what was there at first.
@@ -186,7 +197,8 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
     message = runtime.redactor.mask(message)
     if action.result is not None:
         action.result.undo = f"{state}: {message}" if message else state
-    if runtime.journal is not None and runtime.journal.error is None:
+    # Nothing was done about what is in doubt, and so it stays.
+    if runtime.journal is not None and runtime.journal.error is None and message != _DOUBT:
         said = entries.other(entries.UNDONE, node=action.node.id, host=action.host, state=state, message=message)
         # The recorder remembers what is wrong, and nothing more is begun; it is told at the end of the run.
         with contextlib.suppress(JournalError):
@@ -199,8 +211,7 @@ def _undo(runtime: Runtime, attempt: Attempt) -> str:
     if runtime.abort.is_set():
         return "the run was ended before it could be undone"
     timeout = attempt.node.policy.timeout
-    again = Attempt(attempt.node, attempt.host, attempt.number, runtime.last, Deadline.after(timeout))
-    again.params, again.used, again.undo = attempt.params, attempt.used, attempt.undo
+    again = _again(runtime, attempt)
     answers: SimpleQueue[str] = SimpleQueue()
     # A thread of its own: a rollback that never comes back must not take the others with it.
     thread = threading.Thread(
@@ -217,6 +228,29 @@ def _undo(runtime: Runtime, attempt: Attempt) -> str:
         remove()
 
 
+def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
+    """The same attempt, for another time."""
+    deadline = Deadline.after(attempt.node.policy.timeout)
+    again = Attempt(attempt.node, attempt.host, attempt.number, runtime.last, deadline)
+    again.params, again.used, again.undo = attempt.params, attempt.used, attempt.undo
+    return again
+
+
+def _stands(runtime: Runtime, attempt: Attempt) -> bool | None:
+    """Whether what an attempt did is still there; None if its precheck cannot tell."""
+    attempt = _again(runtime, attempt)
+    ctx = ActionContext(runtime, attempt)
+    try:
+        forecast = Lifecycle(runtime).forecast(_step(runtime, attempt), ctx)
+    except Exception as error:  # noqa: BLE001  a host that cannot be asked cannot tell
+        log = runtime.logger(node=attempt.node.id, host=attempt.host)
+        log.warning("cannot tell whether it was undone", error=runtime.redactor.mask(str(error)))
+        return None
+    finally:
+        ctx.close()
+    return forecast.state is ForecastState.SATISFIED if forecast.decides else None
+
+
 def _answer(answers: SimpleQueue[str], limit: float | None, attempt: Attempt) -> str:
     try:
         return answers.get(timeout=limit)
@@ -227,16 +261,22 @@ def _answer(answers: SimpleQueue[str], limit: float | None, attempt: Attempt) ->
         return answers.get(timeout=CONNECTED_GRACE)
 
 
+def _kind(runtime: Runtime, attempt: Attempt) -> type[Step[Any]]:
+    kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
+    return kind
+
+
+def _step(runtime: Runtime, attempt: Attempt) -> Step[Any]:
+    if attempt.used is None:
+        # It was done by an earlier session: if its parameters were not kept, they are made once more.
+        return Lifecycle(runtime).step(attempt)
+    return _kind(runtime, attempt)(attempt.used)
+
+
 def _roll_back(runtime: Runtime, attempt: Attempt) -> str:
     ctx = ActionContext(runtime, attempt)
     try:
-        if attempt.used is None:
-            # It was done by an earlier session: if its parameters were not kept, they are made once more.
-            step = Lifecycle(runtime).step(attempt)
-        else:
-            kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
-            step = kind(attempt.used)
-        step.rollback(ctx, attempt.undo or {})
+        _step(runtime, attempt).rollback(ctx, attempt.undo or {})
     except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
         if runtime.last.is_set() and caused_by(error, CommandCancelled):
             return _ENDED

@@ -11,7 +11,10 @@ from kubexm_exec.result import FailureKind, HostResult, Status
 from kubexm_exec.step import Forecast, Step
 
 DONE: Final = "the connection dropped; the host shows that it was done"
-_LOOK: Final = "look on the host whether it was done before you run it again"
+_LOOK: Final = (
+    "look on the host whether it was done; then `kubexm runs resume` takes --done NODE if it was, or --from NODE to "
+    "run it again"
+)
 _SAFE: Final = "run it again: it looks at the host first, and does only what is missing (`retry` does that by itself)"
 
 
@@ -54,6 +57,9 @@ def mark(
     result.unknown = True
     if result.status is not Status.FAILED:
         return
+    if lost is not None and not attempt.working:
+        # The host was asked, and could not tell: it can be reached.
+        result.kind = FailureKind.FAILED
     if lost is not None:
         result.command = result.command or lost.command
     elif result.kind is FailureKind.UNREACHABLE:

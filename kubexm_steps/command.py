@@ -80,6 +80,7 @@ class CommandStep(Step[CommandParams]):
 
     outputs_model = RunOutputs
     reversible = True
+    undo_repeats = False
     example = """\
 - name: member
   type: command

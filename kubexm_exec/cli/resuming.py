@@ -14,7 +14,7 @@ from kubexm_exec.cli.common import Choice, compile_or_exit, fail
 from kubexm_exec.cli.journaled import refuse, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import NodeChange
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.known import Known
     from kubexm_exec.journal.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.scheduler import Action
 
 
 class Past(Struct):
@@ -138,9 +140,10 @@ def resume(
     """Go on with the run; gives the exit code."""
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import compare_hosts
+    from kubexm_exec.journal import entries
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.resume import known_actions
+    from kubexm_exec.journal.resume import in_doubt, known_actions, seen_done
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph
 
@@ -157,9 +160,19 @@ def resume(
             selection = replace(selection, changed=changed_nodes(changes))
     typed = ["kubexm-run", os.path.relpath(past.row.spec)]
     try:
+        story = tell(store, past.row.id)
+        for glob in selection.done:
+            if not in_doubt(story, [glob]):
+                fail(
+                    f'nothing is in doubt of "{glob}" in run {past.row.id}',
+                    f"kubexm runs show {past.row.id}",
+                    output=form,
+                )
         session = Session.go_on(
             store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None
         )
+        for action in in_doubt(tell(store, past.row.id), selection.done):
+            session.recorder.write(entries.end(action.node, seen_done(action)))
         story = tell(store, past.row.id)
     except JournalError as error:
         refuse(error, form)
@@ -175,7 +188,26 @@ def resume(
     run.sessions = story.sessions
     run.keep(session)
     _tell_done(run, whole.actions(), list(known.values()))
-    return run.exit_code(run.execute())
+    result = run.execute()
+    if selection.partial and _is_well(run, result, known):
+        return codes.OK
+    return run.exit_code(result)
+
+
+def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:
+    """Whether all that was chosen is done, and the rest is only left: nobody cancelled it."""
+    from kubexm_exec.result import Status
+    from kubexm_exec.scheduler import Action
+
+    if result.status is not Status.CANCELLED or run.runtime.cancel.is_set() or run.journal_error is not None:
+        return False
+    left = {action for action, each in known.items() if each.outcome is not None}
+    return not any(
+        each.status is Status.CANCELLED or each.cause
+        for node, of in result.node_results.items()
+        for host, each in of.host_results.items()
+        if Action(node, host) not in left
+    )
 
 
 def _tell_done(run: Run, actions: int, known: Sequence[Known]) -> None:

@@ -19,14 +19,28 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.store import Store
 
 
-def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, verbose: int) -> int:
-    """Undo what the run has done; gives the exit code."""
+def roll_back(
+    store: Store,
+    past: Past,
+    *,
+    yes: bool,
+    wait: bool,
+    output: str,
+    verbose: int,
+    again: tuple[str, ...] = (),
+    undone: tuple[str, ...] = (),
+) -> int:
+    """Undo what the run has done; gives the exit code.
+
+    ``again``, ``undone``: globs of nodes whose undo broke off before: to be undone once more, or known to be undone.
+    """
     from kubexm_exec.cli.running import Run
     from kubexm_exec.console.text import plural
-    from kubexm_exec.executors.rollback import RollbackExecutor, remaining
+    from kubexm_exec.executors.rollback import RollbackExecutor, remaining, was_undone
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.resume import matches
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph, with_earlier
 
@@ -36,6 +50,10 @@ def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, v
     except JournalError as error:
         refuse(error, form)
     can, cannot = remaining(story)
+    doubtful = [key for key in can if story.actions[key].undoing]
+    for glob in (*again, *undone):
+        if not any(matches(key.node, [glob]) for key in doubtful):
+            fail(f'no undo of "{glob}" broke off in run {past.row.id}', f"kubexm runs show {past.row.id}", output=form)
     if not can:
         fail(f"there is nothing to undo in run {past.row.id}", f"kubexm runs show {past.row.id}", output=form)
     if form == "text":
@@ -49,6 +67,9 @@ def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, v
             raise SystemExit(codes.REFUSED)
     try:
         session = Session.go_on(store, state_folder(), past.row.id, "rollback", wait=waiting(form) if wait else None)
+        for key in doubtful:
+            if matches(key.node, undone):
+                session.recorder.write(was_undone(key))
         story = tell(store, past.row.id)
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(past.row.id))
@@ -63,7 +84,7 @@ def roll_back(store: Store, past: Past, *, yes: bool, wait: bool, output: str, v
         Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
-    run.executor_class = lambda: RollbackExecutor(story)
+    run.executor_class = lambda: RollbackExecutor(story, again)
     run.success = "RolledBack"
     run.keep(session)
     return run.exit_code(run.execute())

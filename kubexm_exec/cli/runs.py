@@ -117,6 +117,12 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
 )
 @click.option("--hosts", metavar="HOSTS", help="Of what is not done, only on these hosts: names, ranges or globs.")
 @click.option(
+    "--done",
+    metavar="NODE",
+    multiple=True,
+    help="It broke off, and nobody can tell how far it came: this node (or task, glob ...) was done, as you have seen.",
+)
+@click.option(
     "--accept-changes", is_flag=True, help="The spec has changed: run the changed nodes, and all that depends on them."
 )
 @click.option("--forks", type=click.IntRange(1, 10_000), help="How many actions run at once; as before by default.")
@@ -136,6 +142,7 @@ def resume_command(
     begin: tuple[str, ...],
     only: tuple[str, ...],
     hosts: str | None,
+    done: tuple[str, ...],
     accept_changes: bool,
     forks: int | None,
     verbose: int,
@@ -155,7 +162,9 @@ def resume_command(
     past = load_past(store, run, form)
     check_nodes([node.id for node in past.graph.steps()], (*begin, *only), past.row.id, form)
     chosen = None if hosts is None else chosen_hosts(past.graph.hosts, hosts, form)
-    selection = Selection(begin=begin, only=only, hosts=chosen)
+    if accept_changes and (only or hosts is not None):
+        fail("changes are accepted for all of the run", "leave --only and --hosts out", output=form)
+    selection = Selection(begin=begin, only=only, hosts=chosen, done=done)
     code = resume(store, past, selection, accept=accept_changes, wait=wait, output=output, verbose=verbose, forks=forks)
     raise SystemExit(code)
 
@@ -163,6 +172,13 @@ def resume_command(
 @command.command("rollback")
 @click.argument("run")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--again",
+    metavar="NODE",
+    multiple=True,
+    help="Its undo broke off, and nobody can tell how far it came: undo this node (or module, task, glob) once more.",
+)
+@click.option("--undone", metavar="NODE", multiple=True, help="The same, but it was undone, as you have seen.")
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @click.option(
     "--output",
@@ -173,7 +189,16 @@ def resume_command(
 )
 @wait_option
 @click.pass_obj
-def rollback_command(journal: str | None, run: str, yes: bool, verbose: int, output: str, wait: bool) -> None:
+def rollback_command(
+    journal: str | None,
+    run: str,
+    yes: bool,
+    again: tuple[str, ...],
+    undone: tuple[str, ...],
+    verbose: int,
+    output: str,
+    wait: bool,
+) -> None:
     """Undo what RUN has done, from its end to its beginning; what cannot be undone is named first."""
     from kubexm_exec.cli.resuming import load_past
     from kubexm_exec.cli.rollback import roll_back
@@ -181,7 +206,8 @@ def rollback_command(journal: str | None, run: str, yes: bool, verbose: int, out
     form = "json" if output == "json" else "text"
     store = open_store(journal, form)
     past = load_past(store, run, form)
-    raise SystemExit(roll_back(store, past, yes=yes, wait=wait, output=output, verbose=verbose))
+    code = roll_back(store, past, yes=yes, wait=wait, output=output, verbose=verbose, again=again, undone=undone)
+    raise SystemExit(code)
 
 
 @command.command("cancel")

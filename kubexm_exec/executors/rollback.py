@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kubexm_exec.attempt import ActionOutcome
 from kubexm_exec.events import RUN_STARTED
 from kubexm_exec.executors.record import RunRecord
+from kubexm_exec.journal import entries
+from kubexm_exec.journal.resume import matches
 from kubexm_exec.journal.story import ActionStory, Story
 from kubexm_exec.result import GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
@@ -25,11 +29,19 @@ def remaining(story: Story) -> tuple[list[Action], list[Action]]:
     return can, cannot
 
 
+def was_undone(key: Action) -> entries.Row:
+    """The entry for an undo of which somebody has seen that it was done."""
+    said = "says who rolled the run back"
+    return entries.other(entries.UNDONE, node=key.node, host=key.host, state=UNDONE, message=said)
+
+
 class RollbackExecutor:
     """Undoes what a run has done. What it finds undone already is left alone."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, again: Collection[str] = ()) -> None:
+        """``again``: globs of nodes that are undone even if nobody knows how far an earlier undo of them came."""
         self._story = story
+        self._again = again
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Take it back, from the end to the beginning."""
@@ -64,8 +76,8 @@ class RollbackExecutor:
         said = f"{undone} of {len(saved)} actions undone" + (f", {broken} could not be" if broken else "")
         return record.end(ended, said)
 
-    @staticmethod
-    def _saved(key: Action, runtime: Runtime, action: ActionStory) -> Saved:
+    def _saved(self, key: Action, runtime: Runtime, action: ActionStory) -> Saved:
         node = runtime.nodes[key.node]
         result = action.result or HostResult(host_name=key.host, status=Status.CANCELLED, message="it broke off")
-        return Saved(node, key.host, result, earlier(node, key.host, action.undo, runtime))
+        doubt = action.undoing and not matches(key.node, self._again)
+        return Saved(node, key.host, result, earlier(node, key.host, action.undo, runtime), doubt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
@@ -17,7 +18,9 @@ from kubexm_exec.scheduler import Action
 
 DOUBT: Final = "the run broke off while this was being done"
 UNDOING: Final = "the run broke off while this was being undone, and how far that came is not known"
+UNSURE: Final = "it is not known whether it was done before"
 _HIDDEN: Final = "an earlier session did it, and its outputs are not kept because there is a secret in them"
+_SEEN: Final = "it was done, says who resumed the run"
 _AFTER: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
 
 
@@ -25,13 +28,20 @@ class Selection(Struct, frozen=True, kw_only=True):
     """What is to be run again, besides what is not done."""
 
     begin: tuple[str, ...] = ()
-    """Globs of nodes that are run again with all that depends on them, done or not."""
+    """Globs of nodes that are run again with all that depends on them, done or not; only on the hosts, if given."""
     only: tuple[str, ...] = ()
     """Globs of nodes; others that are not done are left as they are."""
     hosts: frozenset[str] | None = None
     """Hosts; on others what is not done is left as it is."""
+    done: tuple[str, ...] = ()
+    """Globs of nodes of which nobody knew whether they were done; they were, as somebody has seen."""
     changed: frozenset[str] = frozenset()
     """Nodes that are not what they were; they, and all that depends on them, are run again."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether something that is not done may be left so."""
+        return bool(self.only) or self.hosts is not None
 
     def wants(self, node: str, host: str) -> bool:
         """Whether an action that is not done is to be run."""
@@ -47,13 +57,16 @@ def matches(node: str, globs: Collection[str]) -> bool:
 
 def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> Mapping[Action, Known]:
     """What earlier sessions have done of a graph."""
-    again = _again(graph, selection)
+    again = _with_dependents(graph, lambda node: node.id in selection.changed)
+    asked = _with_dependents(graph, lambda node: matches(node.id, selection.begin))
     known: dict[Action, Known] = {}
     for node in graph.steps():
         for host in node.hosts:
             action = Action(node.id, host)
             told = story.actions.get(action)
-            found = _known(node, host, told, selection, again)
+            chosen = selection.hosts is None or host in selection.hosts
+            repeat = node.id in again or (chosen and node.id in asked)
+            found = _known(node, host, told, selection, repeat=repeat)
             if found is not None:
                 known[action] = found
     _rerun_hooks(graph, known, story)
@@ -61,19 +74,18 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
 
 
 def _known(
-    node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection, again: Collection[str]
+    node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection, *, repeat: bool
 ) -> Known | None:
-    if told is not None and told.begun:
-        # Whatever was asked for: before anything else it must be known what became of it.
-        doubt = f"{DOUBT}, and how far it came is not known"
+    """``repeat``: it is to be run again although it is done."""
+    doubt = _doubt(told)
+    if told is not None and doubt and not (repeat and matches(node.id, selection.begin)):
+        # Before anything else it must be known what became of it, unless somebody says that it is to be run.
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
-    if told is not None and told.undoing:
-        return Known(doubt=UNDOING, started=told.started, undo=tuple(told.undo))
-    if told is not None and node.id not in again and _is_done(told):
+    if told is not None and not repeat and _is_done(told):
         assert told.result is not None
         outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)
         if told.hidden:
-            outcome.outputs, outcome.unknown = None, _HIDDEN
+            outcome.outputs, outcome.unknown = None, f"{_HIDDEN}; resume with --from {node.id} to have them made again"
         return Known(outcome, started=told.started, undo=tuple(told.undo))
     if not selection.wants(node.id, host):
         left = HostResult(host_name=host, status=Status.CANCELLED, message="not selected for this resume")
@@ -84,6 +96,32 @@ def _known(
     return Known(undo=tuple(told.undo)) if told is not None and told.undo else None
 
 
+def in_doubt(story: Story, globs: Collection[str]) -> list[Action]:
+    """The actions of some nodes of which nobody knows whether they were done."""
+    return [action for action, told in story.actions.items() if _doubt(told) and matches(action.node, globs)]
+
+
+def seen_done(action: Action) -> ActionOutcome:
+    """The outcome of an action of which somebody has seen that it was done."""
+    now = time.time()
+    return ActionOutcome(
+        HostResult(
+            host_name=action.host, status=Status.SUCCESS, changed=True, message=_SEEN, start_time=now, end_time=now
+        )
+    )
+
+
+def _doubt(told: ActionStory | None) -> str:
+    """Why nobody knows whether an action was done, if that is so."""
+    if told is None:
+        return ""
+    if told.begun:
+        return f"{DOUBT}, and how far it came is not known"
+    if told.undoing:
+        return UNDOING
+    return UNSURE if told.result is not None and told.result.unknown and not _is_done(told) else ""
+
+
 def _is_done(told: ActionStory) -> bool:
     """Whether an action was done, and stays so: a success, or nothing to do; undone ones are to be done again."""
     result = told.result
@@ -92,13 +130,8 @@ def _is_done(told: ActionStory) -> bool:
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 
 
-def _again(graph: ExecutionGraph, selection: Selection) -> frozenset[str]:
-    """The nodes that are run again although they are done, with all that depends on them."""
-    first = {node.id for node in graph.steps() if node.id in selection.changed or matches(node.id, selection.begin)}
-    return _with_dependents(graph, lambda node: node.id in first)
-
-
 def _with_dependents(graph: ExecutionGraph, is_first: Callable[[ExecutionNode], bool]) -> frozenset[str]:
+    """Some nodes, and all that depends on them."""
     found: set[str] = set()
     # Every node stands after those it depends on? Not those of fragments: so until nothing changes.
     before = -1

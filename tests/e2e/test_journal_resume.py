@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 from tests.e2e.site import Site, Sites
@@ -93,9 +94,10 @@ def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
     good(site)
     resume(site, "--hosts", "n2", code=1)
     ran(site, {"a.n2": 1, "b.n2": 1, "f": 1})
-    # Not all of it is done: that is no success.
-    resume(site, "--only", "m/t", code=130)
+    # All that was asked for is done, if not all of the run.
+    resume(site, "--only", "m/t")
     ran(site, {"a.n1": 1, "b.n1": 1})
+    assert site.status() == "Cancelled"
     resume(site)
     ran(site, {"c": 1, "e": 1})
     resume(site, "--from", "m/u/d")
@@ -106,6 +108,58 @@ def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
     assert 'there is no node "m/u/dd"' in said
     assert "m/u/d" in said
     assert '"n9" means no host of the run' in resume(site, "--hosts", "n9", code=2)
+    assert "leave --only and --hosts out" in resume(site, "--hosts", "n1", "--accept-changes", code=2)
+
+
+def test_what_is_run_again_on_one_host_stays_done_on_the_others(sites: Sites) -> None:
+    site = sites(spec())
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    resume(site, "--from", "m/t/b", "--hosts", "n2")
+    ran(site, {"b.n2": 1})
+    assert site.status() == "Success"
+    resume(site)
+    ran(site, {})
+
+
+BREAKS_OFF = """
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n]}
+        steps:
+          - {name: a, type: command, with: {shell: 'echo x >>FOLDER/count.a; test -e FOLDER/quiet || kill -9 $PPID'}}
+          - {name: b, type: command, with: {shell: 'echo x >>FOLDER/count.b'}}
+"""
+
+
+def test_of_what_is_in_doubt_somebody_has_to_say_what_became_of_it(sites: Sites) -> None:
+    site = sites(BREAKS_OFF)
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    ran(site, {"a": 1})
+    for _ in range(2):
+        said = resume(site, code=1)
+        assert "--done NODE" in said
+        assert "unreachable: " not in said
+        ran(site, {})
+    assert 'nothing is in doubt of "m/t/b"' in resume(site, "--done", "m/t/b", code=2)
+    resume(site, "--done", "m/t/a")
+    ran(site, {"b": 1})
+    assert site.status() == "Success"
+    resume(site)
+    ran(site, {})
+
+
+def test_what_is_in_doubt_is_run_again_if_somebody_says_so(sites: Sites) -> None:
+    site = sites(BREAKS_OFF)
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    resume(site, "--from", "m/t/a")
+    ran(site, {"a": 2, "b": 1})
+    assert site.status() == "Success"
 
 
 def test_changed_spec_is_refused_with_what_changed_and_accepted_only_that_and_what_depends_on_it_runs(
@@ -188,6 +242,7 @@ modules:
     (site.host / "go").touch()
     said = resume(site, code=1)
     assert "its outputs are not kept because there is a secret in them" in said
+    assert "--from m/t/gives" in said
     resume(site, "--from", "m/t/gives")
     assert site.status() == "Success"
     for path in site.state.rglob("*"):

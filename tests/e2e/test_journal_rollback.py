@@ -259,3 +259,49 @@ modules:
     assert all(path.read_text() == "content" for path in copies)
     site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
     assert not any(path.exists() for path in [*copies, *site.host.glob("made.*")])
+
+
+UNDO_BREAKS_OFF = """
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n]}
+        steps:
+          - name: a
+            type: command
+            with:
+              shell: touch FOLDER/made
+              GUARD
+              undo: {shell: 'echo x >>FOLDER/count.undo; rm FOLDER/made; test -e FOLDER/quiet || kill -9 $PPID'}
+"""
+
+
+def roll_back(site: Site, *options: str, code: int) -> str:
+    return site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "plain", *options, code=code)
+
+
+@pytest.mark.parametrize(("option", "times"), [("--undone", 1), ("--again", 2)])
+def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: Sites, option: str, times: int) -> None:
+    site = sites(UNDO_BREAKS_OFF.replace("GUARD", ""))
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
+    roll_back(site, code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    for _ in range(2):
+        assert "nobody knows how far it came" in roll_back(site, code=1)
+        assert site.counts() == {"undo": 1}
+    assert 'no undo of "m/t/b" broke off' in roll_back(site, option, "m/t/b", code=2)
+    (site.host / "made").touch()
+    roll_back(site, option, "m/t/a", code=0)
+    assert site.counts() == {"undo": times}
+    assert "nothing to undo" in roll_back(site, code=2)
+
+
+def test_an_undo_that_broke_off_is_done_if_the_host_shows_that(sites: Sites) -> None:
+    site = sites(UNDO_BREAKS_OFF.replace("GUARD", "creates: FOLDER/made"))
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
+    roll_back(site, code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    roll_back(site, code=0)
+    assert site.counts() == {"undo": 1}
