@@ -24,6 +24,7 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OnOutput,
 )
+from kubexm_exec.connectors.guard import Guard
 
 CHUNK: Final = 1 << 16
 KILL_GRACE: Final = 2.0
@@ -41,6 +42,7 @@ def run_process(
     argv: Sequence[str],
     env: Mapping[str, str],
     *,
+    guard: Guard,
     deadline: Deadline,
     cancel: Cancel,
     on_output: OnOutput | None,
@@ -48,7 +50,7 @@ def run_process(
     """Run it in a session of its own to its end; a program that cannot be started gives 127 or 126, as in a shell."""
     started = time.monotonic()
     _raise_if_over(deadline, cancel)
-    with _Supervisor(command, on_output) as supervisor:
+    with _Supervisor(command, guard, on_output) as supervisor:
         try:
             supervisor.start(argv, env)
         except (OSError, ValueError) as error:
@@ -121,10 +123,11 @@ class _Waker:
 class _Supervisor:
     """Feeds and reads one process; on the way out nothing of its group is left if it did not end by itself."""
 
-    def __init__(self, command: Command, on_output: OnOutput | None) -> None:
+    def __init__(self, command: Command, guard: Guard, on_output: OnOutput | None) -> None:
         self.stdout = Tail(command.max_output)
         self.stderr = Tail(command.max_output)
         self._command = command
+        self._guard = guard
         self._on_output = on_output
         stdin = command.stdin
         self._source = None if stdin is None or isinstance(stdin, bytes) else stdin
@@ -146,6 +149,8 @@ class _Supervisor:
             if error is not None and self._process is not None:
                 self._kill_group(self._process)
         finally:
+            if self._process is not None:
+                self._guard.forget(self._process.pid)
             self._selector.close()
             self._waker.close()
             if self._exit_fd is not None:
@@ -171,6 +176,7 @@ class _Supervisor:
             )
             ends = (("stdin", process.stdin), ("stdout", process.stdout), ("stderr", process.stderr))
         self._process = process
+        self._guard.watch(process.pid)
         for name, pipe in ends:
             if pipe is not None:
                 self._pipes[name] = pipe

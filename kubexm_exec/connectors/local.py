@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import grp
 import io
 import os
@@ -23,10 +24,12 @@ from kubexm_exec.connectors.base import (
     CommandResult,
     CommandTimedOut,
     ConnectorError,
+    ConnectorFactory,
     Deadline,
     OnOutput,
     Sink,
 )
+from kubexm_exec.connectors.guard import Guard
 from kubexm_exec.graph import GraphHost
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
@@ -54,8 +57,16 @@ class SupportsRead(Protocol):
 class LocalConnector:
     """Runs commands and writes files on the machine that kubexm itself runs on, as its own user."""
 
-    def __init__(self, host: GraphHost, secrets: Callable[[str], str]) -> None:
+    def __init__(self, host: GraphHost, secrets: Callable[[str], str], guard: Guard | None = None) -> None:
+        """``guard``: the one that it shares with other hosts."""
         self._host = host
+        self._guard = guard or Guard()
+        self._guard.enter()
+
+    @classmethod
+    def for_run(cls) -> ConnectorFactory:
+        """Makes connectors whose commands have one guard."""
+        return functools.partial(cls, guard=Guard())
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""
@@ -76,7 +87,7 @@ class LocalConnector:
         if not argv:
             raise ValueError("a command needs argv or shell")
         env = {**base_environment(), **command.env}
-        return run_process(command, argv, env, deadline=deadline, cancel=cancel, on_output=on_output)
+        return run_process(command, argv, env, guard=self._guard, deadline=deadline, cancel=cancel, on_output=on_output)
 
     def put(
         self,
@@ -120,7 +131,8 @@ class LocalConnector:
                 sink(piece)
 
     def close(self) -> None:
-        """Nothing is held between two calls."""
+        """Nothing is held between two calls but the guard; what was left behind ends with it."""
+        self._guard.leave()
 
 
 def base_environment() -> dict[str, str]:

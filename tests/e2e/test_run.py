@@ -467,3 +467,50 @@ def test_an_interrupt_before_anything_is_run_is_no_failure(words: str, tmp_path:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "\ninterrupted\n")
+
+
+DEAF = """
+inventory: {hosts: [{name: "n[1:2]", connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - name: s
+            type: command
+            with:
+              shell: 'trap "" TERM INT HUP; echo $$ >pids.$N; sleep 300 & echo $! >>pids.$N; wait'
+              env: {N: "{{ host.name }}"}
+              cwd: FOLDER
+"""
+
+
+def deaf_run(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A run whose commands hear nothing, and the numbers of their processes."""
+    write_spec(tmp_path, DEAF.replace("FOLDER", str(tmp_path)))
+    process = start("kubexm-run", "spec.yaml", cwd=tmp_path, env=environment(KUBEXM_STATE=str(tmp_path / "state")))
+
+    def pids() -> list[int]:
+        return [int(line) for path in tmp_path.glob("pids.*") for line in path.read_text().split()]
+
+    until(lambda: len(pids()) == 4)
+    return process, pids()
+
+
+def test_what_runs_on_this_machine_does_not_outlive_a_run_that_is_killed(tmp_path: Path) -> None:
+    process, pids = deaf_run(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    until(lambda: not any(map(alive, pids)))
+
+
+def test_a_second_interrupt_leaves_nothing_running_that_is_deaf_to_the_first(tmp_path: Path) -> None:
+    process, pids = deaf_run(tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    while "stopping" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    until(lambda: not any(map(alive, pids)))
