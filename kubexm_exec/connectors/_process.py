@@ -160,6 +160,7 @@ class _Supervisor:
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start the process and listen to it."""
+        self._guard.ready()
         if self._command.pty:
             process, terminal = self._start_in_terminal(argv, env)
             ends: Sequence[tuple[str, IO[bytes] | None]] = (("stdout", terminal),)

@@ -53,6 +53,10 @@ class Guard:
                 self._close()
                 self._pipe = None
 
+    def ready(self) -> None:
+        """A command is about to be started."""
+        self._say("")
+
     def watch(self, group: int) -> None:
         """A command runs."""
         self._say(f"+ {group}\n")
@@ -67,7 +71,8 @@ class Guard:
             if self._pipe is None:
                 self._pipe = _start()
                 self._close = weakref.finalize(self, os.close, self._pipe)
-            os.write(self._pipe, line.encode())
+            if line:
+                os.write(self._pipe, line.encode())
 
 
 def _nothing() -> None:

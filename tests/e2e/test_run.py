@@ -479,7 +479,7 @@ modules:
           - name: s
             type: command
             with:
-              shell: 'trap "" TERM INT HUP; echo $$ >pids.$N; sleep 300 & echo $! >>pids.$N; wait'
+              shell: 'trap "" TERM INT HUP; echo $$ >pids.$N; sleep 300 & echo $! >>pids.$N; echo ready; wait'
               env: {N: "{{ host.name }}"}
               cwd: FOLDER
 """
@@ -488,13 +488,15 @@ modules:
 def deaf_run(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """A run whose commands hear nothing, and the numbers of their processes."""
     write_spec(tmp_path, DEAF.replace("FOLDER", str(tmp_path)))
-    process = start("kubexm-run", "spec.yaml", cwd=tmp_path, env=environment(KUBEXM_STATE=str(tmp_path / "state")))
-
-    def pids() -> list[int]:
-        return [int(line) for path in tmp_path.glob("pids.*") for line in path.read_text().split()]
-
-    until(lambda: len(pids()) == 4)
-    return process, pids()
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+    process = start("kubexm-run", "spec.yaml", "-v", cwd=tmp_path, env=env)
+    assert process.stdout is not None
+    heard = 0
+    while heard < 2:
+        line = process.stdout.readline()
+        assert line, "it ended"
+        heard += line.rstrip().endswith("ready")
+    return process, [int(line) for path in tmp_path.glob("pids.*") for line in path.read_text().split()]
 
 
 def test_what_runs_on_this_machine_does_not_outlive_a_run_that_is_killed(tmp_path: Path) -> None:
