@@ -235,7 +235,7 @@ class Debugger:
         else:
             self._breaks.append(rest)
             count = sum(1 for node in self._to_come() if matches(rest, node))
-            self._say(f"  stops at {rest} ({count} nodes still to come)")
+            self._say(f"  stops at {rest} ({count} {'node' if count == 1 else 'nodes'} still to come)")
 
     def _to_come(self) -> list[ExecutionNode]:
         assert self.scheduler is not None

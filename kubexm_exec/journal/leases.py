@@ -54,7 +54,7 @@ class HeldError(JournalError):
     """Somebody else works on the target."""
 
     def __init__(self, lease: Lease) -> None:
-        since = time.strftime("%H:%M:%S", time.localtime(lease.since))
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.since))
         super().__init__(
             f'"{lease.target}" is being worked on by run {lease.run} of {lease.holder} since {since}',
             "wait for it with --wait, or see it: kubexm runs show " + lease.run,

@@ -126,8 +126,8 @@ class PastRun(Struct, dict=True):
         return self._having(_is_left)
 
     def undone(self) -> list[tuple[str, HostResult]]:
-        """What was undone, or could not be."""
-        return self._having(lambda each: bool(each.undo))
+        """What was undone, or could not be, unless all of it was done again."""
+        return [] if self.state is Status.SUCCESS else self._having(lambda each: bool(each.undo))
 
     def retried(self) -> list[tuple[Action, ActionStory]]:
         """What failed at least once and was tried again."""
@@ -151,6 +151,8 @@ def _each(result: GraphExecutionResult) -> list[tuple[str, HostResult]]:
 
 
 def _is_left(each: HostResult) -> bool:
+    if each.undo.startswith(("undone", "undoFailed")):
+        return True
     if each.status is Status.FAILED:
         return not each.ignored
     return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in _BLOCKED

@@ -108,6 +108,8 @@ def _engine(url: str, place: str) -> Engine:
         parsed = make_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.drivername != "postgresql+psycopg":
+            raise NoSuchModuleError(parsed.drivername)
         return create_engine(parsed, pool_size=4, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError):
         hint = "give the path of a file, or postgresql://user@host/name"
