@@ -105,9 +105,18 @@ def changed_nodes(changes: list[NodeChange]) -> frozenset[str]:
     return frozenset(change.node for change in changes if change.change == "added" or change.details)
 
 
-def show_changes(changes: list[NodeChange], hosts: list[str], run: str, output: str) -> None:
-    """Say what changed, and refuse."""
-    lines = [f"    {each}" for each in hosts]
+def changed_files(before: ExecutionGraph, now: ExecutionGraph) -> list[str]:
+    """What became of the files that a graph is made from."""
+    old, new = before.sources, now.sources
+    said = {name: "is not used any more" for name in old if name not in new}
+    said |= {name: "is new" for name in new if name not in old}
+    said |= {name: "has changed" for name in new if name in old and new[name] != old[name]}
+    return [f"file {name} {said[name]}" for name in sorted(said)]
+
+
+def show_changes(changes: list[NodeChange], others: list[str], run: str, output: str) -> None:
+    """Say what changed, and refuse; ``others``: what changed besides nodes."""
+    lines = [f"    {each}" for each in others]
     for change in changes:
         if change.gate:
             continue
@@ -153,7 +162,7 @@ def resume(
     if now is not None:
         changes, hosts = changes_since(past, now), compare_hosts(past.graph, now)
         if (changes or hosts) and not accept:
-            show_changes(changes, hosts, past.row.id, form)
+            show_changes(changes, [*changed_files(past.graph, now), *hosts], past.row.id, form)
         if changes or hosts:
             graph = replace(now, target=past.inputs["target"])
             inputs = {**past.inputs, "graph": graph.to_json()}
