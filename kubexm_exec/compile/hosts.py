@@ -30,7 +30,10 @@ _CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS
 
 
 def build_hosts(state: State) -> None:
-    """Fill ``state.hosts`` and what selectors look at; the control node is always there."""
+    """Fill ``state.hosts`` and what selectors look at; the control node is always there.
+
+    It is the host of everything only where no inventory is named: one without hosts is an error.
+    """
     inventory = state.bundle.inventory
     control = GraphHost(name=CONTROL_NODE, connector="local", address="127.0.0.1", internal_address="127.0.0.1")
     if inventory is not None:
@@ -70,6 +73,8 @@ class _Inventory:
         self.expanded: dict[str, _Expanded] = {}
 
     def build(self) -> None:
+        if not self.body.hosts:
+            self._refuse_empty()
         self._expand()
         self._check_connection(self.body.defaults, self.inventory.place("defaults"))
         groups = self._groups()
@@ -80,12 +85,33 @@ class _Inventory:
         roles: dict[str, list[str]] = {role: [] for role in self.body.roles}
         for name, expanded in self.expanded.items():
             made = self._host(name, expanded, member_of[name])
+            self._check_control_node(made, expanded.place)
             self.state.hosts[name] = made
             self.state.host_entries[name] = expanded.index
             for role in made.roles:
                 roles.setdefault(role, []).append(name)
         self.state.roles = {role: tuple(hosts) for role, hosts in roles.items()}
         self.state.groups = {group: tuple(hosts) for group, hosts in groups.items()}
+
+    def _refuse_empty(self) -> None:
+        """An inventory whose source has failed must not lead to work on the operator's own machine."""
+        self.state.diagnostics.error(
+            "empty-inventory",
+            "the inventory has no hosts",
+            self.inventory.place("hosts"),
+            hint="check where its hosts come from; to work on this machine, name no inventory",
+        )
+        self.state.hosts_known = False
+
+    def _check_control_node(self, host: GraphHost, place: Place) -> None:
+        """Its entry may give it variables and roles; it stays this machine, as everything that names it expects."""
+        if host.name == CONTROL_NODE and host.connector != "local":
+            self.state.diagnostics.error(
+                "reserved-host",
+                f'"{CONTROL_NODE}" is the machine that kubexm runs on, and this entry makes it another one',
+                place.child("name"),
+                hint="give the host another name, or write `connector: local`",
+            )
 
     def _expand(self) -> None:
         diagnostics = self.state.diagnostics

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from kubexm_spec.diagnostics import Diagnostics, Span
+from kubexm_spec.diagnostics import Diagnostics, Span, did_you_mean
 from kubexm_spec.inventories.converted import Body
 from kubexm_spec.source import Path
 
@@ -229,9 +229,12 @@ def _depths(found: Found) -> dict[str, int] | None:
     ok = True
     for name, group in list(found.groups.items()):
         for child, origin in group.children.items():
-            if child not in found.groups:
+            if child in (ALL, UNGROUPED):  # always there, also where nobody writes them
+                found.group(child, origin)
+            elif child not in found.groups:
                 ok = False
-                found.error("unknown-group", f'group "{name}" has a child "{child}", which is no group', origin)
+                hint = did_you_mean(child, found.groups) or f"write [{child}] with its hosts, or remove it here"
+                found.error("unknown-group", f'group "{name}" has a child "{child}", which is no group', origin, hint)
     depths = dict.fromkeys(found.groups, 1)
     changed = list(found.groups) if ok else []
     rounds = 0

@@ -61,7 +61,6 @@ class _Reader:
         elif self.kind == "children":
             child = line.split("#")[0].split(";")[0].strip()
             self.found.group(self.group, origin).children[child] = origin
-            self.found.group(child, origin)
         else:
             self._host(line, origin)
 

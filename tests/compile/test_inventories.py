@@ -246,6 +246,38 @@ def test_what_is_wrong_is_told_where_it_is_written(spec: Spec, name: str, text: 
     assert finding.span.file in result.sources
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("h.ini", ""),
+        ("h.ini", "[web]\n[all:vars]\nx=1\n"),
+        ("h.ini", "[site:children]\nungrouped\n"),
+        ("h.yaml", "all:\n  hosts: {}\n"),
+        ("h.yaml", "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: x}\nhosts: []\n"),
+        ("h.yaml", "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: x}\n"),
+        ("h.json", '{"_meta": {"hostvars": {}}, "all": {"children": ["ungrouped"]}}'),
+        ("h.json", '{"hosts": {"sensitive": false, "type": ["map", "string"], "value": {}}}'),
+        ("hosts.sh", "#!/bin/sh\necho '{}'\n"),
+    ],
+)
+def test_inventory_without_hosts_is_refused_and_never_means_this_machine(spec: Spec, name: str, text: str) -> None:
+    path = spec.folder / name
+    path.write_text(text)
+    path.chmod(0o755 if name.endswith(".sh") else 0o644)
+    for result in (spec.compile(inventory=str(path)), spec.write(f"inventory: {name}\n{PIPELINE}").compile()):
+        (finding,) = result.diagnostics.errors
+        assert finding.code == "empty-inventory"
+        assert finding.span is not None
+        assert finding.hint
+        assert result.graph is None
+
+
+def test_control_node_in_an_inventory_has_variables_and_stays_this_machine(spec: Spec) -> None:
+    path = spec.file("hosts.ini", "control-node ansible_connection=local tier=here\n")
+    (host,) = hosts_of(spec.compile(inventory=str(path))).values()
+    assert (host.name, host.connector, host.vars) == ("control-node", "local", {"tier": "here"})
+
+
 def test_place_of_a_variable_is_the_line_of_the_foreign_file(spec: Spec) -> None:
     path = spec.file("hosts.ini", INI)
     result = spec.compile(inventory=str(path))
