@@ -68,6 +68,8 @@ class Wanted(Struct, frozen=True):
     owner: str | None = None
     group: str | None = None
     create_parents: bool = False
+    new_mode: int = NEW_FILE
+    """The mode of a file that is not there yet, unless ``mode`` says otherwise; one that is there keeps its own."""
 
 
 class Change(Struct, frozen=True):
@@ -129,7 +131,7 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
         raise StepFailed(f"write {wanted.path}: it is a device, pipe or socket", hint="choose another path")
     fixed = wanted.mode if wanted.mode is not None else SECRET_FILE if is_secret(ctx, wanted) else None
     if before.kind != "file":
-        return Change(wanted, before, NEW_FILE if fixed is None else fixed, True, True, True)
+        return Change(wanted, before, wanted.new_mode if fixed is None else fixed, True, True, True)
     mode = before.mode if fixed is None else fixed
     return Change(
         wanted,

@@ -25,7 +25,7 @@ class Tree(Struct, frozen=True):
     """What is in a local folder, by its path on the host."""
 
     path: str
-    folders: list[str]
+    folders: dict[str, Path]
     links: dict[str, str]
     files: dict[str, Path]
 
@@ -37,13 +37,13 @@ class Tree(Struct, frozen=True):
 
 def read_tree(local: Path, path: str, left_out: LeftOut) -> Tree:
     """What is in a folder of the control node."""
-    tree = Tree(path, [path], {}, {})
+    tree = Tree(path, {path: local}, {}, {})
     for entry in _walk(local, local, left_out):
         target = posixpath.join(path, entry.relative_to(local).as_posix())
         if entry.is_symlink():
             tree.links[target] = str(entry.readlink())
         elif entry.is_dir():
-            tree.folders.append(target)
+            tree.folders[target] = entry
         elif entry.is_file():
             tree.files[target] = entry
         else:
@@ -66,6 +66,6 @@ def _walk(top: Path, folder: Path, left_out: LeftOut) -> Iterator[Path]:
             yield from _walk(top, entry, left_out)
 
 
-def usual_mode(local: Path) -> int:
-    """As git does it: what counts is whether it can be run, not the umask of whoever checked it out."""
-    return 0o755 if local.stat().st_mode & stat.S_IXUSR else 0o644
+def permissions(local: Path) -> int:
+    """Who may read, write and run it; bits that make it run as somebody else are never carried to a host."""
+    return stat.S_IMODE(local.stat().st_mode) & 0o777

@@ -24,7 +24,7 @@ from kubexm_steps._files import (
     file_diff,
     remove_made,
 )
-from kubexm_steps._localtrees import LeftOut, Tree, usual_mode
+from kubexm_steps._localtrees import LeftOut, Tree, permissions
 from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
@@ -36,12 +36,12 @@ class TreeParams(OneFileParams):
 
     mode: Mode | None = Field(
         None,
-        description='Permissions of all files as an octal string such as `"0644"`. Without it: 0755 for files that are '
-        "executable on the control node, 0644 for others.",
+        description='Permissions of all files as an octal string such as `"0644"`. Without it, a file that is there '
+        "keeps its own, and a new one has those of the source.",
     )
     path: HostPath = Field(description="Where it goes on the host, as an absolute path.")
     dir_mode: Mode | None = Field(
-        None, description='Permissions of folders that are made, such as `"0750"`; else 0755.'
+        None, description='Permissions of folders that are made, such as `"0750"`; else those of the source.'
     )
 
 
@@ -94,7 +94,7 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
             plan.links.append(Change(Wanted(path, None), state, 0, True, False, False))
     for path, local in tree.files.items():
         state = places.at(path, ("file", "link", "link to a folder"), "a file")
-        change = compare(ctx, wanted_file(ctx, params, local, path), state)
+        change = compare(ctx, wanted_file(ctx, params, local, path, permissions(local)), state)
         if change.any:
             plan.files.append(change)
     # Those deepest down first: a folder is removed when it is empty.
@@ -102,12 +102,17 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
     return plan
 
 
-def wanted_file(ctx: StepContext, params: TreeParams, local: Path, path: str) -> Wanted:
+def wanted_file(ctx: StepContext, params: TreeParams, local: Path, path: str, new_mode: int) -> Wanted:
     """A local file as it should be on the host."""
-    mode = params.mode
-    if mode is None and not ctx.sensitive:
-        mode = usual_mode(local)
-    return Wanted(path, Content.of_file(ctx, local), mode, params.owner, params.group, params.create_parents)
+    content = Content.of_file(ctx, local)
+    return Wanted(path, content, params.mode, params.owner, params.group, params.create_parents, new_mode)
+
+
+def _folder_mode(ctx: StepContext, params: TreeParams, local: Path) -> int:
+    """The mode of a folder that is made: who owns it can always put files into it, as the step itself does."""
+    if params.dir_mode is not None:
+        return params.dir_mode
+    return 0o700 if ctx.sensitive else permissions(local) | 0o700
 
 
 def _surplus(plan: Plan, left_out: LeftOut) -> set[str]:
@@ -203,7 +208,6 @@ def _preload(ctx: StepContext, changes: Sequence[Change]) -> None:
 def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
     """Do it, and remember before that what is needed to undo it."""
     tree, look = plan.tree, plan.look
-    folder_mode = params.dir_mode if params.dir_mode is not None else 0o700 if ctx.sensitive else 0o755
     made = plan.folders
     if made and made[0] == tree.path:
         # Those above it are made too, or there is a clear failure.
@@ -211,18 +215,20 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
         made = [*above, *made]
     _remember(ctx, plan, made)
     if plan.folders and plan.folders[0] == tree.path:
-        ctx.runner.mkdir(
-            tree.path, mode=folder_mode, owner=params.owner, group=params.group, parents=params.create_parents
-        )
+        mode = _folder_mode(ctx, params, tree.folders[tree.path])
+        ctx.runner.mkdir(tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents)
     owner = f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
     change = TreeChange(
         gone=[state.path for state in plan.gone],
         emptied=[state.path for state in plan.emptied],
         folders=[path for path in plan.folders if path != tree.path],
-        folder_mode=folder_mode,
+        folder_mode=0o700,
         links={link.wanted.path: tree.links[link.wanted.path] for link in plan.links},
         owner=owner,
     )
+    # Closed until everything is in them, and only then as they should be.
+    for path in change.folders:
+        change.modes.setdefault(_folder_mode(ctx, params, tree.folders[path]), []).append(path)
     for file in plan.files:
         path = file.wanted.path
         if file.content:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
-from kubexm_steps._files import forecast_file, restore, write_file
-from kubexm_steps._localtrees import Tree, nothing, read_tree
+from kubexm_steps._files import NEW_FILE, Wanted, forecast_file, restore, write_file
+from kubexm_steps._localtrees import Tree, nothing, permissions, read_tree
 from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree, wanted_file
 from kubexm_steps._types import InspectedPath
 
@@ -41,7 +42,9 @@ class CopyStep(Step[CopyParams]):
     - A folder: its content lands in `path`; links in it stay links. What else is in `path` on the host is left alone;
       use `sync` to have it removed.
     - Many small files go as one stream; a file of 8 MiB or more that was cut off is gone on with the next time.
-    - Without `mode`, files that are executable here are `0755`, others `0644`; those of a `sensitive` step are `0600`.
+    - Without `mode`, a file that is there keeps its mode, and a new one has that of the source (without setuid, setgid
+      and sticky bits); those of a `sensitive` step are `0600`, and a resource that is fetched is `0644`. Folders that
+      are made have the mode of the source too.
     - Undo brings back what was replaced (up to 64 MiB), and removes what was made.
     """
 
@@ -57,7 +60,7 @@ class CopyStep(Step[CopyParams]):
         """Compare by digest."""
         local = self._local(ctx)
         if not local.is_dir():
-            forecast = forecast_file(ctx, wanted_file(ctx, self.params, local, self.params.path))
+            forecast = forecast_file(ctx, self._wanted(ctx, local))
             outputs = {**forecast.outputs, "files": 1} if forecast.outputs else {}
             outputs.pop("size", None)
             return Forecast(forecast.state, forecast.message, forecast.diffs, outputs)
@@ -73,7 +76,7 @@ class CopyStep(Step[CopyParams]):
         """Send what differs."""
         local = self._local(ctx)
         if not local.is_dir():
-            result = write_file(ctx, wanted_file(ctx, self.params, local, self.params.path))
+            result = write_file(ctx, self._wanted(ctx, local))
             outputs = {**result.outputs, "files": 1}
             outputs.pop("size", None)
             return Result(changed=result.changed, message=result.message, outputs=outputs)
@@ -96,6 +99,12 @@ class CopyStep(Step[CopyParams]):
         if not path.exists():
             raise StepFailed(f"copy {self.params.src}: it is not there on the control node ({path})")
         return path
+
+    def _wanted(self, ctx: StepContext, local: Path) -> Wanted:
+        src = self.params.src
+        # What was fetched has no permissions of its own: those of the cache say nothing about it.
+        fetched = src.startswith(PREFIX) and ctx.resource(src.removeprefix(PREFIX)).kind != "path"
+        return wanted_file(ctx, self.params, local, self.params.path, NEW_FILE if fetched else permissions(local))
 
     def _plan(self, ctx: StepContext, local: Path) -> Plan:
         tree = read_tree(local, self.params.path, nothing)

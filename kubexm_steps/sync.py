@@ -53,7 +53,8 @@ class SyncStep(Step[SyncParams]):
     - `exclude` takes patterns as in a `.gitignore`: `*.log` at any depth, `/cache` at the top, `build/` for folders
       only, `**` for any number of folders, and `!keep.log` for an exception. What is excluded is neither sent nor
       removed. Folders that hold something excluded stay, and so do other file systems that are mounted inside.
-    - Without `mode`, files that are executable here are `0755`, others `0644`; those of a `sensitive` step are `0600`.
+    - Without `mode`, a file that is there keeps its mode, and a new one has that of the source (without setuid, setgid
+      and sticky bits); those of a `sensitive` step are `0600`. Folders that are made have the mode of the source too.
     - `check` shows what would be added, changed and removed.
     - Undo brings back what was replaced and removed (up to 64 MiB), and removes what was made.
     """
