@@ -140,8 +140,10 @@ class DownloadStep(Step[DownloadParams]):
         else:
             got, size = self._on_host(ctx, resource, change)
         missing = "" if resource.sha256 else f"; add sha256: {got}"
+        bundled = local is not None and local.where == "bundle"
+        done = f"copied {resource.label} from the bundle" if bundled else f"downloaded {resource.shown}"
         return Result(
-            message=f"downloaded {resource.shown} to {path}{missing}",
+            message=f"{done} to {path}{missing}",
             outputs={"path": path, "sha256": "" if ctx.sensitive else got, "size": size},
         )
 

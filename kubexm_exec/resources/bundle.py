@@ -48,29 +48,37 @@ class Bundle:
         self.entries = list(_entries(folder))
 
     def find(self, source: Source, *, by_name: bool = False) -> LocalResource | None:
-        """The file of a source, verified; by the name of the resource only if that is all that is known of it."""
-        found: LocalResource | None = None
-        for path in self._candidates(source, by_name):
+        """The file of a source, verified; by the name of the resource only if that is all that is known of it.
+
+        One that is not what the index says of it raises ResourceError: the bundle is damaged, and whoever takes it for
+        whole should know.
+        """
+        for path, listed in self._candidates(source, by_name):
             if not path.is_file():
                 continue
             digest, size = digest_of(path)
-            if source.sha256 and digest != source.sha256:
-                continue
-            found = LocalResource(path, digest, size, "bundle")
-            break
-        return found
+            if listed and digest != listed:
+                raise ResourceError(
+                    f"resource {source.label}: {path} of the bundle is damaged: "
+                    f"its index says sha256 {listed}, and the file has {digest}",
+                    _MAKE,
+                )
+            if not source.sha256 or digest == source.sha256:
+                return LocalResource(path, digest, size, "bundle")
+        return None
 
-    def _candidates(self, source: Source, by_name: bool) -> Iterator[Path]:
+    def _candidates(self, source: Source, by_name: bool) -> Iterator[tuple[Path, str]]:
+        """Where it may be, with the digest that the index gives; empty for files that somebody put there by hand."""
         for entry in self.entries:
             same_source = entry.source == shown_url(source.location) and "?" not in source.location
             named = by_name and (entry.name, entry.variant) == (source.name, source.variant)
             if (entry.sha256 == source.sha256) if source.sha256 else (same_source or named):
-                yield self.folder / entry.file
+                yield self.folder / entry.file, entry.sha256
         if source.sha256:
-            yield self.folder / source.sha256
-        yield self.folder / source.filename
+            yield self.folder / source.sha256, ""
+        yield self.folder / source.filename, ""
         if by_name:
-            yield self.folder / source.name
+            yield self.folder / source.name, ""
 
 
 def _entries(folder: Path) -> Iterator[Entry]:

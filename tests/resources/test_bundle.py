@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,21 @@ def test_files_that_somebody_put_there_by_digest_or_by_name_are_found(tmp_path: 
 
 def test_a_file_with_another_digest_is_not_used(bundle: Path) -> None:
     assert ResourceStore(bundle=bundle).known(source("1" * 64)) is None
+
+
+@pytest.mark.parametrize(
+    "wanted", [source(), source(""), Source(name="tool", kind="bundle", location="set below")], ids=lambda one: one.kind
+)
+def test_a_file_that_is_not_what_the_index_says_is_named_and_not_used(bundle: Path, wanted: Source) -> None:
+    if wanted.kind == "bundle":
+        wanted = replace(wanted, location=str(bundle))
     (damaged,) = bundle.glob("files/*/*")
     damaged.write_bytes(b"rotten")
-    assert ResourceStore(bundle=bundle).known(source()) is None
+    with pytest.raises(ResourceError) as caught:
+        ResourceStore(bundle=bundle).known(wanted)
+    assert f"{damaged} of the bundle is damaged" in caught.value.message
+    assert DIGEST in caught.value.message
+    assert "make it again" in caught.value.hint
 
 
 def test_a_second_spec_adds_to_a_bundle_and_an_update_replaces(bundle: Path, tmp_path: Path) -> None:
