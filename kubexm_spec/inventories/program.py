@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from kubexm_spec.diagnostics import Diagnostic, SpecError
 from kubexm_spec.source import MAX_BYTES
 
 SECONDS: Final = 120
-"""A program that takes longer is stopped."""
+"""A program that takes longer is killed, with all that it has started."""
 
 
 def is_program(path: pathlib.Path) -> bool:
@@ -41,13 +43,9 @@ def run_program(path: pathlib.Path, name: str) -> str:
 
 
 def _run(path: pathlib.Path, name: str, *arguments: str) -> str:
-    program = path.absolute()
     shown = " ".join([name, *arguments])
     try:
-        done = subprocess.run(
-            [program, *arguments], cwd=program.parent, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
-            check=False,
-        )  # fmt: skip
+        done = _finished([str(path.absolute()), *arguments], path.absolute().parent)
     except subprocess.TimeoutExpired:
         raise _failure(f"{shown} did not end within {SECONDS} seconds", "run it by hand to see why") from None
     except OSError as error:
@@ -62,6 +60,26 @@ def _run(path: pathlib.Path, name: str, *arguments: str) -> str:
         return done.stdout.decode("utf-8")
     except UnicodeDecodeError:
         raise _failure(f"{shown} did not print UTF-8", "") from None
+
+
+def _finished(argv: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[bytes]:
+    """Run it to its end; if that does not come in time, or we are interrupted, nothing that it started is left."""
+    with subprocess.Popen(
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A group of its own: to kill only the program would leave what it has started.
+        start_new_session=True,
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=SECONDS)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
 
 
 def _json(text: str, shown: str) -> Any:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
 import textwrap
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -14,6 +20,7 @@ from kubexm_exec import inventories
 from kubexm_exec.compile import Compilation
 from kubexm_exec.graph import GraphHost
 from kubexm_exec.registry import Registry
+from kubexm_spec.inventories import program as inventory_program
 from tests.compile.kit import Spec
 
 PIPELINE = """
@@ -300,6 +307,57 @@ def test_program_that_does_not_work_is_told(spec: Spec, text: str, words: str) -
     (finding,) = result.diagnostics.errors
     assert finding.code == "inventory-program"
     assert words in finding.summary
+
+
+HANGS = """
+    exec 9>alive
+    printf x >&9
+    sleep 600 >/dev/null 2>&1 </dev/null &
+    wait
+"""
+"""It and its child hold the write end of the pipe for as long as they live."""
+
+
+def heard(reader: int, until: bytes | None = None) -> bytes:
+    """What came through a pipe until it was closed by the last who could write to it, or until these bytes came."""
+    data = b""
+    while select.select([reader], [], [], 30)[0]:
+        if not (piece := os.read(reader, 100)):
+            return data
+        data += piece
+        if data == until:
+            return data
+    raise TimeoutError(f"somebody still holds the pipe, after {data!r}")
+
+
+@pytest.fixture
+def alive(spec: Spec) -> Iterator[int]:
+    os.mkfifo(spec.folder / "alive")
+    reader = os.open(spec.folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    yield reader
+    os.close(reader)
+
+
+def test_program_that_hangs_is_killed_with_its_children(
+    spec: Spec, alive: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory_program, "SECONDS", 2)
+    result = spec.compile(inventory=str(program(spec.folder, HANGS)))
+    (finding,) = result.diagnostics.errors
+    assert finding.code == "inventory-program"
+    assert "did not end within 2 seconds" in finding.summary
+    assert heard(alive) == b"x"
+
+
+def test_program_is_killed_with_its_children_when_only_we_are_interrupted(spec: Spec, alive: int) -> None:
+    path = program(spec.folder, HANGS)
+    code = "from kubexm_exec.cli.programs import kubexm; kubexm()"
+    argv = [sys.executable, "-c", code, "inventory", "-i", str(path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert heard(alive, until=b"x") == b"x"
+        process.send_signal(signal.SIGINT)
+        assert heard(alive) == b""
+        assert process.wait(30) == 130
 
 
 def test_program_without_meta_is_asked_for_each_host(spec: Spec) -> None:
