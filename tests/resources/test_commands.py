@@ -99,6 +99,7 @@ def test_check_run_and_second_run_on_this_machine(project: Path, web: Web) -> No
     assert (project / "out" / "copied").read_bytes() == CONTENT
     assert (project / "out" / "local").read_text() == "from here\n"
     assert (project / "out" / "tool").stat().st_mode & 0o777 == 0o755
+    assert (project / "out" / "copied").stat().st_mode & 0o777 == 0o644
     assert len(web.asked) == 2
     for path in [*(project / "cache").rglob("*"), project / "result.json", project / "r.html"]:
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
@@ -169,6 +170,8 @@ def test_a_bundle_is_all_that_a_run_without_a_network_needs(project: Path, web: 
         env=environment(TOKEN=SECRET, HOME=str(project), **there),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "copied private from the bundle to" in done.stdout
+    assert "downloaded" not in done.stdout
     assert (project / "out" / "private").read_bytes() == CONTENT
     assert len(web.asked) == asked
     by_variable = call(project, "kubexm", "resources", "list", "spec.yaml", "--output", "json", KUBEXM_BUNDLE="offline")
