@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import build_hosts
-from kubexm_exec.compile.selectors import match, some
+from kubexm_exec.compile.selectors import chosen_by, some
 from kubexm_exec.compile.state import State
 from kubexm_exec.expr import Expressions
 from kubexm_exec.graph import Origin
@@ -74,7 +74,7 @@ def choose(site: Site, patterns: Iterable[str]) -> list[str]:
     for pattern in (word.strip() for text in patterns for word in text.split(",")):
         if not pattern:
             continue
-        found = list(site.names) if pattern == "all" else match(pattern, state.hosts)
+        found = list(site.names) if pattern == "all" else chosen_by(state, pattern)
         found = found or [*state.groups.get(pattern, ()), *state.roles.get(pattern, ())]
         if not found:
             known = [*site.names, *state.groups, *state.roles]

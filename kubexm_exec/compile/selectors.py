@@ -32,11 +32,18 @@ def match(pattern: str, hosts: Iterable[str]) -> list[str]:
     return [pattern] if pattern in known else []
 
 
+def chosen_by(state: State, pattern: str) -> list[str]:
+    """The hosts that a person means by a pattern: a glob is about the inventory, and this machine goes by its name."""
+    found = match(pattern, state.hosts)
+    named = pattern == CONTROL_NODE or len(state.hosts) == 1
+    return found if named else [name for name in found if name != CONTROL_NODE]
+
+
 def match_hosts(state: State, patterns: Iterable[str], place: Place | None, notes: tuple[Note, ...] = ()) -> list[str]:
     """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
     found: dict[str, None] = {}
     for index, pattern in enumerate(patterns):
-        matched = match(pattern, state.hosts)
+        matched = chosen_by(state, pattern)
         if not matched and state.hosts_known:
             state.diagnostics.error(
                 "unknown-host",

@@ -59,6 +59,33 @@ def kubexm(*arguments: str) -> Result:
     return result
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("exec", "all", "-i", "empty.ini", "--shell", "touch ran"),
+        ("exec", "all", "-i", "empty.ini", "--spec", "site.yaml", "--shell", "touch ran"),
+        ("facts", "-i", "empty.ini"),
+        ("inventory", "-i", "empty.ini"),
+        ("shell", "control-node", "-i", "empty.ini", "--print"),
+        ("validate", "site.yaml", "-i", "empty.ini"),
+        ("plan", "site.yaml", "-i", "empty.ini"),
+        ("run", "site.yaml", "-i", "empty.ini"),
+    ],
+)
+def test_inventory_without_hosts_ends_every_command_before_anything_runs(arguments: tuple[str, ...]) -> None:
+    pathlib.Path("empty.ini").write_text("[web]\n")
+    result = kubexm(*arguments)
+    assert result.exit_code == 2
+    assert "error[empty-inventory]: the inventory has no hosts" in result.output
+    assert not pathlib.Path("ran").exists()
+
+
+def test_glob_means_hosts_of_the_inventory_and_not_this_machine() -> None:
+    result = kubexm("exec", "*", "--spec", "site.yaml", "--output", "json", "--shell", "true")
+    assert result.exit_code == 0, result.output
+    assert "control-node" not in result.output
+
+
 def events(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
