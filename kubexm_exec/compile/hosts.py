@@ -26,7 +26,8 @@ _OPTION_KEYS = (
     "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump", "proxy_command",
     "connect_timeout", "server_alive_interval", "server_alive_count_max", "become",
 )  # fmt: skip
-_CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
+CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
+"""All settings of a connection, as the models name them."""
 
 
 def build_hosts(state: State) -> None:
@@ -77,6 +78,8 @@ class _Inventory:
             self._refuse_empty()
         self._expand()
         self._check_connection(self.body.defaults, self.inventory.place("defaults"))
+        for role, spec in self.body.roles.items():
+            self._check_connection(spec, self.inventory.place("roles", role))
         groups = self._groups()
         member_of: dict[str, list[str]] = {name: [] for name in self.expanded}
         for group, hosts in groups.items():
@@ -189,11 +192,8 @@ class _Inventory:
     def _host(self, name: str, expanded: _Expanded, member_of: list[str]) -> GraphHost:
         spec = expanded.spec
         groups = [(group, self.body.groups[group]) for group in member_of]
-        connection: dict[str, Any] = {}
-        layers: list[ConnectionSpec] = [self.body.defaults, *(group for _, group in groups), spec]
-        for layer in layers:
-            connection.update({key: value for key in _CONNECTION_KEYS if (value := getattr(layer, key)) is not None})
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
+        connection = self._connection(roles, member_of, spec)
         variables: dict[str, Any] = {}
         for _, _, values in _var_layers(self.body, roles, member_of, expanded.index):
             variables.update(values)
@@ -216,6 +216,23 @@ class _Inventory:
             per_host_limit=connection.get("per_host_limit", 1),
             options=options,
         )
+
+    def _connection(self, roles: tuple[str, ...], groups: list[str], spec: HostSpec) -> dict[str, Any]:
+        """How a host is reached: defaults, roles, groups and the host itself, the strongest last.
+
+        Of several roles the one that the inventory writes last under `roles` decides, just as with groups: the order in
+        which a host lists its roles says nothing about which of them knows better.
+        """
+        layers: list[ConnectionSpec] = [
+            self.body.defaults,
+            *(role for name, role in self.body.roles.items() if name in roles),
+            *(self.body.groups[name] for name in groups),
+            spec,
+        ]
+        connection: dict[str, Any] = {}
+        for layer in layers:
+            connection.update({key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None})
+        return connection
 
 
 def _var_layers(

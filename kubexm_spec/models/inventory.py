@@ -23,7 +23,7 @@ class BecomeSpec(Model):
 
 
 class ConnectionSpec(Model):
-    """How hosts are reached; on a host, a group, or as defaults of all."""
+    """How hosts are reached; on a host, a group, a role, or as defaults of all."""
 
     port: int | None = Field(default=None, ge=1, le=65535, description="Port of the SSH server.")
     user: str | None = Field(default=None, description="User to log in as.")
@@ -72,8 +72,8 @@ class GroupSpec(ConnectionSpec):
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
 
 
-class RoleSpec(Model):
-    """What the hosts of a role share."""
+class RoleSpec(ConnectionSpec):
+    """What the hosts of a role share, also how they are reached."""
 
     description: str = Field(default="", description="What the role is.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
@@ -86,7 +86,7 @@ class InventoryBody(Model):
     defaults: ConnectionSpec = Field(
         default_factory=ConnectionSpec, description="How hosts are reached unless they say otherwise."
     )
-    roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="Variables by role.")
+    roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="What hosts share by role.")
     groups: dict[Name, GroupSpec] = Field(default_factory=dict, description="Groups of hosts.")
     hosts: list[HostSpec] = Field(default_factory=no_items, description="The hosts.")
 

@@ -1,0 +1,100 @@
+"""How hosts are reached: what defaults, roles, groups and hosts of an inventory say, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubexm_exec.compile.hosts import CONNECTION_KEYS
+from kubexm_exec.graph import GraphHost
+from kubexm_spec.models import ConnectionSpec
+from tests.compile.kit import Spec
+
+PIPELINE = """
+modules:
+  - name: site
+    tasks:
+      - {name: hello, steps: [{name: hi, type: message, with: {text: hi}}]}
+"""
+
+
+def inventory(spec: Spec, text: str) -> Spec:
+    lines = "".join(f"  {line}\n" for line in text.strip("\n").splitlines())
+    return spec.write(f"inventory:\n{lines}{PIPELINE}")
+
+
+def host(spec: Spec, text: str, name: str = "a") -> GraphHost:
+    return inventory(spec, text).graph().hosts[name]
+
+
+def errors(spec: Spec, text: str) -> list[tuple[str, int]]:
+    """Codes and lines, counted within the inventory."""
+    found = inventory(spec, text).compile().diagnostics.errors
+    return [(error.code, error.span.line - 4) for error in found if error.span is not None]
+
+
+def test_every_setting_of_a_connection_is_merged() -> None:
+    assert set(CONNECTION_KEYS) == set(ConnectionSpec.model_fields)
+
+
+def test_a_role_says_how_its_hosts_are_reached(spec: Spec) -> None:
+    text = """
+roles:
+  web: {user: deploy, port: 2222, privateKeyPath: /k, passphrase: "env:P", become: true, perHostLimit: 3}
+hosts: [{name: a, roles: [web]}, {name: b}]
+"""
+    one, other = host(spec, text), host(spec, text, "b")
+    assert (one.user, one.port, one.per_host_limit) == ("deploy", 2222, 3)
+    assert one.options == {"privateKeyPath": "/k", "passphrase": "env:P", "become": True}
+    assert (other.user, other.port, other.options) == (None, None, {})
+
+
+def test_a_role_that_a_group_gives_says_so_too(spec: Spec) -> None:
+    text = "roles: {web: {user: deploy}}\ngroups: {site: {hosts: [a], roles: [web]}}\nhosts: [{name: a}]"
+    assert host(spec, text).user == "deploy"
+
+
+@pytest.mark.parametrize(
+    ("without", "user"),
+    [((), "host"), (("host",), "group"), (("host", "group"), "role"), (("host", "group", "role"), "all")],
+)
+def test_the_host_wins_over_its_group_and_that_over_its_role_and_that_over_the_defaults(
+    spec: Spec, without: tuple[str, ...], user: str
+) -> None:
+    def says(level: str) -> str:
+        return "" if level in without else f", user: {level}"
+
+    text = f"""
+defaults: {{user: all, port: 1}}
+roles: {{web: {{port: 2{says("role")}}}}}
+groups: {{site: {{hosts: [a]{says("group")}}}}}
+hosts: [{{name: a, roles: [web]{says("host")}}}]
+"""
+    found = host(spec, text)
+    assert (found.user, found.port) == (user, 2)
+
+
+@pytest.mark.parametrize("listed", ["[web, db]", "[db, web]"])
+@pytest.mark.parametrize("kind", ["roles", "groups"])
+def test_of_several_that_disagree_the_one_written_last_in_the_inventory_decides(
+    spec: Spec, kind: str, listed: str
+) -> None:
+    shared: dict[str, Any] = {
+        "roles": f"roles: {{web: {{user: web, port: 1}}, db: {{user: db}}}}\nhosts: [{{name: a, roles: {listed}}}]",
+        "groups": "groups: {web: {hosts: [a], user: web, port: 1}, db: {hosts: [a], user: db}}\nhosts: [{name: a}]",
+    }
+    found = host(spec, shared[kind])
+    assert (found.user, found.port) == ("db", 1)
+
+
+def test_what_a_role_says_wrongly_is_found_where_it_is_written(spec: Spec) -> None:
+    text = """roles:
+  web:
+    port: 0
+    password: hunter2
+    connector: telnet
+hosts: [{name: a}]
+"""
+    assert errors(spec, text) == [("wrong-value", 3)]
+    assert errors(spec, text.replace("port: 0", "port: 1")) == [("plain-password", 4), ("unknown-connector", 5)]
