@@ -11,6 +11,7 @@ from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
 from kubexm_exec.connectors.sshoptions import SshOptions
+from kubexm_spec.hops import is_port
 
 
 def authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
@@ -90,10 +91,21 @@ def _config_class() -> Any:
             """What is configured for a host; only to be read."""
             found = self._found.get(hostname)
             if found is None:
-                found = self._found[hostname] = super().lookup(hostname)
+                found = super().lookup(hostname)
+                _check_port(hostname, found)
+                self._found[hostname] = found
             return found
 
     return RememberingConfig
+
+
+def _check_port(host: str, found: Any) -> None:
+    port = found.get("port")
+    if port is not None and not is_port(port):
+        raise ConnectorError(
+            f"the SSH configuration says Port {port} for {host}, and a port is a number from 1 to 65535; "
+            "correct it in ~/.ssh/config or /etc/ssh/ssh_config"
+        )
 
 
 def expanded(command: str, host: str, options: SshOptions, found: Any) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.sshconfig import bare, expanded, ssh_config
 from kubexm_exec.connectors.sshoptions import SshOptions
+from kubexm_spec.hops import parse_hops
 
 _MOST_HOPS: Final = 8
 
@@ -29,16 +30,22 @@ def _route(options: SshOptions, host: str, jump: str | None, command: str | None
     if depth > _MOST_HOPS:
         raise ConnectorError(f"host {options.name}: ProxyJump goes round in circles at {host}")
     found = ssh_config().lookup(bare(host))
+    setting = "look at `proxyJump` in the inventory"
     if jump is None and command is None:
         # As in ssh: whichever was written first would win, but one entry seldom has both.
         jump, command = found.get("proxyjump"), found.get("proxycommand")
         command = None if jump is not None else command
+        setting = f"look at what ~/.ssh/config and /etc/ssh/ssh_config say as ProxyJump for {bare(host)}"
     elif command is not None:
         command = expanded(command, host, options, found)
     if command is not None and command.lower() != "none":
         return Route(command=command)
-    if jump is None or jump.lower() == "none":
+    try:
+        hops = () if jump is None else parse_hops(jump)
+    except ValueError as error:
+        raise ConnectorError(f"host {options.name}: {error}; {setting}") from error
+    if not hops:
         return Route()
-    first, *more = jump.replace(" ", "").split(",")
+    first, *more = hops
     before = _route(options, first, None, None, depth + 1) if bare(first) != bare(host) else Route()
     return Route((*before.hops, first, *more), before.command)

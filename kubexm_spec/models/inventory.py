@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kubexm_spec.duration import Duration
+from kubexm_spec.hops import Hops
 from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, no_items
 
 
@@ -35,7 +36,7 @@ class ConnectionSpec(Model):
         default=None, description="acceptNew (default) trusts a host on first contact, strict never, off always."
     )
     known_hosts: str | None = Field(default=None, description="File of known host keys (~/.ssh/known_hosts).")
-    proxy_jump: str | None = Field(
+    proxy_jump: Hops | None = Field(
         default=None, description="Hosts to go through, first one first: `user@bastion:22,inner`."
     )
     proxy_command: str | None = Field(default=None, description="Program that makes the connection; takes %h, %p, %r.")

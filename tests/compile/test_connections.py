@@ -98,3 +98,8 @@ hosts: [{name: a}]
 """
     assert errors(spec, text) == [("wrong-value", 3)]
     assert errors(spec, text.replace("port: 0", "port: 1")) == [("plain-password", 4), ("unknown-connector", 5)]
+
+
+@pytest.mark.parametrize("jump", ["", ",,", "root@127.0.0.11:notaport"])
+def test_a_gateway_that_cannot_be_one_is_found_before_anything_runs(spec: Spec, jump: str) -> None:
+    assert errors(spec, f'hosts:\n  - name: a\n    proxyJump: "{jump}"') == [("wrong-value", 3)]

@@ -96,6 +96,16 @@ def test_a_dead_gateway_is_named(box: SshHost, opened: Any) -> None:
         opened(box.host(proxyJump="127.0.0.1:1"))
 
 
+def test_a_gateway_or_a_port_that_cannot_be_one_is_said_so(box: SshHost, home: Path, opened: Any) -> None:
+    (home / ".ssh" / "config").write_text("Host 127.0.0.1\n  ProxyJump a,,b\nHost odd\n  Port abc\n")
+    with pytest.raises(ConnectorError, match=r'"me@127.0.0.1:x" has the port "x".*look at `proxyJump`'):
+        opened(box.host(proxyJump="me@127.0.0.1:x"))
+    with pytest.raises(ConnectorError, match=r"host box: .*names no host.*ssh/config.* as ProxyJump for 127\.0\.0\.1"):
+        opened(box.host())
+    with pytest.raises(ConnectorError, match=r"says Port abc for odd, .*correct it in ~/\.ssh/config"):
+        opened(GraphHost("odd"))
+
+
 def test_a_proxy_command_makes_the_connection(box: SshHost, tmp_path: Path, opened: Any) -> None:
     relay = tmp_path / "relay.py"
     relay.write_text(

@@ -1,0 +1,47 @@
+"""Hosts that a connection goes through, as `proxyJump` and ~/.ssh/config write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+_NONE: Final = "none"
+_HIGHEST_PORT: Final = 65535
+_EXAMPLE: Final = "write for example user@bastion:22, or several with commas between them, or none"
+
+
+def parse_hops(text: str) -> tuple[str, ...]:
+    """The hosts in ``user@bastion:22,inner``, in that order, and none in "none"; ValueError says what is wrong."""
+    if text.strip().lower() == _NONE:
+        return ()
+    hops = tuple(part.strip() for part in text.split(","))
+    for hop in hops:
+        _check(hop, text)
+    return hops
+
+
+def is_port(text: str) -> bool:
+    """Whether it is the number of a port."""
+    return text.isascii() and text.isdecimal() and 1 <= int(text) <= _HIGHEST_PORT
+
+
+def _check(hop: str, text: str) -> None:
+    place = hop.rpartition("@")[2]
+    # Of an address of IPv6 nobody can tell where it ends and its port begins.
+    host, colon, port = (place, "", "") if place.count(":") > 1 else place.partition(":")
+    if not host:
+        raise ValueError(f'"{text}" names no host to go through where there should be one; {_EXAMPLE}')
+    if re.search(r"[\s/]", hop):
+        raise ValueError(f'"{hop}" is no host to go through; {_EXAMPLE}')
+    if colon and not is_port(port):
+        raise ValueError(f'"{hop}" has the port "{port}", and a port is a number from 1 to {_HIGHEST_PORT}; {_EXAMPLE}')
+
+
+def _checked(text: str) -> str:
+    return ",".join(parse_hops(text)) or _NONE
+
+
+Hops = Annotated[str, AfterValidator(_checked)]
+"""Text that names hosts to go through, without blanks."""
