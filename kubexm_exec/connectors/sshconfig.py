@@ -10,6 +10,7 @@ from typing import Any
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
+from kubexm_exec.connectors.sshkeyfiles import check_readable
 from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_spec.hops import is_port
 
@@ -26,7 +27,7 @@ def authentication(options: SshOptions, connection: Any, *, target: bool) -> dic
     if target:
         if options.private_key_path is not None:
             path = Path(options.private_key_path).expanduser()
-            _check_key_file(path, options.name)
+            check_readable(path, options.name)
             files = [str(path), *files]
             given["look_for_keys"] = False
         elif options.password is not None:
@@ -39,19 +40,12 @@ def authentication(options: SshOptions, connection: Any, *, target: bool) -> dic
     key = private_key(files[0], passphrase) if files else None
     if key is not None:
         given["pkey"] = key
+    if key is not None or (target and options.private_key_path is not None):
+        # paramiko must not see a file that is no key: it would not say which one it is, and the agent's may do.
         files = files[1:]
     if files:
         given["key_filename"] = files
     return given
-
-
-def _check_key_file(path: Path, host: str) -> None:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        raise ConnectorError(
-            f"host {host}: the key file {path} cannot be read: {error.strerror}; look at `privateKeyPath`"
-        ) from error
 
 
 def ssh_config() -> Any:

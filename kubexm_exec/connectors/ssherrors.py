@@ -7,6 +7,7 @@ from typing import Final
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import host_pattern
+from kubexm_exec.connectors.sshkeyfiles import problem
 from kubexm_exec.connectors.sshoptions import SshOptions
 
 SILENT: Final = "no answer in time; is it up, and is there a firewall or another port?"
@@ -69,14 +70,26 @@ def login_refused(options: SshOptions, error: Exception) -> str:
     """Who was not let in, and what was tried."""
     import paramiko
 
-    who = f"as {options.user} " if options.user else ""
-    head = f"host {options.name} refused the login {who}({text(error)})"
+    who = f" as {options.user}" if options.user else ""
+    fault = problem(options)
+    if fault is not None:
+        too = ". The host refused the password too: look at `password`" if options.password is not None else ""
+        return f"host {options.name}: no login{who}: {fault}{too}"
+    head = f"host {options.name} refused the login{who} ({text(error)})"
     if isinstance(error, paramiko.PasswordRequiredException):
         return f"{head}; give the key's `passphrase: env:NAME`, or add the key to the agent with `ssh-add`"
-    tried = (
-        "password" if options.password is not None else options.private_key_path or "keys of the agent and of ~/.ssh"
-    )
-    return f"{head}; tried: {tried}. Look at `user`, `privateKeyPath` and the host's authorized_keys"
+    tried, look = _tried(options)
+    return f"{head}; tried: {tried}. Look at {look}"
+
+
+def _tried(options: SshOptions) -> tuple[str, str]:
+    """What the host was shown, and what to look at if that would not do."""
+    key = options.private_key_path
+    if options.password is None:
+        return key or "keys of the agent and of ~/.ssh", "`user`, `privateKeyPath` and the host's authorized_keys"
+    if key is None:
+        return "password", "`user` and `password`, and whether the host takes passwords (PasswordAuthentication)"
+    return f"{key} and password", "`user`, `privateKeyPath`, `password` and the host's authorized_keys"
 
 
 def text(error: BaseException) -> str:

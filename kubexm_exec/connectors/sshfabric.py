@@ -13,7 +13,8 @@ from kubexm_exec.connectors.once import once
 if TYPE_CHECKING:
     import paramiko
 
-_CERTIFICATE: Final = "-cert.pub"
+CERTIFICATE: Final = "-cert.pub"
+"""How the name of a key's certificate ends, after that of the key."""
 _MOCK: Final = "unittest.mock"
 _UNUSED: Final = (_MOCK, "invoke.vendor.yaml")
 
@@ -105,14 +106,14 @@ def _config(ssh_config: Any) -> Any:
 
 
 def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
-    """The key in a file, with its certificate if there is one; None if paramiko has to say what is wrong with it.
+    """The key in a file, with its certificate if there is one; None if it cannot be used.
 
     Without this each host would read the file, three times over, and if there is a passphrase, work it out each time.
     """
-    name = path.removesuffix(_CERTIFICATE)
+    name = path.removesuffix(CERTIFICATE)
     try:
         found = Path(name).stat()
-        certificate = Path(name + _CERTIFICATE)
+        certificate = Path(name + CERTIFICATE)
         stamp = (found.st_mtime_ns, found.st_size, certificate.stat().st_mtime_ns if certificate.is_file() else 0)
     except OSError:
         return None
@@ -127,7 +128,7 @@ def _load(name: str, passphrase: str | None, stamp: tuple[int, int, int]) -> par
         try:
             key = kind.from_private_key_file(name, passphrase)
             if stamp[2]:
-                key.load_certificate(name + _CERTIFICATE)
+                key.load_certificate(name + CERTIFICATE)
         except (paramiko.SSHException, OSError, ValueError):
             continue
         return key

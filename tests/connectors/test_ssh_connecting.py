@@ -145,6 +145,8 @@ def test_the_agents_keys_are_used(box: SshHost, home: Path, tmp_path: Path, open
         while subprocess.run(["ssh-add", "-q", str(box.key)], stderr=subprocess.DEVNULL, check=False).returncode == 2:
             assert agent.poll() is None
         assert run(opened(box.host(privateKeyPath=None)), "true").exit_code == 0
+        # As with ssh: the agent may hold the key whose public half is named.
+        assert run(opened(box.host(privateKeyPath=f"{box.key}.pub")), "true").exit_code == 0
     finally:
         agent.kill()
         agent.wait()
@@ -171,6 +173,57 @@ def test_a_refused_login_says_who_and_what_was_tried(box: SshHost, tmp_path: Pat
 def test_a_key_file_that_is_missing_is_named(box: SshHost, opened: Any) -> None:
     with pytest.raises(ConnectorError, match=r"/none/id cannot be read: No such file.*privateKeyPath"):
         opened(box.host(privateKeyPath="/none/id"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty; look at `privateKeyPath`"),
+        ("hello\n", "is not a private key; look at `privateKeyPath`"),
+        ("ssh-ed25519 AAAA me\n", "holds a public key; name the private one as `privateKeyPath`"),
+        ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "is of a kind that is not supported"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "is damaged"),
+    ],
+)
+def test_a_file_that_is_no_key_is_named(box: SshHost, tmp_path: Path, opened: Any, content: str, words: str) -> None:
+    path = tmp_path / "key"
+    path.write_text(content)
+    with pytest.raises(ConnectorError) as caught:
+        opened(box.host(privateKeyPath=str(path)))
+    assert str(caught.value).startswith(f"host box: no login as {box.user}: the key file {path} {words}")
+
+
+def test_a_folder_in_place_of_a_key_and_a_certificate_without_its_key_are_named(
+    box: SshHost, tmp_path: Path, opened: Any
+) -> None:
+    with pytest.raises(
+        ConnectorError, match=rf"the key file {tmp_path} cannot be read: it is a folder.*`privateKeyPath`"
+    ):
+        opened(box.host(privateKeyPath=str(tmp_path)))
+    (tmp_path / "k-cert.pub").write_text("ssh-ed25519-cert-v01@openssh.com AAAA me\n")
+    with pytest.raises(ConnectorError, match=rf"the key file {tmp_path}/k cannot be read: No such file"):
+        opened(box.host(privateKeyPath=f"{tmp_path}/k-cert.pub"))
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_a_wrong_passphrase_is_said_with_the_name_of_the_key(
+    box: SshHost, tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    key = make_key(tmp_path / "locked", kind=kind, passphrase="open sesame")
+    monkeypatch.setenv("KX_PASS", "wrong")
+    with pytest.raises(ConnectorError, match=rf"the key file {key} cannot be opened with.*look at `passphrase`"):
+        opened(box.host(privateKeyPath=str(key), passphrase="env:KX_PASS"))
+
+
+def test_a_wrong_password_is_the_one_to_look_at(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KX_PASS", "wrong")
+    with ssh_host(tmp_path / "asking", settings=("PasswordAuthentication yes",)) as host:
+        with pytest.raises(ConnectorError, match=r"tried: password\. Look at `user` and `password`") as caught:
+            opened(host.host(privateKeyPath=None, password="env:KX_PASS"))
+        assert "authorized_keys" not in str(caught.value)
+        (tmp_path / "key").write_text("")
+        with pytest.raises(ConnectorError, match=r"is empty.*refused the password too: look at `password`"):
+            opened(host.host(privateKeyPath=str(tmp_path / "key"), password="env:KX_PASS"))
 
 
 def test_an_unknown_name_and_a_silent_address_are_told_apart(box: SshHost, opened: Any) -> None:

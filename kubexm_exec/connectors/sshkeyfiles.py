@@ -1,0 +1,76 @@
+"""The key file that an inventory names: whether it can be used, and if not, why and what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.sshfabric import CERTIFICATE, private_key
+from kubexm_exec.connectors.sshoptions import SshOptions
+
+_HERE: Final = "look at `privateKeyPath`"
+_PUBLIC: Final = (b"ssh-", b"ecdsa-", b"sk-")
+_KNOWN: Final = tuple(b"-----BEGIN %s PRIVATE KEY-----" % kind for kind in (b"OPENSSH", b"RSA", b"EC"))
+
+
+def check_readable(path: Path, host: str) -> None:
+    """ConnectorError if nobody could read the file, or the key that a certificate belongs to."""
+    for each in dict.fromkeys((path, Path(_key_of(path)))):
+        try:
+            os.close(os.open(each, os.O_RDONLY | os.O_CLOEXEC))
+            if each.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+        except OSError as error:
+            raise ConnectorError(
+                f"host {host}: the key file {each} cannot be read: {error.strerror}; {_HERE}"
+            ) from error
+
+
+def problem(options: SshOptions) -> str | None:
+    """What is wrong with the key file of the inventory, or None if it can be used or there is none."""
+    if options.private_key_path is None:
+        return None
+    path = Path(options.private_key_path).expanduser()
+    if private_key(str(path), options.passphrase or options.password) is not None:
+        return None
+    name = _key_of(path)
+    try:
+        content = Path(name).read_bytes().strip()
+    except OSError as error:
+        return f"the key file {name} cannot be read: {error.strerror}; {_HERE}"
+    return f"the key file {name} {_fault(name, content, options.passphrase)}"
+
+
+def _key_of(path: Path) -> str:
+    return str(path).removesuffix(CERTIFICATE)
+
+
+def _fault(name: str, content: bytes, passphrase: str | None) -> str:
+    if not content:
+        return f"is empty; {_HERE}"
+    if content.startswith(_PUBLIC):
+        return f"holds a public key; name the private one as `privateKeyPath`, most often {name.removesuffix('.pub')}"
+    if not content.startswith(_KNOWN):
+        if b"PRIVATE KEY-----" in content or content.startswith(b"PuTTY"):
+            return f"is of a kind that is not supported; `ssh-keygen -p -f {name}` may write it anew, or {_HERE}"
+        return f"is not a private key; {_HERE}"
+    if not _is_locked(name):
+        return f"is damaged, or its certificate {name}{CERTIFICATE} is not for this key; {_HERE}"
+    if passphrase is None:
+        return "has a passphrase; give it as `passphrase: env:NAME`, or add the key to the agent with `ssh-add`"
+    return "cannot be opened with the passphrase that is given; look at `passphrase`"
+
+
+def _is_locked(name: str) -> bool:
+    import paramiko
+
+    for kind in (paramiko.Ed25519Key, paramiko.RSAKey, paramiko.ECDSAKey):
+        try:
+            kind.from_private_key_file(name)
+        except paramiko.PasswordRequiredException:
+            return True
+        except (paramiko.SSHException, OSError, ValueError):
+            continue
+    return False
