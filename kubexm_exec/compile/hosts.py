@@ -29,6 +29,8 @@ _OPTION_KEYS = (
 CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 """All settings of a connection, as the models name them."""
 
+_PROXY_KEYS = ("proxy_jump", "proxy_command")
+
 
 def build_hosts(state: State) -> None:
     """Fill ``state.hosts`` and what selectors look at; the control node is always there.
@@ -183,6 +185,13 @@ class _Inventory:
                     place.child(*path),
                     hint=f"write {path[-1]}: env:NAME or file:PATH",
                 )
+        if spec.proxy_jump is not None and spec.proxy_command is not None:
+            diagnostics.error(
+                "two-proxies",
+                "proxyJump and proxyCommand both say how the connection is made",
+                place.child("proxyCommand"),
+                hint="leave one of them out; the other replaces both of them in weaker places, such as defaults",
+            )
         if spec.connector is not None and self.state.connectors is not None:
             try:
                 self.state.connectors.info(spec.connector)
@@ -231,7 +240,11 @@ class _Inventory:
         ]
         connection: dict[str, Any] = {}
         for layer in layers:
-            connection.update({key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None})
+            given = {key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None}
+            if not given.keys().isdisjoint(_PROXY_KEYS):
+                # Two ways to say the same: the stronger layer's must not meet the weaker one's.
+                connection = {key: value for key, value in connection.items() if key not in _PROXY_KEYS}
+            connection.update(given)
         return connection
 
 

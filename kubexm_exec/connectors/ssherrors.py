@@ -9,6 +9,7 @@ from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import host_pattern
 from kubexm_exec.connectors.sshkeyfiles import problem
 from kubexm_exec.connectors.sshoptions import SshOptions
+from kubexm_exec.connectors.sshproxy import ProxyFailed
 
 SILENT: Final = "no answer in time; is it up, and is there a firewall or another port?"
 
@@ -43,6 +44,8 @@ def reason(error: Exception) -> str:
     """Why a connection did not come about, and what to look at."""
     import paramiko
 
+    if isinstance(error, ProxyFailed):
+        return str(error)
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         causes = {getattr(cause, "strerror", None) or str(cause) for cause in error.errors.values()}
         return f"{' and '.join(sorted(causes)).lower()}; does sshd run there, and is the port right?"

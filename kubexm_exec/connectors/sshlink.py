@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import random
-import socket
-import subprocess
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +25,7 @@ from kubexm_exec.connectors.ssherrors import (
 from kubexm_exec.connectors.sshfabric import load_libraries, make_connection
 from kubexm_exec.connectors.sshgateways import Gateways, tunnel
 from kubexm_exec.connectors.sshoptions import SshOptions
+from kubexm_exec.connectors.sshproxy import Proxy, ProxyFailed
 from kubexm_exec.connectors.sshroute import Route, route_to
 from kubexm_exec.connectors.turns import Turns
 
@@ -48,9 +47,7 @@ _THREAD_END: Final = 5.0
 class Hop:
     """One open connection, to a host or to a gateway on the way to it."""
 
-    def __init__(
-        self, connection: Any, sock: Any, proxy: subprocess.Popen[bytes] | None, leave: Callable[[], None]
-    ) -> None:
+    def __init__(self, connection: Any, sock: Any, proxy: Proxy | None, leave: Callable[[], None]) -> None:
         self.transport: HostTransport = connection.transport
         self.user = str(connection.user)
         self._connection = connection
@@ -169,6 +166,8 @@ def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: G
 def _most_tries(error: Exception) -> int:
     import paramiko
 
+    if isinstance(error, ProxyFailed):
+        return 1 if error.final else _REFUSED_TRIES
     if isinstance(error, ConnectionRefusedError | paramiko.ssh_exception.NoValidConnectionsError):
         return _REFUSED_TRIES
     # A full MaxStartups closes the connection before, or in the middle of, its greeting.
@@ -213,7 +212,7 @@ class _Opening:
         """Connect to a host, or a gateway, through so many hops of the route."""
         through = self._through(route, before) if before else None
         sock: Any = None
-        proxy: subprocess.Popen[bytes] | None = None
+        proxy: Proxy | None = None
         connection: Any = None
         try:
             self._gateway_name = "" if target else name
@@ -222,12 +221,13 @@ class _Opening:
                 address = connection.host, int(connection.port)
                 sock = tunnel(through[1].transport, address, self._deadline, self._stop)
             elif route.command is not None:
-                sock, proxy = _run_proxy(route.command)
+                proxy = Proxy(route.command)
+                sock = proxy.sock
             else:
                 from kubexm_exec.connectors.sshtransport import dial
 
                 sock = dial(connection.host, int(connection.port), self._deadline, self._stop)
-            self._log_in(connection, sock)
+            self._log_in(connection, sock, proxy)
             return Hop(connection, sock, proxy, functools.partial(self._leave, through))
         except BaseException:
             _close(connection, sock, proxy)
@@ -246,7 +246,9 @@ class _Opening:
         connection.client.set_missing_host_key_policy(_Policy(self._check_of(connection)))
         return connection
 
-    def _log_in(self, connection: Any, sock: Any) -> None:
+    def _log_in(self, connection: Any, sock: Any, proxy: Proxy | None) -> None:
+        import paramiko
+
         from kubexm_exec.connectors.sshtransport import HostTransport, hang_up
 
         left = self._deadline.left() or 0.0
@@ -264,6 +266,10 @@ class _Opening:
         remove = self._stop.on_set(lambda: hang_up(sock))
         try:
             connection.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if proxy is not None and not is_refused_login(error):
+                proxy.raise_if_failed(error, wait=not (self._stop.is_set() or self._deadline.passed()))
+            raise
         finally:
             remove()
         connection.transport.watch(self._options.alive(connection.ssh_config))
@@ -306,20 +312,7 @@ class _Policy:
         self._check(key)
 
 
-def _run_proxy(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        # What it complains about is of use only to somebody who can see it at once.
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"],
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            stderr=subprocess.DEVNULL,
-        )
-    return ours, process
-
-
-def _close(connection: Any, sock: Any, proxy: subprocess.Popen[bytes] | None) -> None:
+def _close(connection: Any, sock: Any, proxy: Proxy | None) -> None:
     if sock is not None:
         from kubexm_exec.connectors.sshtransport import hang_up
 
@@ -333,12 +326,7 @@ def _close(connection: Any, sock: Any, proxy: subprocess.Popen[bytes] | None) ->
     if sock is not None:
         sock.close()
     if proxy is not None:
-        proxy.terminate()
-        try:
-            proxy.wait(2.0)
-        except subprocess.TimeoutExpired:
-            proxy.kill()
-            proxy.wait()
+        proxy.close()
 
 
 def _quiet() -> None:

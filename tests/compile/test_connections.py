@@ -103,3 +103,17 @@ hosts: [{name: a}]
 @pytest.mark.parametrize("jump", ["", ",,", "root@127.0.0.11:notaport"])
 def test_a_gateway_that_cannot_be_one_is_found_before_anything_runs(spec: Spec, jump: str) -> None:
     assert errors(spec, f'hosts:\n  - name: a\n    proxyJump: "{jump}"') == [("wrong-value", 3)]
+
+
+@pytest.mark.parametrize(
+    ("weak", "strong", "options"),
+    [
+        ("proxyJump: a", "proxyCommand: nc %h %p", {"proxyCommand": "nc %h %p"}),
+        ("proxyCommand: nc %h %p", "proxyJump: a", {"proxyJump": "a"}),
+        ("proxyCommand: nc %h %p", "user: me", {"proxyCommand": "nc %h %p"}),
+    ],
+)
+def test_the_stronger_of_two_ways_to_make_the_connection_takes_the_place_of_the_other(
+    spec: Spec, weak: str, strong: str, options: dict[str, str]
+) -> None:
+    assert host(spec, f"defaults: {{{weak}}}\nhosts: [{{name: a, {strong}}}]").options == options

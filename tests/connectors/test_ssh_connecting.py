@@ -119,9 +119,41 @@ def test_a_proxy_command_makes_the_connection(box: SshHost, tmp_path: Path, open
     assert run(connector, "echo", "by proxy").out == "by proxy\n"
 
 
-def test_a_proxy_command_that_fails_is_unreachable_and_not_a_hang(box: SshHost, opened: Any) -> None:
-    with pytest.raises(ConnectorError, match="host box cannot be reached"):
-        opened(box.host(proxyCommand="false", connectTimeout=2))
+@pytest.mark.parametrize(
+    ("command", "words", "most"),
+    [
+        ("/no/such/prog %h %p", r"proxyCommand failed with exit code 127: .*/no/such/prog: not found", 0),
+        ("sh -c 'echo x >> {log}; echo one >&2; echo boom. >&2; exit 3'", r"failed with exit code 3: boom; look at", 3),
+        ("sh -c 'echo x >> {log}; kill -9 $$'", r"was killed by signal 9: it said nothing; look at `proxyCommand`", 3),
+        ("sh -c 'echo x >> {log}; echo it timed out >&2; exit 1'", r"exit code 1: it timed out", 3),
+    ],
+)
+def test_a_proxy_command_that_fails_says_how_and_is_not_tried_for_long(
+    box: SshHost, tmp_path: Path, opened: Any, command: str, words: str, most: int
+) -> None:
+    log = tmp_path / "tries"
+    with pytest.raises(ConnectorError, match=rf"host box cannot be reached at .*{words}"):
+        opened(box.host(proxyCommand=command.replace("{log}", str(log))))
+    assert (len(log.read_text().split()) if log.exists() else 0) == most
+
+
+def test_a_proxy_command_that_hands_on_a_closed_connection_is_not_the_culprit(box: SshHost, opened: Any) -> None:
+    with pytest.raises(ConnectorError, match="it closes the connection"):
+        opened(box.host(proxyCommand="true", connectTimeout=2))
+
+
+def test_a_proxy_command_may_complain_a_lot_and_leaves_nothing(box: SshHost, tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    relay = tmp_path / "relay"
+    relay.write_text(f"#!/bin/bash\nyes complaint | head -c 300000 >&2\nexec 3<>/dev/tcp/127.0.0.1/{box.port}\n")
+    with relay.open("a") as file:
+        file.write("cat <&3 &\ncat >&3\n")
+    relay.chmod(0o755)
+    connector = SshConnector(box.host(proxyCommand=str(relay)), str)
+    connector.open(Deadline.after(SOON))
+    assert run(connector, "echo", "here").out == "here\n"
+    connector.close()
+    assert set(threading.enumerate()) <= before
 
 
 # keys
