@@ -10,6 +10,7 @@ from typing import Any
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
+from kubexm_exec.connectors.sshinclude import config_text
 from kubexm_exec.connectors.sshkeyfiles import check_readable
 from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_spec.hops import is_port
@@ -61,8 +62,7 @@ def _read_config(home: str | None) -> Any:
     config = _config_class()()
     for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
         try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                config.parse(file)
+            config.parse(StringIO(config_text(path)))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
