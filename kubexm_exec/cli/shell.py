@@ -66,7 +66,7 @@ def shell_argv(host: GraphHost, shell: str) -> list[str] | None:
     if host.user:
         argv += ["-l", host.user]
     if key := options.get("privateKeyPath"):
-        argv += ["-i", str(key) if not str(key).startswith("~") else _home(str(key))]
+        argv += _identity(_home(str(key)))
     if jump := options.get("proxyJump"):
         argv += ["-J", str(jump)]
     for name, value in (
@@ -80,7 +80,15 @@ def shell_argv(host: GraphHost, shell: str) -> list[str] | None:
     return [*argv, "--", host.address]
 
 
+def _identity(path: str) -> list[str]:
+    """Which key to log in with; of a certificate ssh wants to know the private key too."""
+    from kubexm_exec.connectors.sshfabric import CERTIFICATE
+
+    key = path.removesuffix(CERTIFICATE)
+    return ["-i", key, *(["-o", f"CertificateFile={path}"] if key != path else [])]
+
+
 def _home(path: str) -> str:
     from pathlib import Path
 
-    return str(Path(path).expanduser())
+    return str(Path(path).expanduser()) if path.startswith("~") else path

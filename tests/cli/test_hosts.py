@@ -196,6 +196,14 @@ def test_shell_on_a_host_by_ssh_takes_everything_from_the_inventory() -> None:
     assert shell_argv(GraphHost(name="a", connector="other", address="a"), "/bin/zsh") is None
 
 
+def test_shell_with_a_certificate_names_its_private_key_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    host = GraphHost(name="a", connector="ssh", address="a", options={"privateKeyPath": "~/.ssh/k-cert.pub"})
+    argv = shell_argv(host, "")
+    assert argv is not None
+    assert argv[:5] == ["ssh", "-i", "/home/me/.ssh/k", "-o", "CertificateFile=/home/me/.ssh/k-cert.pub"]
+
+
 def test_shell_on_a_local_host_has_the_terminal() -> None:
     above, below = pty.openpty()
     program = pathlib.Path(sys.executable).with_name("kubexm")

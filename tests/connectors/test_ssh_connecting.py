@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kubexm_exec.cli.shell import shell_argv
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.graph import GraphHost
@@ -191,7 +192,12 @@ def test_a_certificate_is_used(box: SshHost, tmp_path: Path, opened: Any) -> Non
     subprocess.run(sign, check=True)
     with ssh_host(tmp_path / "trusting", settings=(f"TrustedUserCAKeys {authority}.pub",)) as host:
         host.authorized.write_text("")
-        assert run(opened(host.host(privateKeyPath=f"{key}-cert.pub")), "true").exit_code == 0
+        certified = host.host(privateKeyPath=f"{key}-cert.pub")
+        assert run(opened(certified), "true").exit_code == 0
+        argv = shell_argv(certified, "")
+        assert argv is not None
+        said = subprocess.run([*argv, "echo", "here"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        assert said.stdout == b"here\n", said.stderr
 
 
 def test_a_refused_login_says_who_and_what_was_tried(box: SshHost, tmp_path: Path, opened: Any) -> None:
