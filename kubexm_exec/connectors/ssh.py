@@ -40,7 +40,6 @@ from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshscripts import KILL
 from kubexm_exec.connectors.sshshell import (
-    END_OF_INPUT,
     LONGEST_LINE,
     Ending,
     Exchange,
@@ -324,8 +323,7 @@ class SshConnector:
         try:
             channel.settimeout(deadline.left())
             try:
-                # Nobody types anything: a command that reads from its own terminal is told so.
-                channel.sendall(encode(f"{job.end}\n{END_OF_INPUT if job.pty else ''}"))
+                channel.sendall(job.hidden())
             except OSError as error:
                 raise self._lost(link, exchange) from error
             return exchange, self._finish(link, exchange, deadline, cancel, feed)

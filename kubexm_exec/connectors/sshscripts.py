@@ -89,7 +89,7 @@ else
   # In another session a command would have no terminal.
   kx_s=
   [ -n "$kx_y" ] || kx_s=$(command -v setsid 2>/dev/null) || kx_s=
-  kx_r() (kx_k=$2; shift 2; $kx_s /bin/sh -c "kx_p=\$\$; echo \$\$; $kx_k" /bin/sh "$@"; echo $?)
+  kx_r() (kx_k=$2; shift 2; export kx_v; $kx_s /bin/sh -c "kx_p=\$\$; echo \$\$; $kx_k" /bin/sh "$@"; echo $?)
   kx_run() {
     kx_m=$(kx_r "$@" 2>&1)
     kx_b=0

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from kubexm_exec.connectors._process import Tail
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
+from kubexm_exec.connectors.sshenv import READ, USE, has_odd, lines, setting
 from kubexm_exec.connectors.sshscripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
 from kubexm_exec.connectors.sshwatch import Watch
 
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 LONGEST_LINE: Final = 120_000
 """Bytes of a command line that sshd can hand to a shell: Linux takes 128 KiB an argument."""
 CHUNK: Final = 1 << 16
-END_OF_INPUT: Final = "\x04"
+END_OF_INPUT: Final = b"\x04"
 """What Ctrl-D types on a terminal."""
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELLS: Final = ("sh", "/bin/sh")
 _OWN_SHELL: Final = ("/bin/sh", "-c")
 """How a command that is shell is run."""
@@ -93,13 +93,9 @@ class Job(Struct, frozen=True):
             folder = shlex.quote(self.cwd if self.cwd.startswith("/") else f"./{self.cwd}")
             said = shlex.quote(f"cannot change to folder {self.cwd}")
             script += f"cd {folder} 2>/dev/null || {{ echo {said} >&2; exit 126; }}; "
-        odd = {name: value for name, value in self.env.items() if not _IDENTIFIER.fullmatch(name)}
-        for name, value in self.env.items():
-            if name not in odd:
-                script += f"export {name}={shlex.quote(value)}; "
-        if odd:
-            argv = ("env", *(f"{name}={value}" for name, value in odd.items()), *argv)
-        if odd or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
+        if self.env:
+            script += USE
+        if has_odd(self.env) or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
             return ["c", script + COMMAND, *argv]
         if self.question:
             return ["q", script + QUESTION, argv[2], *argv[4:]]
@@ -110,14 +106,17 @@ class Job(Struct, frozen=True):
 
         A document is the command's input: text of whole lines without NUL. ``tell``: its group is not known yet.
         """
-        words = encode(f"{{ kx {self.end} {shlex.join(self._words(tell=tell))}")
+        words = encode(f"kx {self.end} {shlex.join(self._words(tell=tell))}")
+        before, after = b"{ ", b"}\n"
+        if self.env:
+            before, after = encode(f"{{ kx_v={shlex.quote(setting(self.env))}\n"), b"unset kx_v\n}\n"
         if document is None:
-            return words + b" </dev/null\n}\n"
+            return before + words + b" </dev/null\n" + after
         mark = nonce().encode()
-        return words + b" <<'" + mark + b"'\n" + document + mark + b"\n}\n"
+        return before + words + b" <<'" + mark + b"'\n" + document + mark + b"\n" + after
 
     def line(self, sync: str, *, reads: bool, size: int | None = None) -> str:
-        """The script of a shell that runs just this; it reads the word for the end, so that no `ps` shows it.
+        """The script of a shell that runs just this; it reads first what no `ps` is to show.
 
         With a size the command reads so many bytes: a terminal has no end of file among them.
         """
@@ -127,7 +126,14 @@ class Job(Struct, frozen=True):
         elif not reads and not self.pty:
             run += " </dev/null"
         # In another session it would have no terminal.
-        return f"{setup(sync, tty=self.pty)}\nIFS= read -r e\n{run}"
+        return f"{setup(sync, tty=self.pty)}\nIFS= read -r e || exit\n{READ if self.env else ''}{run}"
+
+    def hidden(self) -> bytes:
+        """What that shell reads first: the word for the end, and the environment up to the same word."""
+        end = encode(f"{self.end}\n")
+        said = end + lines(encode(setting(self.env))) + end if self.env else end
+        # Nobody types anything: a command that reads from its own terminal is told so.
+        return said + END_OF_INPUT if self.pty else said
 
 
 def plain_words(script: str) -> tuple[str, ...]:

@@ -81,9 +81,10 @@ def test_one_command_after_the_other_leaves_no_traces(shell: list[str]) -> None:
     assert (out2, ending2[-2]) == (b"none\n", "0")
 
 
-def test_a_frame_that_was_cut_anywhere_is_never_run(shell: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", [{}, {"X": "1 'x'\n"}], ids=["bare", "environment"])
+def test_a_frame_that_was_cut_anywhere_is_never_run(shell: list[str], tmp_path: Path, env: dict[str, str]) -> None:
     mark = tmp_path / "ran"
-    job = Job(("touch", str(mark), "b"), cwd=str(tmp_path))
+    job = Job(("touch", str(mark), "b"), cwd=str(tmp_path), env=env)
     frame = job.frame()
     for cut in range(1, len(frame), 11):
         text = setup("sync").encode() + b"\n" + frame[: len(frame) - cut]
