@@ -36,6 +36,7 @@ from kubexm_exec.connectors.sshfiles import (
     reading,
 )
 from kubexm_exec.connectors.sshgateways import Gateways
+from kubexm_exec.connectors.sshleft import Leftovers
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshscripts import KILL
@@ -75,6 +76,7 @@ class SshConnector:
         self._connection = Connection(host, secrets, gateways or Gateways())
         self._shell: Shell | None = None
         self._shell_in_use = False
+        self._left = Leftovers()
         self._lock = threading.Lock()
 
     @classmethod
@@ -232,12 +234,12 @@ class SshConnector:
         """
 
         def attempt() -> tuple[Exchange, Ending]:
-            link = self._connection.link(deadline, cancel)
+            link = self._ready(deadline, cancel)
             if feed is None and not self._on_terminal(job):
                 done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
                 if done is not None:
                     return done
-                link = self._connection.link(deadline, cancel)
+                link = self._ready(deadline, cancel)
             given = (feed, size) if document is None else (feed_bytes(document), len(document))
             return self._in_channel(link, job, deadline, cancel, *given, max_output, on_output)
 
@@ -252,6 +254,14 @@ class SshConnector:
             if str(error).startswith(name):
                 raise
             raise type(error)(f"{name}: {error}") from error
+
+    def _ready(self, deadline: Deadline, cancel: Cancel) -> Link:
+        """The open connection, once nothing runs any more of what was lost with an earlier one."""
+        link = self._connection.link(deadline, cancel)
+        if self._left:
+            run = functools.partial(self._in_channel, link, counted=False)
+            self._left.end(run, deadline, cancel)
+        return link
 
     def _in_shell(
         self,
@@ -282,7 +292,9 @@ class SshConnector:
                 raise_if_over(deadline, cancel)
                 # Half a frame is never run, so this is no second try of anything.
                 return None
-            exchange = Exchange(shell.channel, job, sync, max_output, on_output, group=shell.group, watch=shell.watch)
+            exchange = Exchange(
+                shell.channel, job, sync, max_output, on_output, group=shell.group, watch=shell.watch, word=shell.word
+            )
             ending = self._finish(link, exchange, deadline, cancel)
             shell.learn(exchange.group)
             # A child that was left behind may write into the next command's output.
@@ -302,14 +314,14 @@ class SshConnector:
         job: Job,
         deadline: Deadline,
         cancel: Cancel,
-        feed: Feed | None,
-        size: int | None,
-        max_output: int,
-        on_output: OnOutput | None,
+        feed: Feed | None = None,
+        size: int | None = None,
+        max_output: int = _MOST_ERRORS,
+        on_output: OnOutput | None = None,
         *,
         counted: bool = True,
     ) -> tuple[Exchange, Ending]:
-        """In a channel of its own."""
+        """In a channel of its own; one that is not counted is there to end something, and can be lost without harm."""
         sync = nonce()
         pty = self._on_terminal(job)
         if pty and feed is not None and size is None:
@@ -319,7 +331,8 @@ class SshConnector:
             raise _TooLong
         kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"
         channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted, pty=kind)
-        exchange = Exchange(channel, job, sync, max_output, on_output, merged=pty)
+        word = job.start if counted else ""
+        exchange = Exchange(channel, job, sync, max_output, on_output, merged=pty, word=word)
         try:
             channel.settimeout(deadline.left())
             try:
@@ -354,9 +367,9 @@ class SshConnector:
             if exchange.over:
                 return
             job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
-            limit = Deadline.after(_CLEAN_UP_TIME)
-            self._in_channel(link, job, limit, Cancel(), None, None, 1 << 16, None, counted=False)
+            self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
+            self._left.add(exchange)
             raise OutcomeUnknown(
                 f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
             ) from error
@@ -367,6 +380,7 @@ class SshConnector:
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
             said = said[-500:] or "without a word"
             return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
+        self._left.add(exchange)
         what = "the shell on the host ended" if link.alive else link.loss
         return OutcomeUnknown(
             f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"

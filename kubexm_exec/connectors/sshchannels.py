@@ -24,14 +24,16 @@ _LAST_WORDS: Final = 1.0
 class Shell:
     """A shell that waits for one command after the other."""
 
-    def __init__(self, link: Link, channel: paramiko.Channel, sync: str, pending: bytes) -> None:
+    def __init__(self, link: Link, channel: paramiko.Channel, sync: str, word: str) -> None:
+        """``word``: stands in its command line, and in no other."""
         self.channel = channel
+        self.word = word
         self.watch = Watch(channel)
         self.group: tuple[str, ...] = ()
         """The process group of all its commands, and itself, if they share one and that is known."""
         self._link = link
         self._sync = sync
-        self._pending = pending
+        self._pending = encode(setup(sync) + "\n")
 
     @property
     def usable(self) -> bool:
@@ -62,15 +64,14 @@ class Shell:
 def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Cancel) -> Shell:
     """A new shell, which holds one of the connection's channels until it is closed."""
     channel = link.channel(deadline, cancel)
-    sync = nonce()
+    sync, word = nonce(), nonce()
     try:
         if become is None:
-            request_exec(channel, b"exec /bin/sh")
-            return Shell(link, channel, sync, encode(setup(sync) + "\n"))
-        greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh"
+            request_exec(channel, encode(f"exec /bin/sh -s {word}"))
+            return Shell(link, channel, sync, word)
+        greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh -s {word}"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
-        sync = nonce()
-        return Shell(link, channel, sync, encode(setup(sync) + "\n"))
+        return Shell(link, channel, nonce(), word)
     except BaseException:
         channel.close()
         link.release()

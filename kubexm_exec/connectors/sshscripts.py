@@ -107,9 +107,10 @@ kx() {
 TELL: Final = "echo {start} $kx_p >&4; "
 # Away from the streams that only the shell uses.
 LAUNCH: Final = "exec >&3 2>&4 3>&- 4>&- 5<&-; "
-# The same in the terminal's session, whose processes are a group already.
+# The same in the terminal's session, whose processes are a group already. The shell above may not outlive the terminal,
+# so the command says who it is itself: its number, and when it began, which no other process with that number did.
 LAUNCH_TTY: Final = (
-    "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3) 2>/dev/null; "
+    "g=$(read -r l </proc/$$/stat && set -- ${{l##*) }} && echo $3 =$$:${{20}}) 2>/dev/null; "
     "echo {start} ${{g:-$$}} >&4; exec >&3 2>&4 3>&- 4>&-; "
 )
 COMMAND: Final = 'exec "$@"'
@@ -136,4 +137,53 @@ i=0
 while lives && [ $i -lt 20 ]; do sleep 0.1 || sleep 1; i=$((i+1)); done
 k KILL
 :
+"""
+# Looks for what a lost connection has left (look), or ends it (end). The shells that wait for it (r) are known by a
+# word in their command lines, given as a pattern; the rest (t) is whatever they have started, what is in the same
+# groups, and the processes that are named with the moment when they began: a number that is used again means nobody
+# else. It names in this way what it has found, or what it cannot end, and is an error then; whoever looks again needs
+# that, since a process whose parent has ended cannot be told from others.
+END_LEFT: Final = r"""
+[ -r /proc/self/cmdline ] && command -v grep >/dev/null || { echo 'no /proc or no grep on the host'; exit 1; }
+w=$1 t=" $2 " a=$3
+grouped() { case $g in *" $1 "*) ;; *) g="$g$1 " m=y ;; esac; }
+found() {
+  case $o in *" $1 "*) return ;; esac
+  case $r$t in *" $2 "*|*" $2:"*) return ;; esac
+  case $g in *" $3 "*) return ;; esac
+  return 1
+}
+find_all() {
+  o=$t t=' ' r=' ' g=' ' h=' ' m=y
+  for f in $(grep -l -e "$w" /proc/[0-9]*/cmdline 2>/dev/null); do f=${f#/proc/}; r="$r${f%/*} "; done
+  while [ -n "$m" ]; do
+    m=
+    for f in /proc/[0-9]*/stat; do
+      read -r l 2>/dev/null <"$f" || continue
+      i=${l%% *}
+      set -- ${l##*) }
+      case $1 in Z|X) continue ;; esac
+      case $r in *" $i "*) grouped "$3"; continue ;; esac
+      case $t in *" $i:${20} "*) continue ;; esac
+      found "$i:${20}" "$2" "$3" || continue
+      t="$t$i:${20} " h="$h$3 " m=y
+      grouped "$3"
+    done
+  done
+  [ "$t$r" != '  ' ]
+}
+n=0
+while find_all; do
+  if [ "$a" = look ] || [ $n -ge 20 ]; then echo "processes$t"; exit 1; fi
+  if [ "$t" = ' ' ]; then
+    kill -KILL $r 2>/dev/null
+  elif [ $n = 0 ]; then
+    for f in $h; do kill -TERM "-$f" 2>/dev/null; done
+  elif [ $n -ge 10 ]; then
+    # Nobody is to do the next thing because what it waited for has ended.
+    for k in STOP KILL; do for f in $t; do kill "-$k" "${f%:*}" 2>/dev/null; done; done
+  fi
+  sleep 0.2 || sleep 1
+  n=$((n+1))
+done
 """

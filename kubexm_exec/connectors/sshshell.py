@@ -248,11 +248,14 @@ class Exchange:
         merged: bool = False,
         group: tuple[str, ...] = (),
         watch: Watch | None = None,
+        word: str = "",
     ) -> None:
         """``merged``: all comes on one stream, as from a terminal. ``group``: is known already, and not told.
 
-        ``watch``: the channel's, if it has one already.
+        ``watch``: the channel's, if it has one already. ``word``: in the command line of the shell on the far side, by
+        which that is found if the channel is lost.
         """
+        self.word = word
         self._watch = watch or Watch(channel)
         self._group = group
         self._merged = merged
@@ -272,6 +275,12 @@ class Exchange:
             return self._group
         numbers = self.err.head.split() if self.err.started else []
         return tuple(number.decode() for number in numbers if number.isdigit())
+
+    @property
+    def process(self) -> str:
+        """The number of the command and when it began (``NUMBER:MOMENT``), if it has said so."""
+        said = self.err.head.partition(b"=")[2] if self.err.started else b""
+        return said.decode("ascii", "replace")
 
     @property
     def complaints(self) -> bytes:

@@ -209,6 +209,26 @@ def test_a_real_connection_that_is_cut_off_leaves_a_plain_command_unknown(box: S
     assert log.read_text() == "x\n"
 
 
+@pytest.mark.parametrize("more", [{}, {"stdin": "x"}, {"pty": True}], ids=["shell", "input", "terminal"])
+def test_what_still_runs_when_the_connection_is_back_is_ended_and_only_then_run_again(
+    box: SshHost, more: dict[str, Any]
+) -> None:
+    made, pids, twice = (box.prefix / name for name in ("made", "pids", "twice"))
+    # The first one goes on for long, whatever becomes of its terminal; whoever comes later looks whether it does.
+    body = f"""trap '' HUP
+        for p in $(cat {pids} 2>/dev/null); do grep -qs '^State:.[^ZX]' /proc/$p/status && echo $p >> {twice}; done
+        echo $$ >> {pids}; echo ran
+        [ $(wc -l < {pids}) -gt 1 ] || sleep 70
+        touch {made}"""
+    with_ = {"shell": body, "creates": str(made), **more}
+    host = over_ssh(box, with_, box.drop_connections, attempts=4).host("a")
+    assert (host.status, host.changed, host.attempts, host.unknown) == (Status.SUCCESS, True, 2, False), host
+    assert host.stdout == "ran\n"
+    assert len(pids.read_text().split()) == 2
+    assert not twice.exists()
+    assert made.exists()
+
+
 def test_a_host_that_does_not_come_back_stays_unknown(box: SshHost) -> None:
     made = box.prefix / "made"
     with_ = {"shell": f"echo x >> {made}; echo up; sleep 60", "creates": str(made)}

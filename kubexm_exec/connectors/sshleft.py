@@ -1,0 +1,88 @@
+"""What may run on at a host whose connection was lost: it is ended before anything else is done there."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.sshscripts import END_LEFT
+from kubexm_exec.connectors.sshshell import Ending, Exchange, Job
+from kubexm_exec.connectors.turns import Turns
+
+_BEFORE: Final = "a command that was at work when an earlier connection was lost may still run there"
+
+_PROCESS: Final = re.compile(r"\b\d+:\d+\b")
+_TIME: Final = 30.0
+"""Seconds for ending one; it takes a few of them to look through the processes of a busy host."""
+
+
+class Run(Protocol):
+    """Runs a script of ours on the host."""
+
+    def __call__(self, job: Job, deadline: Deadline, cancel: Cancel) -> tuple[Exchange, Ending]:
+        """What it said, and how it ended."""
+
+
+class _Left(Struct, eq=False):
+    """A command of which nobody knows whether it still runs."""
+
+    word: str
+    processes: set[str]
+    """Those that are known to belong to it, each as its number and the moment when it began."""
+
+    def job(self, what: str) -> Job:
+        """What looks for it, or ends it. The word stands in it as a pattern, so that it does not find itself."""
+        pattern = f"[{self.word[0]}]{self.word[1:]}"
+        return Job(("/bin/sh", "-c", END_LEFT, "kx", pattern, " ".join(sorted(self.processes)), what))
+
+
+class Leftovers:
+    """The lost commands of one host; several threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._all: list[_Left] = []
+        self._lock = threading.Lock()
+        self._turn = Turns(1)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, exchange: Exchange) -> None:
+        """Remember a command whose channel was lost."""
+        if exchange.word:
+            with self._lock:
+                self._all.append(_Left(exchange.word, set(exchange.process.split())))
+
+    def end(self, run: Run, deadline: Deadline, cancel: Cancel) -> None:
+        """End them all; whoever comes meanwhile waits for that. ConnectorError if one of them cannot be ended."""
+        if not self._turn.take(deadline, cancel):
+            raise CommandTimedOut("its time was over")
+        try:
+            while self._all:
+                _end(self._all[0], run, deadline, cancel)
+                with self._lock:
+                    del self._all[0]
+        finally:
+            self._turn.give_back()
+
+
+def _end(left: _Left, run: Run, deadline: Deadline, cancel: Cancel) -> None:
+    said = ""
+    # What is there is known before any of it is ended: the rest has to be found also if that is cut off in the middle.
+    for what in ("look", "end"):
+        try:
+            exchange, ending = run(left.job(what), deadline.earlier(_TIME), cancel)
+        except CommandTimedOut:
+            if deadline.passed():
+                raise
+            raise ConnectorError(f"{_BEFORE}, and the host is too slow to say") from None
+        if ending.exit_code == 0:
+            return
+        said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")
+        left.processes.update(_PROCESS.findall(said))
+    why = " ".join(re.sub(_PROCESS, lambda found: found[0].partition(":")[0], said).split())
+    raise ConnectorError(f"{_BEFORE} and cannot be ended ({why}): nothing else is begun; end it on the host")
