@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.sshscripts import END_LEFT
 from kubexm_exec.connectors.sshshell import Ending, Exchange, Job
 from kubexm_exec.connectors.turns import Turns
@@ -80,6 +80,9 @@ def _end(left: _Left, run: Run, deadline: Deadline, cancel: Cancel) -> None:
             if deadline.passed():
                 raise
             raise ConnectorError(f"{_BEFORE}, and the host is too slow to say") from None
+        except OutcomeUnknown as error:
+            # Nothing of what is to be done next has begun.
+            raise ConnectorError(f"{_BEFORE}, and the connection was lost again while it was looked for") from error
         if ending.exit_code == 0:
             return
         said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -110,6 +111,39 @@ def test_what_runs_on_at_a_host_that_froze_is_ended_too(box: SshHost, opened: An
     lose(connector, long_one(pids), box.freeze)
     assert say(connector, "echo", "back") == "back\n"
     assert [pid for pid in pids.read_text().split() if lives(pid)] == []
+
+
+def test_a_connection_that_is_lost_again_meanwhile_leaves_nothing_behind(box: SshHost, opened: Any) -> None:
+    pids = box.prefix / "pids"
+    connector = opened()
+    lose(connector, long_one(pids, STUBBORN), box.drop_connections)
+
+    pattern = connector._left._all[0].job("end").argv[4]
+
+    def cut_again() -> None:
+        until = time.monotonic() + SOON
+        while not ending_goes_on(pattern) and time.monotonic() < until:
+            threading.Event().wait(0.02)
+        box.drop_connections()
+
+    thread = threading.Thread(target=cut_again)
+    thread.start()
+    with pytest.raises(ConnectorError, match=r"host box: .*lost again") as caught:
+        say(connector, "echo", "back")
+    thread.join()
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert say(connector, "echo", "back") == "back\n"
+    assert [pid for pid in pids.read_text().split() if lives(pid)] == []
+
+
+def ending_goes_on(pattern: str) -> bool:
+    """Whether the script is at work that ends something, and does not only look for it: its last argument says so."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = file.read_bytes().split(b"\0")[:-1]
+            if words[-1:] == [b"end"] and pattern.encode() in words:
+                return True
+    return False
 
 
 def test_all_of_several_commands_are_ended(box: SshHost, opened: Any) -> None:
