@@ -224,15 +224,13 @@ class Driver:
         """Have attempts performed; True if they have ended already."""
         for attempt in attempts:
             attempt.begun = True
-        if self._workers is None:
-            for attempt in attempts:
+            if self._workers is None:
                 self._finish(attempt, self._perform(attempt))
-            return True
-        for attempt in attempts:
-            if (timeout := attempt.node.policy.timeout) is not None:
+            elif (timeout := attempt.node.policy.timeout) is not None:
                 self._at(timeout + self._runtime.options.grace, partial(self._overdue, attempt))
-        self._workers.submit(attempts, len(self._running))
-        return False
+        if self._workers is not None:
+            self._workers.submit(attempts, len(self._running))
+        return self._workers is None
 
     def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
