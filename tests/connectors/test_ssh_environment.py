@@ -7,20 +7,18 @@ import io
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.connectors.sshscripts import SETUP
 from kubexm_exec.connectors.sshshell import Job
 from tests.connectors.test_ssh_shell import SHELLS
-from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 SOON = 60.0
@@ -166,26 +164,6 @@ def test_a_name_that_no_shell_can_hold_is_set_too(connector: SshConnector, more:
 
 
 # As another user
-
-
-@pytest.fixture(scope="module")
-def peopled() -> Iterator[PeopledHost]:
-    if missing():
-        pytest.skip(missing())
-    with peopled_host() as host:
-        yield host
-
-
-@pytest.fixture
-def as_user(peopled: PeopledHost) -> Iterator[Callable[..., SshConnector]]:
-    with ExitStack() as stack:
-
-        def make(user: str, become: Any) -> SshConnector:
-            made = SshConnector(replace(peopled.host(become=become), user=user), lambda _: PASSWORD)
-            stack.callback(made.close)
-            return made
-
-        yield make
 
 
 @pytest.mark.parametrize("how", ["shell", "input", "terminal"])

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.connectors.sshscripts import END_LEFT, SETUP
 from kubexm_exec.connectors.sshshell import nonce
 from tests.connectors.test_ssh_shell import SHELLS
-from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
+from tests.lab.people import PeopledHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
 SOON = 60.0
@@ -191,26 +190,6 @@ def test_a_command_that_has_ended_meanwhile_is_no_trouble(box: SshHost, opened: 
 
 
 # As another user
-
-
-@pytest.fixture(scope="module")
-def peopled() -> Iterator[PeopledHost]:
-    if missing():
-        pytest.skip(missing())
-    with peopled_host() as host:
-        yield host
-
-
-@pytest.fixture
-def as_user(peopled: PeopledHost) -> Iterator[Callable[..., SshConnector]]:
-    with ExitStack() as stack:
-
-        def make(user: str, become: Any) -> SshConnector:
-            made = SshConnector(replace(peopled.host(become=become), user=user), lambda _: PASSWORD)
-            stack.callback(made.close)
-            return made
-
-        yield make
 
 
 @pytest.mark.parametrize("more", [{}, {"stdin": b"x"}], ids=["shell", "input"])
