@@ -1,16 +1,35 @@
-"""A host with users who may become one another, for all tests of connectors."""
+"""What several tests of the SSH connector need: a home of their own, both ways to run commands, and users."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.sshscripts import SETUP
 from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
+
+NO_PROC = "[ -r /proc/loadavg ]"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of whoever runs the tests: no keys, no agent, no known hosts."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture(params=["one process", "sessions"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc tells enough, and where each command needs a shell and a session of its own."""
+    if request.param == "sessions":
+        assert NO_PROC in SETUP
+        monkeypatch.setattr("kubexm_exec.connectors.sshshell.SETUP", SETUP.replace(NO_PROC, "false"))
 
 
 @pytest.fixture(scope="module")

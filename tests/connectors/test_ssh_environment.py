@@ -16,11 +16,11 @@ import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline
 from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshscripts import SETUP
 from kubexm_exec.connectors.sshshell import Job
 from tests.connectors.test_ssh_shell import SHELLS
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
+pytestmark = pytest.mark.usefixtures("home")
 SOON = 60.0
 ALL_BYTES = bytes(range(1, 256)).decode("utf-8", "surrogateescape")
 FEED = bytes(range(256)) * 1000 + b"\x04\r\n"
@@ -36,25 +36,10 @@ VALUES = {
 # The value, what is read, and every command line on the machine.
 ALL_LINES = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0\\n' '  '"
 LOOK = f'printf %s "$KX_VALUE" | sha256sum; {{reads}}sha256sum; {ALL_LINES}'
-NO_PROC = "[ -r /proc/loadavg ]"
 
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
-@pytest.fixture(params=["one process", "sessions"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where /proc tells enough, and where each command needs a shell and a session of its own."""
-    if request.param == "sessions":
-        assert NO_PROC in SETUP
-        monkeypatch.setattr("kubexm_exec.connectors.sshshell.SETUP", SETUP.replace(NO_PROC, "false"))
 
 
 def input_of(how: str) -> dict[str, Any]:

@@ -18,30 +18,16 @@ import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline, OutcomeUnknown
 from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshscripts import END_LEFT, SETUP
+from kubexm_exec.connectors.sshscripts import END_LEFT
 from kubexm_exec.connectors.sshshell import nonce
 from tests.connectors.test_ssh_shell import SHELLS
 from tests.lab.people import PeopledHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
+pytestmark = pytest.mark.usefixtures("home")
 SOON = 60.0
-NO_PROC = "[ -r /proc/loadavg ]"
 QUICK = {"serverAliveInterval": 0.2, "serverAliveCountMax": 2}
 STUBBORN = "trap '' HUP TERM; "
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
-@pytest.fixture(params=["one process", "sessions"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where /proc tells enough, and where each command needs a shell and a session of its own."""
-    if request.param == "sessions":
-        assert NO_PROC in SETUP
-        monkeypatch.setattr("kubexm_exec.connectors.sshshell.SETUP", SETUP.replace(NO_PROC, "false"))
 
 
 @pytest.fixture
