@@ -92,6 +92,7 @@ class Machine:
         etc = self.root / "etc"
         (etc / "hostname").write_text(f"{self.name}\n")
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
+        (etc / "fstab").write_text("")
         (etc / "machine-id").write_text(f"{uuid.uuid4().hex}\n")
         # Tests end it more often than systemd would start it again.
         more = etc / "systemd" / "system" / "ssh.service.d"

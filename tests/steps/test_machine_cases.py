@@ -22,8 +22,13 @@ KEYS = {
 
 # What cases work in, and must leave as it was: the machine is the next one's too.
 _GROUND = r"""
-find /srv /mnt /opt /home /tmp -mindepth 1 -maxdepth 2 ! -path '/tmp/.*' ! -path '/tmp/systemd-private-*' | sort
+find /srv /mnt /opt /home /tmp -mindepth 1 -maxdepth 2 ! -path '/tmp/.*' ! -path '/tmp/systemd-private-*'
 grep -E '^[^ ]+ /(srv|mnt|opt|home|tmp|etc)' /proc/mounts || :
+places='/etc /root /usr/local /usr/share/ca-certificates /usr/share/keyrings /var/spool'
+find $places -xdev -type f ! -name '*-' -exec sha256sum {} +
+find $places -xdev -type l -printf '%p -> %l\n'
+dpkg-query -W
+cat /proc/sys/kernel/hostname
 """
 # Package managers take about as long as all others together: two processes share the work.
 _PACKAGES = {"package", "repository"}
@@ -45,7 +50,7 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     world = World(
         tmp_path, case["step"], case["with"], sensitive=case.get("sensitive", False), host=machine.host(), timeout=120
     )
-    found = machine.sh(_GROUND)
+    found = ground(machine)
     try:
         # What many cases begin with is a script beside them; its functions are there for `prepare`.
         setup = (CASES / case["setup"]).read_text("utf-8") if "setup" in case else ""
@@ -54,7 +59,13 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     finally:
         world.close()
         machine.sh(case.get("cleanup", ""))
-    assert machine.sh(_GROUND) == found, "the case leaves something behind: remove it in `cleanup`"
+    left = ground(machine) ^ found
+    assert not left, "the case leaves something behind, or takes something away: mend that in `cleanup`"
+
+
+def ground(machine: Machine) -> set[str]:
+    """What cases share, one line a thing."""
+    return set(machine.sh(_GROUND).splitlines())
 
 
 class Probed:
