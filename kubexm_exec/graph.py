@@ -180,6 +180,10 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
         data.pop("origin", None)
         return data
 
+    def inputs(self) -> list[Any]:
+        """All that decides what its step does on a host, wherever and after whatever else that is."""
+        return [self.step_name, self.with_, self.item, self.outputs, self.inputs_hash]
+
     def content_hash(self) -> str:
         """A digest that changes exactly when the node's meaning changes."""
         return digest(self.content())

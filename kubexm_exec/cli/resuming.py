@@ -152,7 +152,7 @@ def resume(
     from kubexm_exec.journal import entries
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.resume import in_doubt, known_actions, seen_done
+    from kubexm_exec.journal.resume import in_doubt, known_actions, seen_done, to_repeat
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph
 
@@ -178,8 +178,9 @@ def resume(
                     output=form,
                 )
         session = Session.go_on(
-            store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None
-        )
+            store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None,
+            again=lambda: to_repeat(whole_graph(graph, tell(store, past.row.id)), selection),
+        )  # fmt: skip
         for action in in_doubt(tell(store, past.row.id), selection.done):
             session.recorder.write(entries.end(action.node, seen_done(action)))
         story = tell(store, past.row.id)

@@ -95,12 +95,22 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
             for node, each, seconds in seen.slowest(SLOWEST)
         ],
         "next": [{"command": typed, "what": what} for typed, what in next_commands(seen, runs_command(store))],
+        "inputs": _inputs(seen),
         "result": seen.result.to_json(),
     }  # fmt: skip
 
 
 def _brief(node: str, each: HostResult) -> dict[str, Any]:
     return {"node": node, "host": each.host_name, "status": each.status.value, "message": each.message}
+
+
+def _inputs(seen: PastRun) -> dict[str, dict[str, str]]:
+    """Digests of what the last attempt of each action was given, by node and host."""
+    found: dict[str, dict[str, str]] = {}
+    for key, told in seen.story.actions.items():
+        if told.inputs:
+            found.setdefault(key.node, {})[key.host] = told.inputs
+    return found
 
 
 def _seconds(start: float | None, end: float | None) -> float | None:

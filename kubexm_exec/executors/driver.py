@@ -70,8 +70,9 @@ class Driver:
         if acts and runtime.journal:
             # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
             self._ledger = Ledger(
-                runtime.journal, runtime.bus, self._events.put, begin=self._begin_noted, lost=runtime.cancel.set
-            )
+                runtime.journal, runtime.bus, self._events.put,
+                mask=runtime.redactor.mask, begin=self._begin_noted, lost=runtime.cancel.set,
+            )  # fmt: skip
         self._emit = runtime.bus.emit if self._ledger is None else self._ledger.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, self._ledger)
@@ -236,7 +237,7 @@ class Driver:
         """Begin an attempt as soon as the journal knows that it does."""
         if self._workers is not None:
             return ledger.start(attempt)
-        ledger.note(entries.start(attempt))
+        ledger.note_start(attempt)
         self._wait_for_journal()
         self._runtime.bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
         self._begin_noted((attempt,))

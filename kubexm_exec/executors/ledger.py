@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.events import ACTION_STARTED, Event, EventBus
+from kubexm_exec.graph import digest
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.recorder import Recorder
+
+_DIGITS: Final = 16
+"""Of a digest of inputs; there is one in the entry of every attempt."""
 
 _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 """Something to be done later: how, and with what."""
@@ -28,22 +32,27 @@ class Ledger:
         bus: EventBus,
         post: Callable[[Callable[[], None]], None],
         *,
+        mask: Callable[[Any], Any],
         begin: Callable[[Sequence[Attempt]], None],
         lost: Callable[[], None],
     ) -> None:
         """``post`` hands something to the driver's thread, from any other.
 
-        ``begin`` is called with attempts that may begin and were told, ``lost`` if the journal is.
+        ``mask`` takes secrets out of data. ``begin`` is called with attempts that may begin and were told, ``lost`` if
+        the journal is.
         """
         self._recorder = recorder
         self._bus = bus
         self._post = post
+        self._mask = mask
         self._begin = begin
         self._lost = lost
         self._entries: list[entries.Row] = []
         self._meanwhile: list[_Call] = []
         self._told: list[Event] = []
         self._starts: list[Attempt] = []
+        self._inputs: dict[str, str] = {}
+        """Digests of what nodes are to do, by their ids."""
         self._outstanding = 0
         self.error: JournalError | None = None
 
@@ -57,13 +66,22 @@ class Ledger:
         if self.error is None:
             self._entries.append(entry)
 
+    def note_start(self, attempt: Attempt) -> None:
+        """Write down with the next group that an attempt begins."""
+        node = attempt.node
+        inputs = self._inputs.get(node.id)
+        if inputs is None:
+            # Steps that others return may have secrets in them: a digest would let people guess.
+            inputs = self._inputs[node.id] = digest(self._mask(node.inputs()))[:_DIGITS]
+        self.note(entries.start(attempt, inputs))
+
     def start(self, attempt: Attempt) -> bool:
         """Write down that an attempt begins, and begin it when that is durable.
 
         If the journal is lost, that is found out at once: True, because the attempt has ended then.
         """
         if self.error is None:
-            self._entries.append(entries.start(attempt))
+            self.note_start(attempt)
             self._starts.append(attempt)
             return False
         self.seal()

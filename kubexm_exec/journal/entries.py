@@ -10,9 +10,12 @@ from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 
 SESSION: Final = "session"
-"""Somebody began, or went on with, the run. ``mode``: run, resume or rollback; ``holder``, ``time``."""
+"""Somebody began, or went on with, the run. ``mode``: run, resume or rollback; ``holder``, ``time``.
+
+``again``: what is to be run again although it was done, each some ``nodes`` on some ``hosts``, or on all (None).
+"""
 START: Final = "start"
-"""An attempt is about to begin. From here on until its end nobody knows what it has done."""
+"""An attempt is about to begin, with ``inputs`` of this digest. Until its end nobody knows what it has done."""
 END: Final = "end"
 """An action has come to its end: ``result``; ``hidden`` if outputs were not kept because there is a secret in them."""
 RETRY: Final = "retry"
@@ -39,9 +42,9 @@ Row: TypeAlias = list[Any]
 """An entry as it is stored. There are two for each action, so these two kinds are short and have no names in them."""
 
 
-def start(attempt: Attempt) -> Row:
-    """An attempt is about to begin."""
-    return ["s", attempt.node.id, attempt.host, attempt.number, int(attempt.started * 1000)]
+def start(attempt: Attempt, inputs: str) -> Row:
+    """An attempt is about to begin, with inputs of this digest."""
+    return ["s", attempt.node.id, attempt.host, attempt.number, int(attempt.started * 1000), inputs]
 
 
 def end(node: str, outcome: ActionOutcome) -> Row:
@@ -77,8 +80,11 @@ def other(kind: str, **data: Any) -> Row:
 def read(row: Row) -> dict[str, Any]:
     """A stored entry with names."""
     if row[0] == "s":
-        _, node, host, attempt, began = row
-        return {"kind": START, "node": node, "host": host, "attempt": attempt, "time": _seconds(began)}
+        _, node, host, attempt, began, *rest = row
+        return {
+            "kind": START, "node": node, "host": host, "attempt": attempt, "time": _seconds(began),
+            "inputs": rest[0] if rest else "",
+        }  # fmt: skip
     if row[0] == "e":
         more = row[7] if len(row) > 7 else {}
         return {"kind": END, "node": row[1], "host": row[2], "result": result_of(row), **{

@@ -19,6 +19,7 @@ from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, Ski
 from kubexm_exec.scheduler import Action
 
 BROKE_OFF: Final = "it was running when the run broke off: nobody knows whether it was done"
+_AGAIN: Final = "it was done, and is to be done again"
 _NEVER: Final = "the run ended before it could start"
 _BLOCKED: Final = (SkipReason.DEPENDENCY, SkipReason.LIMIT)
 
@@ -99,6 +100,8 @@ class PastRun(Struct, dict=True):
                 host_name=host, status=status, message=message, unknown=not self.alive, attempts=told.attempts,
                 start_time=told.started, end_time=end, undo=told.undone,
             )  # fmt: skip
+        if told.again:
+            return HostResult(host_name=host, status=Status.PENDING, message=_AGAIN, attempts=told.attempts)
         if told.result is not None:
             return replace(told.result, undo=told.undone) if told.undone != told.result.undo else told.result
         over = self.row.over and self.state is not Status.INTERRUPTED

@@ -14,6 +14,7 @@ SQLITE: Final = {
     "run.remove": "DELETE FROM runs WHERE runs.id = :run",
     "entries.append": "INSERT INTO entries (run, seq, epoch, data) SELECT runs.id, :seq AS anon_1, runs.epoch, :data AS anon_2 FROM runs WHERE runs.id = :run AND runs.epoch = :epoch",
     "entries.after": "SELECT entries.seq, entries.epoch, entries.data FROM entries WHERE entries.run = :run AND entries.seq > :after ORDER BY entries.seq LIMIT :limit OFFSET 0",
+    "entries.last": "SELECT entries.seq FROM entries WHERE entries.run = :run ORDER BY entries.seq DESC LIMIT :limit OFFSET 0",
     "runs.newest": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE (:name = '' OR runs.name = :name) AND (:status = '' OR runs.status = :status) AND (:spec = '' OR runs.spec = :spec) ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
     "runs.like": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE runs.id LIKE :begins ESCAPE '/' OR runs.id LIKE :ends ESCAPE '/' ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
     "inputs.newest": "SELECT inputs.data FROM inputs WHERE inputs.run = :run ORDER BY inputs.epoch DESC LIMIT :limit OFFSET 0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -57,31 +57,34 @@ def matches(node: str, globs: Collection[str]) -> bool:
 
 def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> Mapping[Action, Known]:
     """What earlier sessions have done of a graph."""
-    again = _with_dependents(graph, lambda node: node.id in selection.changed)
-    asked = _with_dependents(graph, lambda node: matches(node.id, selection.begin))
     known: dict[Action, Known] = {}
     for node in graph.steps():
         for host in node.hosts:
             action = Action(node.id, host)
             told = story.actions.get(action)
-            chosen = selection.hosts is None or host in selection.hosts
-            repeat = node.id in again or (chosen and node.id in asked)
-            found = _known(node, host, told, selection, repeat=repeat)
+            found = _known(node, host, told, selection)
             if found is not None:
                 known[action] = found
     _rerun_hooks(graph, known, story)
     return known
 
 
-def _known(
-    node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection, *, repeat: bool
-) -> Known | None:
-    """``repeat``: it is to be run again although it is done."""
+def to_repeat(graph: ExecutionGraph, selection: Selection) -> list[dict[str, Any]]:
+    """What is to be run again although it was done, as a session says it."""
+    changed = _with_dependents(graph, lambda node: node.id in selection.changed)
+    begun = _with_dependents(graph, lambda node: matches(node.id, selection.begin))
+    hosts = None if selection.hosts is None else sorted(selection.hosts)
+    found: list[dict[str, Any]] = [{"nodes": sorted(changed), "hosts": None}, {"nodes": sorted(begun), "hosts": hosts}]
+    return [some for some in found if some["nodes"]]
+
+
+def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection) -> Known | None:
     doubt = _doubt(told)
-    if told is not None and doubt and not (repeat and matches(node.id, selection.begin)):
+    asked = matches(node.id, selection.begin) and (selection.hosts is None or host in selection.hosts)
+    if told is not None and doubt and not asked:
         # Before anything else it must be known what became of it, unless somebody says that it is to be run.
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
-    if told is not None and not repeat and _is_done(told):
+    if told is not None and not told.again and _is_done(told):
         assert told.result is not None
         outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)
         if told.hidden:

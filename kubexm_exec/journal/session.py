@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,16 +37,13 @@ class Start(Struct, frozen=True, kw_only=True):
 class Session:
     """A run in the journal, from this process's side."""
 
-    def __init__(
-        self, store: Store, state: Path, run: str, target: str, epoch: int, holder: Holder, after: int, heard: int
-    ) -> None:
+    def __init__(self, store: Store, state: Path, run: str, target: str, epoch: int, after: int, heard: int) -> None:
         self.store = store
         self.run = run
         self.target = target
         self.epoch = epoch
         self.folder = folder_of(state, run)
         self.recorder = Recorder(store, run, epoch, after)
-        self._holder = holder
         self._heard = heard
         self._keeper: leases.Keeper | None = None
         self._runtime: Runtime | None = None
@@ -63,14 +60,14 @@ class Session:
         try:
             epoch = store.begin(
                 start.run, name=start.name, target=start.target, spec=start.spec, executor=start.executor,
-                holder=holder, made_from=start.made_from,
+                holder=holder, made_from=start.made_from, opening=[_opening("run", holder)],
             )  # fmt: skip
             # From here on whoever takes the lease fences the run; whoever did it just before could not.
             leases.check(store, start.target, start.run, epoch)
         except JournalError:
             leases.release(store, start.target, start.run, 1)
             raise
-        return cls(store, state, start.run, start.target, epoch, holder, 0, 0)._opened("run")
+        return cls(store, state, start.run, start.target, epoch, 1, 0)
 
     @classmethod
     def go_on(
@@ -82,24 +79,24 @@ class Session:
         made_from: Mapping[str, Any] | None = None,
         *,
         wait: Callable[[leases.HeldError], None] | None = None,
+        again: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     ) -> Session:
-        """Take on a run that nobody works on any more; raises HeldError or FencedError."""
+        """Take on a run that nobody works on any more; raises HeldError or FencedError.
+
+        ``again``: says, when nobody works on the run, what of it is to be run again (see ``entries.SESSION``). That is
+        durable together with what the run is made from now, and holds until it is done, whoever does that.
+        """
         row = store.run(run)
         holder = Holder.me()
         _acquire(store, row.target, run, row.epoch + 1, holder, wait)
         try:
             heard = max((number for number, _, _ in store.asked(run)), default=0)
-            epoch = store.take_on(run, row.epoch, holder, made_from)
+            epoch = store.take_on(run, row.epoch, holder, made_from, [_opening(mode, holder, again())])
             leases.check(store, row.target, run, epoch)
         except JournalError:
             leases.release(store, row.target, run, row.epoch + 1)
             raise
-        last = max((seq for seq, _, _ in store.entries(run)), default=0)
-        return cls(store, state, run, row.target, epoch, holder, last, heard)._opened(mode)
-
-    def _opened(self, mode: str) -> Session:
-        self.recorder.write(entries.other(entries.SESSION, mode=mode, holder=str(self._holder), time=time.time()))
-        return self
+        return cls(store, state, run, row.target, epoch, store.last(run), heard)
 
     def attach(self, runtime: Runtime) -> None:
         """Have a run written down, and end it if the lease is lost or somebody asks for that."""
@@ -153,6 +150,11 @@ class Session:
     def fenced(self) -> bool:
         """Whether somebody else has taken over."""
         return isinstance(self.recorder.error, FencedError)
+
+
+def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:
+    more = {"again": list(again)} if again else {}
+    return entries.other(entries.SESSION, mode=mode, holder=str(holder), **more)
 
 
 def _acquire(

@@ -78,6 +78,11 @@ STATEMENTS: Final[dict[str, Executable]] = {
     .order_by(ENTRIES.c.seq)
     .limit(_LIMIT)
     .offset(_NONE),
+    "entries.last": select(ENTRIES.c.seq)
+    .where(ENTRIES.c.run == _given(ENTRIES.c.run))
+    .order_by(ENTRIES.c.seq.desc())
+    .limit(_LIMIT)
+    .offset(_NONE),
     "runs.newest": select(RUNS)
     .where(_unless_given(RUNS.c.name), _unless_given(RUNS.c.status), _unless_given(RUNS.c.spec))
     .order_by(RUNS.c.id.desc())

@@ -78,9 +78,13 @@ class Store:
     # Runs
 
     def begin(
-        self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Holder, made_from: Any
-    ) -> int:
-        """Write down a new run with all it was made from, before anything is done; gives its first epoch."""
+        self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Holder, made_from: Any,
+        opening: Sequence[Entry] = (),
+    ) -> int:  # fmt: skip
+        """Write down a new run with all it was made from, before anything is done; gives its first epoch.
+
+        ``opening``: its first entries.
+        """
         point("begin.before")
         with self.writing() as door:
             door.do(
@@ -88,11 +92,17 @@ class Store:
                 created=time.time(), epoch=1, holder=holder.to_json(), counts="{}",
             )  # fmt: skip
             door.do("run.inputs", run=run, epoch=1, data=_pack(made_from))
+            _open(door, run, 1, opening)
         point("begin.after")
         return 1
 
-    def take_on(self, run: str, epoch: int, holder: Holder, made_from: Any = None) -> int:
-        """Go on with a run that nobody works on; ``epoch`` is the one that was seen. Gives the new epoch."""
+    def take_on(
+        self, run: str, epoch: int, holder: Holder, made_from: Any = None, opening: Sequence[Entry] = ()
+    ) -> int:
+        """Go on with a run that nobody works on; ``epoch`` is the one that was seen. Gives the new epoch.
+
+        ``opening``: entries that become durable with it, such as what is to be run again because of what has changed.
+        """
         new = epoch + 1
         point("take.before")
         with self.writing() as door:
@@ -100,6 +110,7 @@ class Store:
                 raise FencedError(f"run {run} was just taken on by somebody else", f"kubexm runs show {run}")
             if made_from is not None:
                 door.do("run.inputs", run=run, epoch=new, data=_pack(made_from))
+            _open(door, run, new, opening)
         point("take.after")
         return new
 
@@ -191,6 +202,11 @@ class Store:
             if len(rows) < _PAGE:
                 return
 
+    def last(self, run: str) -> int:
+        """The number of the last entries; 0 if there are none."""
+        with self.looking() as door:
+            return _last(door, run)
+
     # Content that was replaced
 
     def keep(self, run: str, token: str, data: bytes) -> None:
@@ -248,6 +264,16 @@ class Store:
 def folder_of(state: Path, run: str) -> Path:
     """The folder of a run's own files, such as its whole log."""
     return state / "runs" / run
+
+
+def _last(door: Door, run: str) -> int:
+    found = door.rows("entries.last", run=run, limit=1)
+    return int(found[0][0]) if found else 0
+
+
+def _open(door: Door, run: str, epoch: int, entries: Sequence[Entry]) -> None:
+    if entries:
+        door.do("entries.append", run=run, epoch=epoch, seq=_last(door, run) + 1, data=_encoded(entries))
 
 
 def _encoded(entries: Sequence[Entry]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -21,6 +21,10 @@ class ActionStory(Struct):
 
     begun: bool = False
     """The last thing known of it is that an attempt began."""
+    again: bool = False
+    """It is to be run again, however it ended."""
+    inputs: str = ""
+    """Digest of what its last attempt was given."""
     started: float = 0.0
     attempts: int = 0
     """How many attempts there were, in all sessions."""
@@ -73,12 +77,19 @@ class Story(Struct):
         kind = entry["kind"]
         if kind == kinds.SESSION:
             self.sessions.append(SessionStory(entry["mode"], entry["holder"], entry["time"]))
+            for some in entry.get("again", ()):
+                self._again(frozenset(some["nodes"]), some["hosts"])
         elif kind in (kinds.STATUS, kinds.STOP):
             self._session(entry)
         else:
             self._action(kind, entry)
         if self.sessions:
             self.sessions[-1].last = max(self.sessions[-1].last, moment(entry) or 0.0)
+
+    def _again(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
+        for key, action in self.actions.items():
+            if key.node in nodes and (hosts is None or key.host in hosts):
+                action.again = True
 
     def _session(self, entry: Mapping[str, Any]) -> None:
         session = self.sessions[-1]
@@ -90,12 +101,12 @@ class Story(Struct):
     def _action(self, kind: str, entry: Mapping[str, Any]) -> None:
         action = self.of(entry["node"], entry["host"])
         if kind == kinds.START:
-            action.begun, action.started = True, entry["time"]
+            action.begun, action.started, action.inputs = True, entry["time"], entry["inputs"]
             action.attempts += 1
             # Whatever an undo did before: from here on there is something to be undone again.
             action.undone, action.undoing = "", False
         elif kind == kinds.END:
-            action.begun, action.result = False, entry["result"]
+            action.begun, action.again, action.result = False, False, entry["result"]
             action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
             action.forgotten = entry.get("forgotten", False)
             action.undone = ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.site import Site, Sites
 
@@ -192,6 +195,65 @@ def test_changed_spec_is_refused_with_what_changed_and_accepted_only_that_and_wh
     assert "changed m/t/a: not on n3 any more" in resume(site, code=3)
     resume(site, "--accept-changes")
     assert not {"a.n1", "a.n2", "a.n3", "f"} & site.counts().keys()
+
+
+@pytest.mark.parametrize(
+    ("dies", "options"),
+    [("take.after", ()), ("append.before:1", ()), ("append.before:2", ("--done", "m/u/c")), ("append.after:2", ())],
+)
+def test_what_is_to_be_run_because_of_changes_is_not_lost_when_who_accepted_them_is_killed(
+    sites: Sites, dies: str, options: tuple[str, ...]
+) -> None:
+    # Without what is looked at again in every session: its entries would come before.
+    body = "".join(line for line in spec().splitlines(keepends=True) if "name: never" not in line)
+    site = sites(body)
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    site.write(body.replace('N: "c"', 'N: "changed"'))
+    accept = ("kubexm", "runs", "resume", "last", "--output", "quiet", "--accept-changes")
+    site.run(*accept, code=-signal.SIGKILL, KUBEXM_DIE_AT=dies)
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))
+    assert "m/u/e" in [each["node"] for each in shown["left"]]
+    resume(site, *options)
+    ran(site, {"changed": 1, "e": 1})
+    assert site.status() == "Success"
+    resume(site)
+    ran(site, {})
+
+
+def test_what_was_to_be_run_again_is_not_lost_when_who_chose_it_is_killed(sites: Sites) -> None:
+    site = sites(spec())
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    again = ("kubexm", "runs", "resume", "last", "--output", "quiet", "--from", "m/t/b", "--hosts", "n2")
+    site.run(*again, code=-signal.SIGKILL, KUBEXM_DIE_AT="take.after")
+    resume(site)
+    ran(site, {"b.n2": 1})
+    assert site.status() == "Success"
+
+
+def test_every_attempt_is_written_down_with_a_digest_of_its_inputs(sites: Sites) -> None:
+    site = sites(spec())
+    bad(site, "e")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    good(site)
+    site.write(spec().replace("FOLDER/d,", "FOLDER/dd,").replace("n[1:2]", "n[1:3]"))
+    resume(site, "--accept-changes")
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))["inputs"]
+    found: dict[str, list[str]] = {}
+    for entry in site.entries():
+        if entry["kind"] == "start":
+            found.setdefault(entry["node"], []).append(entry["inputs"])
+    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digests in found.values() for digest in digests)
+    # Of the same step everywhere and always the same, of others and of the same one with other parameters another one.
+    assert {node: (len(digests), len(set(digests))) for node, digests in found.items()} == {
+        "m/t/a": (3, 1), "m/t/b": (3, 1), "m/t/never": (5, 1),
+        "m/u/c": (1, 1), "m/u/d": (2, 2), "m/u/e": (2, 1), "m/free/f": (1, 1),
+    }  # fmt: skip
+    assert len({digest for digests in found.values() for digest in digests}) == 8
+    assert {node: set(digests[-1:]) for node, digests in found.items()} == {
+        node: set(by_host.values()) for node, by_host in shown.items()
+    }
 
 
 def test_host_that_is_reached_in_another_way_now_is_told_and_used_when_accepted(sites: Sites) -> None:

@@ -61,7 +61,7 @@ def test_last_session_is_shown_with_the_time_of_all() -> None:
 def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
     story = Story()
     story.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
-    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
+    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0, "inputs": "0"})
     story.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
     assert story.sessions[0].last == 15.0
     assert story.sessions[0].ended is None
