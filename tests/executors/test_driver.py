@@ -24,6 +24,10 @@ from kubexm_exec.events import (
 )
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.graph import Dependency, ExecutionNode, FailurePolicy, Hook, Mode, NodeKind, On
+from kubexm_exec.ids import new_run_id
+from kubexm_exec.journal import entries
+from kubexm_exec.journal.session import Session, Start
+from kubexm_exec.journal.store import Store
 from kubexm_exec.result import FailureKind, SkipReason, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepFailed, StepList
@@ -548,6 +552,29 @@ def test_steps_that_a_step_returns_run_before_what_waits_for_it() -> None:
     assert [event.data["by"] for event in ran.of(GRAPH_EXTENDED)] == ["m/t/a", "m/t/a"]
     assert [each["id"] for each in ran.of(GRAPH_EXTENDED)[0].data["nodes"]] == ["m/t/a+x", "m/t/a+y"]
     assert ran.result.status is Status.SUCCESS
+
+
+def test_journal_has_a_digest_of_what_a_returned_step_is_given_that_says_nothing_of_a_secret_in_it(
+    tmp_path: Path,
+) -> None:
+    def digests(word: str) -> dict[str, str]:
+        bench = _growing()
+        bench.redactor.add(word)
+        step = {"name": "x", "type": "act", "with": {"value": f"it is {word}"}}
+        runtime, _, _ = bench.runtime(graph(node("a", "grow", with_={"steps": [step]})))
+        store = Store(str(tmp_path / "journal.db"))
+        start = Start(run=new_run_id(), name="n", target="t", spec="s", executor="concurrent", made_from={})
+        session = Session.begin(store, tmp_path, start, wait=None)
+        session.attach(runtime)
+        assert session.close(ConcurrentExecutor().execute(runtime), {}) is None
+        rows = [entries.read(row) for _, _, group in store.entries(start.run) for row in group]
+        store.close()
+        return {row["node"]: row["inputs"] for row in rows if row["kind"] == entries.START}
+
+    found, other = digests("heron-4711"), digests("a-longer-word")
+    assert found.keys() == {"m/t/a", "m/t/a+x"}
+    assert len(set(found.values())) == 2
+    assert found["m/t/a+x"] == other["m/t/a+x"]
 
 
 def test_returned_steps_may_return_more() -> None:
