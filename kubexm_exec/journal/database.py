@@ -55,6 +55,9 @@ class Database(Protocol):
     def give_back(self) -> None:
         """Give the space of what was forgotten back to the file system."""
 
+    def check(self) -> None:
+        """Raise GoneError if what is written is not where others look for it any more."""
+
     def close(self) -> None:
         """Let go of it."""
 

@@ -29,6 +29,16 @@ class BusyError(JournalError):
         super().__init__(f"{place}: the journal is in use and does not become free", "see which other kubexm runs")
 
 
+class GoneError(JournalError):
+    """What is written is not where others look for it any more."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"{place} was removed or replaced while it was in use: of this run it says nothing, or not all",
+            "run the spec again: what is done already is found to be so",
+        )
+
+
 class UnknownRunError(JournalError):
     """There is no such run."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kubexm_exec.journal.errors import FencedError, JournalError
+from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
@@ -160,13 +160,14 @@ class Keeper:
         renewed = time.monotonic()
         while not self._stop.wait(min(_EAR, self._beat)):
             try:
+                self._store.check()
                 for number, kind, by in self._store.asked(self._run, self._heard):
                     self._heard = number
                     self._asked(kind, by)
                 if time.monotonic() - renewed >= self._beat:
                     renew(self._store, self._target, self._run, self._epoch, term=self._term)
                     renewed = time.monotonic()
-            except FencedError as error:
+            except (FencedError, GoneError) as error:
                 self._lost(error)
                 return
             except JournalError as error:

@@ -88,6 +88,9 @@ class Server:
     def give_back(self) -> None:
         """A server sees to that by itself."""
 
+    def check(self) -> None:
+        """A database on a server is where it is: what is wrong with it is said when it is used."""
+
     def close(self) -> None:
         """Let go of it."""
         self._engine.dispose()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubexm_exec.journal.database import is_current, migrate
-from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.journal.errors import GoneError, JournalError
 from kubexm_exec.journal.prepared import SCHEMA, SQLITE
 
 MAGIC: Final = 0x6B786D31
@@ -84,6 +84,7 @@ class SqliteFile:
         # What is in it may be of use to others who should not have it; SQLite gives its other files the same mode.
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._identity = self._identify()
         try:
             if not is_current(self._revision(), place) and not self._make():
                 self._bring_up()
@@ -116,6 +117,18 @@ class SqliteFile:
             # It frees one page each time it is asked to go on: only a script is asked until it ends.
             connection.executescript("PRAGMA incremental_vacuum")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def check(self) -> None:
+        """Raise GoneError if another file, or none, is where this one was: SQLite writes on into what is gone."""
+        if self._identify() != self._identity:
+            raise GoneError(self._place)
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def close(self) -> None:
         """Let go of it."""
@@ -188,7 +201,10 @@ class SqliteFile:
 
 def _connect(path: Path) -> sqlite3.Connection:
     # We say when a transaction begins, not the driver.
-    connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    # If the file is gone, no other one is made.
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY, isolation_level=None, check_same_thread=False
+    )
     try:
         if _is_ours(connection):
             for pragma in _PRAGMAS:

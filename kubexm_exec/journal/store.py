@@ -248,6 +248,11 @@ class Store:
         with explained(self.place):
             self._database.give_back()
 
+    def check(self) -> None:
+        """Raise GoneError if what is written is not where others look for it any more."""
+        with explained(self.place):
+            self._database.check()
+
     @contextmanager
     def writing(self) -> Iterator[Door]:
         """A transaction."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -200,7 +201,31 @@ def test_journal_that_is_none_of_ours_is_left_alone_and_nothing_is_run(what: str
     site.run("kubexm-run", "spec.yaml", "--no-journal", "--output", "quiet", code=0)
 
 
-def test_journal_that_is_deleted_or_damaged_in_the_middle_stops_the_run(sites: Sites) -> None:
+@pytest.mark.parametrize("how", ["removed", "replaced", "with its folder"])
+def test_journal_that_is_removed_in_the_middle_stops_the_run(how: str, sites: Sites) -> None:
+    site = sites(STEPS)
+    journal = site.state / "journal.db"
+    if how == "replaced":
+        site.state.mkdir()
+        Store(str(journal)).close()
+        shutil.copy(journal, site.folder / "copy")
+    run = site.start("kubexm-run", "spec.yaml")
+    pid = at_gate(site)
+    if how == "removed":
+        journal.unlink()
+    elif how == "replaced":
+        (site.folder / "copy").replace(journal)
+    else:
+        site.state.rename(site.folder / "elsewhere")
+    # Nothing has to be written for it to be found out.
+    said = ended(run, 1)
+    assert STOPPED in said
+    assert "was removed or replaced while it was in use" in said
+    assert gone(pid)
+    assert not (site.host / "second").exists()
+
+
+def test_journal_that_is_damaged_in_the_middle_stops_the_run(sites: Sites) -> None:
     site = sites(STEPS)
     run = site.start("kubexm-run", "spec.yaml")
     pid = at_gate(site)
