@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,7 +16,10 @@ from kubexm_exec.cli.resuming import enter_folder
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.journal.store import Store
+    from kubexm_exec.journal.store import RunRow, Store
+
+_NEWEST: Final = 1000
+"""How many runs are looked through for later ones."""
 
 
 def roll_back(
@@ -43,10 +46,11 @@ def roll_back(
     from kubexm_exec.journal.resume import matches
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph, with_earlier
+    from kubexm_exec.result import timestamp
 
     form = "json" if output == "json" else "text"
     try:
-        story = tell(store, past.row.id)
+        story, later = tell(store, past.row.id), _later(store, past.row)
     except JournalError as error:
         refuse(error, form)
     can, cannot = remaining(story)
@@ -60,6 +64,13 @@ def roll_back(
         click.echo(f"run {past.row.id} of {past.row.name}: {plural(len(can), 'action')} can be undone", err=True)
         for key in cannot:
             click.echo(f"  cannot be undone, and stays as it is: {key.node} on {key.host}", err=True)
+        for row in later:
+            began = timestamp(row.created)
+            click.echo(f"  a later run worked on the same target: {row.id} of {row.name} ({began})", err=True)
+        if later:
+            click.echo(
+                "  what they changed of the same things is lost: roll them back first to keep the order", err=True
+            )
     if not yes:
         if form == "json" or not sys.stdin.isatty():
             fail("nobody can be asked whether to go on", "say so: --yes", code=codes.REFUSED, output=form)
@@ -88,3 +99,13 @@ def roll_back(
     run.success = "RolledBack"
     run.keep(session)
     return run.exit_code(run.execute())
+
+
+def _later(store: Store, row: RunRow) -> list[RunRow]:
+    """The runs that may have changed something on the same target since, the newest first, if that still stands."""
+    from kubexm_exec.result import Status
+
+    # An id begins with the time.
+    newer = (each for each in store.runs(limit=_NEWEST) if each.id > row.id and each.target == row.target)
+    # Of one that broke off nobody has counted anything.
+    return [each for each in newer if each.counts.get("changed", 1) and each.status != Status.ROLLED_BACK.value]

@@ -126,6 +126,26 @@ def test_run_is_taken_back_after_success_and_after_failure(code: int, before: Be
     assert before.look() == before.state
 
 
+def test_rollback_names_later_runs_on_the_same_target_as_long_as_what_they_did_stands(sites: Sites) -> None:
+    body = """
+modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: file, with: {path: FOLDER/f, content: "WORD"}}]}]}]
+"""
+    site = sites(body.replace("WORD", "one"))
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    [first] = [run["id"] for run in site.runs()]
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)  # changes nothing
+    site.write(body.replace("WORD", "two"))
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    second, unchanged, _ = (run["id"] for run in site.runs())
+    said = site.run("kubexm", "runs", "rollback", first, code=3)
+    assert f"a later run worked on the same target: {second} of test" in said
+    assert unchanged not in said
+    assert "later run" not in site.run("kubexm", "runs", "rollback", second, "--yes", code=0)
+    assert (site.host / "f").read_text() == "one"
+    assert "later run" not in site.run("kubexm", "runs", "rollback", first, "--yes", code=0)
+    assert not (site.host / "f").exists()
+
+
 @pytest.mark.parametrize(
     "die_at",
     ["append.after:1", "append.after:5", "append.before:6", "append.after:6", "append.before:13", "end.before:1"],
