@@ -8,6 +8,9 @@ import os
 import pathlib
 import signal
 import subprocess
+import threading
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Final
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
@@ -64,22 +67,45 @@ def _run(path: pathlib.Path, name: str, *arguments: str) -> str:
 
 def _finished(argv: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[bytes]:
     """Run it to its end; if that does not come in time, or we are interrupted, nothing that it started is left."""
-    with subprocess.Popen(
-        argv,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # A group of its own: to kill only the program would leave what it has started.
-        start_new_session=True,
-    ) as process:
+    process = None
+    with contextlib.ExitStack() as stack:
         try:
+            with _interrupted_later():
+                process = stack.enter_context(
+                    subprocess.Popen(
+                        argv,
+                        cwd=folder,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        # A group of its own: to kill only the program would leave what it has started.
+                        start_new_session=True,
+                    )
+                )
             stdout, stderr = process.communicate(timeout=SECONDS)
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C waits until this is over: in the middle of starting a program nobody would know what was started."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        handler(*pressed[0])
 
 
 def _json(text: str, shown: str) -> Any:
