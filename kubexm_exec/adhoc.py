@@ -84,8 +84,13 @@ def choose(site: Site, patterns: Iterable[str]) -> list[str]:
     return [name for name in state.hosts if name in chosen]
 
 
-def command_graph(site: Site, hosts: Sequence[str], argv: Sequence[str] | None, shell: str | None) -> ExecutionGraph:
-    """A graph of one node: the command on these hosts. Braces in it mean nothing: it is run as it was typed."""
+def command_graph(
+    site: Site, hosts: Sequence[str], argv: Sequence[str] | None, shell: str | None, become: str | None = None
+) -> ExecutionGraph:
+    """A graph of one node: the command on these hosts, as ``become`` if given.
+
+    Braces in the command mean nothing: it is run as it was typed.
+    """
     from kubexm_exec.compile import compile_state
 
     if site.state is None:
@@ -101,7 +106,7 @@ def command_graph(site: Site, hosts: Sequence[str], argv: Sequence[str] | None, 
     if graph is None:
         raise RuntimeError(f"the ad hoc pipeline is wrong: {list(diagnostics)}")
     # It is in no file: a place in one would lead nowhere.
-    return graph.with_nodes(replace(node, origin=Origin()) for node in graph.nodes.values())
+    return graph.with_nodes(replace(node, origin=Origin(), become=become) for node in graph.nodes.values())
 
 
 def _state(bundle: Bundle, diagnostics: Diagnostics, inventory: str | None, values: dict[str, Any]) -> State:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kubexm_exec.attempt import Attempt
-from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.connectors.base import Becomes, CommandCancelled, CommandTimedOut, Connector, Deadline
 from kubexm_exec.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.expr import UnknownValueError
 from kubexm_exec.journal import entries
@@ -63,13 +63,17 @@ class ActionContext(StepContext):
         attempt = self._attempt
         connector = self._runtime.connect(attempt.host, attempt.deadline, attempt.cancel)
         attempt.connected = True
+        own = attempt.node.become
+        if own is not None:
+            connector = _as_user(connector, attempt.host, own)
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
-        become = self._runtime.graph.hosts[attempt.host].options.get("become")
+        become = self._runtime.graph.hosts[attempt.host].options.get("become") if own is None else own
         if isinstance(become, Mapping):
-            become = become.get("user", "root")
+            become = become.get("user", "root") if become.get("always") is not False else ""
         ahead = None
-        if attempt.number == 1 and not attempt.unsure:
+        # What was seen ahead was seen as the host's own user.
+        if attempt.number == 1 and not attempt.unsure and own is None:
             ahead = self._runtime.foresight.of(attempt, lambda: self.looking)
         return Runner(
             connector,
@@ -260,3 +264,12 @@ class ActionContext(StepContext):
     def _still_wanted(self) -> None:
         if self._attempt.abandoned:
             raise CommandCancelled("the step was left behind because it did not stop in time")
+
+
+def _as_user(connector: Connector, host: str, become: bool | str) -> Connector:
+    if not isinstance(connector, Becomes):
+        raise StepFailed(f"the connector of {host} cannot become another user", hint="take `become` off the step")
+    try:
+        return connector.as_user(become)
+    except ValueError as error:
+        raise StepFailed(f"host {host}: {error}") from error

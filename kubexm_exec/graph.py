@@ -153,6 +153,8 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     constraints: Constraints = Constraints()
     hook: Hook = Hook.NONE
+    become: bool | str | None = None
+    """The user it works as, if the host's is not the one: a name, True for root, False for whoever logs in."""
     sensitive: bool = False
     reversible: bool = False
     """Whether the step type says it can be undone."""
@@ -182,7 +184,7 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
 
     def inputs(self) -> list[Any]:
         """All that decides what its step does on a host, wherever and after whatever else that is."""
-        return [self.step_name, self.with_, self.item, self.outputs, self.inputs_hash]
+        return [self.step_name, self.with_, self.item, self.outputs, self.become, self.inputs_hash]
 
     def content_hash(self) -> str:
         """A digest that changes exactly when the node's meaning changes."""

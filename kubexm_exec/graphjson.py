@@ -70,6 +70,8 @@ def node_to_json(node: ExecutionNode) -> dict[str, Any]:
     }
     if node.has_item:
         data["item"] = node.item
+    if node.become is not None:
+        data["become"] = node.become
     return data
 
 
@@ -114,6 +116,7 @@ def node_from_json(raw: Mapping[str, Any]) -> ExecutionNode:
         ),
         constraints=Constraints(raw["globalLimit"], raw["perHostLimit"], tuple(raw["locks"])),
         hook=Hook(raw["hook"]),
+        become=raw.get("become"),
         sensitive=raw["sensitive"],
         reversible=raw["reversible"],
         tags=tuple(raw["tags"]),

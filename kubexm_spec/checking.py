@@ -137,6 +137,7 @@ _ELSEWHERE: Final = {
     "depends_on": "needs",
     "dependsOn": "needs",
     "no_log": "sensitive",
+    "become_user": "become",
     "retries": "retry",
     "until": "retry",
     "register": "outputs",

@@ -17,6 +17,7 @@ from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit,
 @inventory_option
 @spec_option
 @click.option("--shell", "line", metavar="LINE", help="A line of POSIX shell instead of a program and its arguments.")
+@click.option("--become", metavar="USER", help="Work as this user of the hosts, whatever they say themselves.")
 @click.option(
     "--executor",
     default="concurrent",
@@ -41,6 +42,7 @@ def command(
     inventory: str | None,
     spec: str | None,
     line: str | None,
+    become: str | None,
     executor: str,
     forks: int,
     output: str,
@@ -62,6 +64,8 @@ def command(
         )
     if argv and not argv[0]:
         fail("the command names no program", output=form)
+    if become is not None and not become.strip():
+        fail("--become names no user", output=form)
     if line is not None and not line.strip():
         fail("the line of --shell is empty", output=form)
     site = site_or_exit(spec, inventory, form)
@@ -73,7 +77,7 @@ def command(
     from kubexm_exec.cli.running import Run
 
     check_writable(result_file, form)
-    graph = command_graph(site, hosts, list(argv) if argv else None, line)
+    graph = command_graph(site, hosts, list(argv) if argv else None, line, become)
     run = Run(graph, executor, forks, output, 1, (), [])
     run.configure_logs("warning", "text")
     result = run.execute()

@@ -25,7 +25,7 @@ from kubexm_spec.models import (
 )
 from kubexm_spec.source import Path, Place
 
-_POLICY = ("retry", "timeout", "resources", "ignore_errors", "max_failures", "sensitive")
+_POLICY = ("retry", "timeout", "resources", "ignore_errors", "max_failures", "become", "sensitive")
 
 
 def draft_modules(state: State) -> None:

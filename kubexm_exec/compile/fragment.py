@@ -124,7 +124,8 @@ def _draft(state: State, node: ExecutionNode, host: str, spec: FragmentStepSpec,
         hosts = hosts_of(state, spec.run_on, place.child("runOn"), node.scope, f'step "{spec.name}"')
     return StepDraft(
         spec=spec, place=place, id=f"{node.id}+{spec.name}", module=node.module, task=node.task, scope=node.scope,
-        hosts=hosts, hook=node.hook, tags=(*node.tags, *spec.tags), defaults={"max_failures": node.policy.max_failures},
+        hosts=hosts, hook=node.hook, tags=(*node.tags, *spec.tags),
+        defaults={"max_failures": node.policy.max_failures, "become": node.become},
     )  # fmt: skip
 
 

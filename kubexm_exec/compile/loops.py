@@ -213,6 +213,7 @@ def _node(
         ),
         constraints=_constraints(draft.setting("resources")),
         hook=draft.hook,
+        become=draft.setting("become"),
         sensitive=bool(sensitive),
         tags=tuple(dict.fromkeys(draft.tags)),
         origin=Origin(span.file, span.line, span.column),

@@ -55,7 +55,7 @@ class StepDraft(Struct):
     guards: tuple[Guard, ...] = ()
     tags: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, sensitive."""
+    """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, become, sensitive."""
     notes: tuple[Note, ...] = ()
     nodes: list[ExecutionNode] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)

@@ -221,6 +221,17 @@ class HangsUp(Protocol):
         """Begin to close, and wait for nothing; ``close`` comes next."""
 
 
+@runtime_checkable
+class Becomes(Protocol):
+    """A connector that can work as several users of its host."""
+
+    def as_user(self, become: bool | str) -> Connector:
+        """The same host as another user: True is root, False whoever logs in. It is open while this one is.
+
+        Raises ValueError with what to do if it cannot be.
+        """
+
+
 class ConnectorFactory(Protocol):
     """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host.
 

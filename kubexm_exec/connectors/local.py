@@ -12,7 +12,7 @@ import posixpath
 import pwd
 import secrets as random
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -70,11 +70,21 @@ class LocalConnector:
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""
-        if self._host.options.get("become"):
+        become = self._host.options.get("become")
+        if become and not (isinstance(become, Mapping) and become.get("always") is False):
             raise ConnectorError(
                 f"host {self._host.name}: the local connector cannot become another user; "
                 "take `become` off this host and start kubexm as the user it needs"
             )
+
+    def as_user(self, become: bool | str) -> LocalConnector:
+        """Itself, if that is the user already; it can become nobody else."""
+        user = "root" if become is True else become
+        if user and user != pwd.getpwuid(os.geteuid()).pw_name:
+            raise ValueError(
+                f"the local connector cannot become {user}: start kubexm as that user, or take `become` off"
+            )
+        return self
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None

@@ -61,6 +61,8 @@ _NO_STREAM: Final = (
     "what is read piece by piece cannot be sent through a terminal, and `become` needs one here (`pty: true`, or doas "
     "with a password); allow it without a password and without `requiretty`"
 )
+_MOST_SHELLS: Final = 3
+"""Users of a host, besides its own, for whom a shell is kept."""
 
 
 class _TooLong(Exception):
@@ -70,12 +72,26 @@ class _TooLong(Exception):
 class SshConnector:
     """Runs commands and writes files on a host over one SSH connection, opened on first use and again if it dropped."""
 
-    def __init__(self, host: GraphHost, secrets: Callable[[str], str], gateways: Gateways | None = None) -> None:
-        """``gateways``: those that it shares with other hosts."""
+    def __init__(
+        self,
+        host: GraphHost,
+        secrets: Callable[[str], str],
+        gateways: Gateways | None = None,
+        *,
+        connection: Connection | None = None,
+        user: bool | str | None = None,
+    ) -> None:
+        """``gateways``: those that it shares with other hosts. ``connection``, ``user``: see ``as_user``."""
         self._host = host
-        self._connection = Connection(host, secrets, gateways or Gateways())
+        self._secrets = secrets
+        self._connection = connection or Connection(host, secrets, gateways or Gateways())
+        self._user = user
+        self._others: dict[str, SshConnector] = {}
+        """The same host as other users."""
         self._shell: Shell | None = None
         self._shell_in_use = False
+        self._keeps_shell = True
+        """Whether a channel may be held for it all the time: there are only a few for all users of the host."""
         self._left = Leftovers()
         self._lock = threading.Lock()
 
@@ -88,6 +104,20 @@ class SshConnector:
         """Connect and log in, unless that is done already; a close by another thread ends it."""
         self._connection.reopen()
         self._connection.link(deadline, Cancel())
+
+    def as_user(self, become: bool | str) -> SshConnector:
+        """The same host as another user, over the same connection."""
+        wanted = self._connection.options.as_user(become)
+        if wanted == self._become:
+            return self
+        name = "" if wanted is None else wanted.user
+        with self._lock:
+            other = self._others.get(name)
+            if other is None:
+                other = SshConnector(self._host, self._secrets, connection=self._connection, user=become)
+                other._keeps_shell = len(self._others) < _MOST_SHELLS
+                self._others[name] = other
+            return other
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
@@ -184,8 +214,9 @@ class SshConnector:
 
     def close(self) -> None:
         """Close the connection; a command that still runs on it loses its channel."""
-        with self._lock:
-            self._shell = None
+        for each in (self, *self._others.values()):
+            with each._lock:
+                each._shell = None
         self._connection.close()
 
     def _put_small(self, writing: Writing, data: bytes, path: str, deadline: Deadline, cancel: Cancel) -> bool:
@@ -235,7 +266,7 @@ class SshConnector:
 
         def attempt() -> tuple[Exchange, Ending]:
             link = self._ready(deadline, cancel)
-            if feed is None and not self._on_terminal(job):
+            if feed is None and self._keeps_shell and not self._on_terminal(job):
                 done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
                 if done is not None:
                     return done
@@ -391,4 +422,5 @@ class SshConnector:
 
     @property
     def _become(self) -> Become | None:
-        return self._connection.options.become
+        options = self._connection.options
+        return options.become if self._user is None else options.as_user(self._user)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import Policy
@@ -58,6 +59,15 @@ class SshOptions(Struct, frozen=True):
     server_alive_interval: float | None = None
     server_alive_count_max: int | None = None
     become: Become | None = None
+    """The user that commands run as, if it is not the one who logs in."""
+    becoming: Become = Become()
+    """How another user is become."""
+
+    def as_user(self, become: bool | str) -> Become | None:
+        """How to become a certain user: True is root, False whoever logs in."""
+        if become is False:
+            return None
+        return replace(self.becoming, user="root" if become is True else become)
 
     def alive(self, config: Mapping[str, Any]) -> Alive:
         """How a silent host is noticed: as the inventory says, or ~/.ssh/config, or as usual."""
@@ -88,6 +98,8 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
     if policy not in ("acceptNew", "strict", "off"):
         raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
     known = given.get("knownHosts")
+    becoming = _becoming(given.get("become"), host.name, secrets)
+    always = not isinstance(given.get("become"), Mapping) or given["become"].get("always") is not False
     return SshOptions(
         name=host.name,
         address=host.address or host.name,
@@ -103,14 +115,13 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
         server_alive_interval=given.get("serverAliveInterval"),
         server_alive_count_max=given.get("serverAliveCountMax"),
-        become=_become(given.get("become"), host.name, secrets),
+        become=becoming if given.get("become") and always else None,
+        becoming=becoming,
     )
 
 
-def _become(given: Any, host: str, secrets: Callable[[str], str]) -> Become | None:
-    if given is None or given is False:
-        return None
-    if given is True:
+def _becoming(given: Any, host: str, secrets: Callable[[str], str]) -> Become:
+    if not given or given is True:
         return Become()
     if isinstance(given, str):
         return Become(given)

@@ -214,10 +214,17 @@ def _notes(node: ExecutionNode) -> Iterable[str]:
         yield "errors are ignored"
     if node.policy.max_failures != "0":
         yield f"may fail on {node.policy.max_failures} of its hosts"
+    if node.become is not None:
+        yield f"as {become_text(node.become)}"
     if node.sensitive:
         yield "sensitive"
     if node.reversible:
         yield "can be undone"
+
+
+def become_text(become: bool | str) -> str:
+    """The user that a step works as."""
+    return "root" if become is True else become or "the user who logs in"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -66,7 +66,7 @@ def file_failure(
         user = _user(session)
         become = f"become {session.become}" if session.become else "no become"
         reason += f" (user {user}, {become})" if user else f" ({become})"
-        way = "work as a user who may" if session.become or user == "root" else "give the host `become: true`"
+        way = "work as a user who may" if session.become or user == "root" else "give the step `become: true`"
         hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or {way}"
     elif number == errno.ENOSPC:
         reason += " (the file system is full)"

@@ -163,19 +163,23 @@ def _host(found: Found, body: Body, index: int, name: str, layers: Iterable[Vars
     become = _become(merged)
     if become is not None:
         data["become"] = become
-        secret = next((merged[key] for key in _BECOME_SECRETS if key in merged), merged["ansible_become"])
-        body.origins[(*path, "become")] = secret.origin
+        body.origins[(*path, "become")] = next(
+            merged[key] for key in (*_BECOME_SECRETS, *_BECOME) if key in merged
+        ).origin
     _put_vars(body, (*path, "vars"), own, data)
     return data
 
 
 def _become(merged: Vars) -> Any:
-    if "ansible_become" not in merged:
-        return None
-    if not _truth(merged["ansible_become"].value):
-        return False
     given = {key: merged[key].value for key in _BECOME if key in merged}
-    become = {"user": str(given.get("ansible_become_user", "root"))}
+    wanted = "ansible_become" in given and _truth(given["ansible_become"])
+    how = given.keys() - {"ansible_become", "ansible_become_user"}
+    if not wanted and not how:
+        return False if "ansible_become" in given else None
+    become: dict[str, Any] = {"user": str(given.get("ansible_become_user", "root"))}
+    if not wanted:
+        # How it is done if a task or step asks for it.
+        become["always"] = False
     if "ansible_become_method" in given:
         become["method"] = str(given["ansible_become_method"]).removeprefix("ansible.builtin.")
     secret = next((given[key] for key in _BECOME_SECRETS if key in given), None)

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
 from kubexm_spec.duration import Duration
@@ -21,6 +21,18 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=128)]
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN, max_length=128)]
 """A name that is used in expressions."""
+
+
+def _written_out(value: str) -> str:
+    if value.lower() in ("yes", "no", "on", "off", "true", "false"):
+        raise ValueError("should be true or false, or the name of a user")
+    if "{{" in value or not re.fullmatch(r"[^\s:/-][^\s:/]*", value):
+        raise ValueError("should be the name of a user, written out")
+    return value
+
+
+UserName = Annotated[str, AfterValidator(_written_out)]
+"""A user of a host."""
 
 
 def no_items() -> list[Any]:

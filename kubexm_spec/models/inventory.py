@@ -8,15 +8,18 @@ from pydantic import Field
 
 from kubexm_spec.duration import Duration
 from kubexm_spec.hops import Hops
-from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, no_items
+from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, UserName, no_items
 
 
 class BecomeSpec(Model):
     """Another user that commands run as."""
 
-    user: str = Field(default="root", min_length=1, description="The user to become.")
+    user: UserName = Field(default="root", description="The user to become.")
     method: Literal["sudo", "su", "doas"] = Field(default="sudo", description="How: sudo, su or doas.")
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
+    always: bool | None = Field(
+        default=None, description="false: only for tasks and steps that say `become` (true by default)."
+    )
     pty: bool | None = Field(
         default=None,
         description="true for hosts that want a terminal for it (`requiretty`); slower, streams are mixed.",
@@ -47,7 +50,7 @@ class ConnectionSpec(Model):
     server_alive_count_max: int | None = Field(
         default=None, ge=1, description="Questions in vain after which the connection is given up (3)."
     )
-    become: bool | str | BecomeSpec | None = Field(
+    become: UserName | bool | BecomeSpec | None = Field(
         default=None, description="true for root, the user to become, or user, method and password."
     )
     per_host_limit: int | None = Field(default=None, ge=1, description="How many actions run at once on the host (1).")

@@ -21,6 +21,7 @@ from kubexm_spec.models.common import (
     Retry,
     RunOn,
     Strings,
+    UserName,
     no_items,
 )
 from kubexm_spec.models.inventory import InventoryBody
@@ -45,6 +46,11 @@ class BaseStepSpec(Model, defer_build=True):
         default=None, description="A failure is recorded and counts as success for what waits."
     )
     max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
+    become: UserName | bool | None = Field(
+        default=None,
+        description="The user it works as: true for root, a user's name, false for whoever logs in; "
+        "by default, and how, as the host says.",
+    )
     sensitive: bool | None = Field(default=None, description="Parameters, output and diffs are not shown.")
     tags: Strings = Field(default_factory=no_items, description="Names for `--tags` and `--skip-tags`.")
     outputs: dict[Identifier, Any] = Field(
@@ -100,6 +106,7 @@ class TaskBody(Model, defer_build=True):
     resources: ResourcesSpec | None = Field(default=None, description="Default of its steps.")
     ignore_errors: bool | None = Field(default=None, description="Default of its steps.")
     max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
+    become: UserName | bool | None = Field(default=None, description="Default of its steps.")
     sensitive: bool | None = Field(default=None, description="Default of its steps.")
     tags: Strings = Field(default_factory=no_items, description="Tags of all its steps.")
     hooks: HooksSpec | None = Field(default=None, description="Steps around the task.")

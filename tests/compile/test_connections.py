@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.compile.hosts import CONNECTION_KEYS
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.graph import ExecutionGraph, GraphHost
 from kubexm_spec.models import ConnectionSpec
 from tests.compile.kit import Spec
 
@@ -48,6 +48,46 @@ hosts: [{name: a, roles: [web]}, {name: b}]
     assert (one.user, one.port, one.per_host_limit) == ("deploy", 2222, 3)
     assert one.options == {"privateKeyPath": "/k", "passphrase": "env:P", "become": True}
     assert (other.user, other.port, other.options) == (None, None, {})
+
+
+def test_a_task_or_step_says_as_whom_it_works(spec: Spec) -> None:
+    spec.write("""
+modules:
+  - name: m
+    tasks:
+      - {name: plain, steps: [{name: s, type: command, with: {argv: [id]}}]}
+      - name: t
+        become: postgres
+        hooks: {always: [{name: h, type: command, with: {argv: [id]}}]}
+        steps:
+          - {name: inherits, type: command, with: {argv: [id]}}
+          - {name: root, type: command, become: true, with: {argv: [id]}}
+          - {name: login, type: command, become: false, with: {argv: [id]}}
+""")
+    graph = spec.graph()
+    expected = {
+        "m/plain/s": None, "m/t/inherits": "postgres", "m/t/root": True, "m/t/login": False,
+        "m/t/hooks/always/h": "postgres",
+    }  # fmt: skip
+    assert {node.id: node.become for node in graph.steps()} == expected
+    assert {node.id: node.become for node in ExecutionGraph.from_json(graph.to_json()).steps()} == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ('"{{ vars.x }}"', "should be the name of a user, written out"),
+        ('""', "should be the name of a user, written out"),
+        ("-u", "should be the name of a user, written out"),
+        ("[root]", "should be a text or true or false"),
+        ("{user: root}", "should be a text or true or false"),
+    ],
+)
+def test_whom_a_step_works_as_is_a_name_that_is_written_out(spec: Spec, word: str, said: str) -> None:
+    step = f"{{name: s, type: command, become: {word}, with: {{argv: [id]}}}}"
+    spec.write(f"modules: [{{name: m, tasks: [{{name: t, steps: [{step}]}}]}}]")
+    [error] = spec.compile().diagnostics.errors
+    assert said in error.summary
 
 
 def test_a_role_that_a_group_gives_says_so_too(spec: Spec) -> None:

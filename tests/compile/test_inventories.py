@@ -215,6 +215,8 @@ def test_password_from_the_environment_becomes_a_reference(spec: Spec) -> None:
           hosts:
             a: {ansible_password: "{{ lookup('env', 'PASS') }}"}
             b: {ansible_password: "env:OTHER", ansible_become: yes, ansible_become_password: "file:pw"}
+            c: {ansible_become_password: "file:pw"}
+            d: {ansible_become_user: postgres}
     """
     hosts = hosts_of(spec.compile(inventory=str(spec.file("hosts.yml", text))))
     assert hosts["a"].options["password"] == "env:PASS"
@@ -222,6 +224,9 @@ def test_password_from_the_environment_becomes_a_reference(spec: Spec) -> None:
         "password": "env:OTHER",
         "become": {"user": "root", "method": "sudo", "password": "file:pw"},
     }
+    # How, if a task or step asks for it.
+    assert hosts["c"].options["become"] == {"user": "root", "method": "sudo", "password": "file:pw", "always": False}
+    assert "become" not in hosts["d"].options
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,51 @@ def test_commands_run_as_the_other_user(as_user: Any, user: str, become: Any, wh
     connector = as_user(user, become)
     assert run(connector, "id", "-un", stdin=stdin).out == f"{whom}\n"
     assert PASSWORD not in run(connector, "sh", "-c", "cat; env", stdin=stdin).out
+
+
+@pytest.mark.parametrize(
+    ("user", "become", "own"),
+    [
+        ("trusted", None, "trusted"),
+        ("trusted", "other", "other"),
+        ("asked", {"password": "env:RIGHT", "always": False}, "asked"),
+        ("asked", {"user": "other", "password": "env:RIGHT"}, "other"),
+    ],
+)
+def test_one_connection_serves_several_users(as_user: Any, box: PeopledHost, user: str, become: Any, own: str) -> None:
+    connector = as_user(user, become)
+    users = {False: user, True: "root", "root": "root", "other": "other", "nobodys": "nobodys", "asked": "asked"}
+    for _ in range(2):
+        assert run(connector, "id", "-un").out == f"{own}\n"
+        for wanted, name in users.items():
+            other = connector.as_user(wanted)
+            assert run(other, "sh", "-c", "id -un; cat", stdin=b"x").out == f"{name}\nx"
+            assert run(other, "id", "-un").out == f"{name}\n"
+            path = f"{box.prefix}/of.{name}"
+            other.put(b"x", path, deadline=Deadline.after(SOON), cancel=Cancel())
+            assert run(other, "stat", "-c", "%U", path).out == f"{name}\n"
+            run(other, "rm", path)
+    assert connector.as_user(True) is connector.as_user("root")
+    connector.close()
+    connector.open(Deadline.after(SOON))
+    assert run(connector.as_user("other"), "id", "-un").out == "other\n"
+
+
+def test_several_users_work_at_once_and_more_of_them_than_there_are_channels(as_user: Any) -> None:
+    connector = as_user("root", None)
+    names = ["asked", "trusted", "nobodys", "ttyonly", "other", "daemon", "bin", "sys", "games", "man"]
+    # Each takes its time, so that they meet.
+    with ThreadPoolExecutor(len(names)) as pool:
+        script = "sleep 0.2; id -un"
+        found = list(pool.map(lambda name: run(connector.as_user(name), "sh", "-c", script).out.strip(), names * 3))
+    assert found == names * 3
+
+
+def test_what_another_user_cannot_be_is_that_users_error_alone(as_user: Any) -> None:
+    connector = as_user("asked", None)
+    with pytest.raises(ConnectorError, match=r"asked cannot become root by sudo: .*password"):
+        run(connector.as_user(True), "true")
+    assert run(connector, "id", "-un").out == "asked\n"
 
 
 @pytest.mark.parametrize(
