@@ -86,10 +86,16 @@ $kx_c"
     }
   }
 else
-  # In another session a command would have no terminal.
+  # In another session a command would have no terminal. One that outlives its terminal is found by the shell that
+  # waits for it, so that this has to outlive it too.
   kx_s=
   [ -n "$kx_y" ] || kx_s=$(command -v setsid 2>/dev/null) || kx_s=
-  kx_r() (kx_k=$2; shift 2; export kx_v; $kx_s /bin/sh -c "kx_p=\$\$; echo \$\$; $kx_k" /bin/sh "$@"; echo $?)
+  kx_r() (
+    trap : HUP
+    kx_k=$2; shift 2; export kx_v
+    $kx_s /bin/sh -c "kx_p=\$\$; echo \$\$; $kx_k" /bin/sh "$@"
+    echo $?
+  )
   kx_run() {
     kx_m=$(kx_r "$@" 2>&1)
     kx_b=0
@@ -142,7 +148,9 @@ k KILL
 # word in their command lines, given as a pattern; the rest (t) is whatever they have started, what is in the same
 # groups, and the processes that are named with the moment when they began: a number that is used again means nobody
 # else. It names in this way what it has found, or what it cannot end, and is an error then; whoever looks again needs
-# that, since a process whose parent has ended cannot be told from others.
+# that, since a process whose parent has ended cannot be told from others. For the same reason what stands between the
+# shells and a process of somebody else, which cannot be ended, is held (b) and not ended: another session of the run
+# knows nothing of what was found before.
 END_LEFT: Final = r"""
 [ -r /proc/self/cmdline ] && command -v grep >/dev/null || { echo 'no /proc or no grep on the host'; exit 1; }
 w=$1 t=" $2 " a=$3
@@ -172,16 +180,31 @@ find_all() {
   done
   [ "$t$r" != '  ' ]
 }
+hold() {
+  b=' '
+  for f in $t; do
+    f=${f%:*}
+    kill -0 "$f" 2>/dev/null && continue
+    while read -r l 2>/dev/null </proc/$f/stat; do
+      set -- ${l##*) }
+      f=$2
+      case $t in *" $f:"*) b="$b$f "; kill -STOP "$f" 2>/dev/null ;; *) break ;; esac
+    done
+  done
+}
+each() { for f in $t; do case $b in *" ${f%:*} "*) ;; *) kill "-$1" "${f%:*}" 2>/dev/null ;; esac; done; }
 n=0
 while find_all; do
   if [ "$a" = look ] || [ $n -ge 20 ]; then echo "processes$t"; exit 1; fi
+  hold
   if [ "$t" = ' ' ]; then
     kill -KILL $r 2>/dev/null
   elif [ $n = 0 ]; then
-    for f in $h; do kill -TERM "-$f" 2>/dev/null; done
+    if [ "$b" != ' ' ]; then each TERM; else for f in $h; do kill -TERM "-$f" 2>/dev/null; done; fi
   elif [ $n -ge 10 ]; then
     # Nobody is to do the next thing because what it waited for has ended.
-    for k in STOP KILL; do for f in $t; do kill "-$k" "${f%:*}" 2>/dev/null; done; done
+    each STOP
+    each KILL
   fi
   sleep 0.2 || sleep 1
   n=$((n+1))

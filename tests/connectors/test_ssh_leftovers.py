@@ -28,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("home")
 SOON = 60.0
 QUICK = {"serverAliveInterval": 0.2, "serverAliveCountMax": 2}
 STUBBORN = "trap '' HUP TERM; "
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -248,9 +249,15 @@ def lost() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def end_left(shell: list[str], pattern: str, processes: str, what: str) -> subprocess.CompletedProcess[str]:
+def end_left(
+    shell: list[str], pattern: str, processes: str, what: str, user: int | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*shell, "-c", END_LEFT, "kx", pattern, processes, what], capture_output=True, text=True, timeout=SOON
+        [*shell, "-c", END_LEFT, "kx", pattern, processes, what],
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        user=user,
     )
 
 
@@ -281,3 +288,14 @@ def test_every_shell_leaves_a_process_alone_that_only_has_the_same_number(shell:
     assert process.poll() is None
     assert end_left(shell, pattern, f"{process.pid}:{began(process.pid)}", "end").returncode == 0
     process.wait(SOON)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_every_shell_names_what_it_may_not_end_and_cuts_nothing_off(shell: list[str], lost: Any) -> None:
+    word, process = lost
+    pattern = f"[k]{word[1:]}"
+    looked = end_left(shell, pattern, "", "look").stdout.split()
+    refused = end_left(shell, pattern, "", "end", user=NOBODY)
+    assert (refused.returncode, refused.stderr) == (1, "")
+    assert set(looked) <= set(refused.stdout.split())
+    assert process.poll() is None
