@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from kubexm_exec.connectors.base import (
@@ -16,6 +16,7 @@ from kubexm_exec.connectors.base import (
     ConnectorFactory,
     Deadline,
     HangsUp,
+    Marks,
 )
 from kubexm_exec.connectors.turns import Turns
 from kubexm_exec.graph import GraphHost
@@ -54,6 +55,15 @@ class ConnectorPool:
         self._makers: dict[str, ConnectorFactory] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._mark = ""
+        self._left: Mapping[str, Sequence[str]] = {}
+
+    def mark(self, own: str, left: Mapping[str, Sequence[str]]) -> None:
+        """Let what runs on hosts carry a mark; on those in ``left`` end first what carries one of theirs.
+
+        Call it before anything is connected to.
+        """
+        self._mark, self._left = own, left
 
     def get(self, host: str, deadline: Deadline, cancel: Cancel | None = None) -> Connector:
         """The host's connector; raises ConnectorError if it cannot be opened before the deadline.
@@ -99,6 +109,8 @@ class ConnectorPool:
     def _open_one(self, host: str, deadline: Deadline, cancel: Cancel) -> None:
         graph_host = self._hosts[host]
         connector = self._maker(graph_host.connector)(graph_host, self._secret)
+        if self._mark and isinstance(connector, Marks):
+            connector.mark(self._mark, self._left.get(host, ()))
         remove = cancel.on_set(functools.partial(_stop, connector))
         try:
             if not cancel.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, TypeAlias, runtime_checkable
 
@@ -229,6 +229,18 @@ class Becomes(Protocol):
         """The same host as another user: True is root, False whoever logs in. It is open while this one is.
 
         Raises ValueError with what to do if it cannot be.
+        """
+
+
+@runtime_checkable
+class Marks(Protocol):
+    """A connector whose commands outlive a program that is killed: whoever goes on with the run has to find them."""
+
+    def mark(self, own: str, left: Sequence[str]) -> None:
+        """Let all that is run on the host carry the mark ``own``, a word of letters and digits; called before ``open``.
+
+        What carries one of the marks ``left`` is ended before anything else is done there. If it cannot be ended,
+        everything raises ConnectorError.
         """
 
 

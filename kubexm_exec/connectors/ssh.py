@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, Final, Literal
 
 from kubexm_exec.connectors.base import (
@@ -92,6 +93,8 @@ class SshConnector:
         self._shell_in_use = False
         self._keeps_shell = True
         """Whether a channel may be held for it all the time: there are only a few for all users of the host."""
+        self._marks: tuple[str, Sequence[str]] = ("", ())
+        self._mark = ""
         self._left = Leftovers()
         self._lock = threading.Lock()
 
@@ -99,6 +102,14 @@ class SshConnector:
     def for_run(cls) -> ConnectorFactory:
         """Makes connectors that go through the same gateways."""
         return functools.partial(cls, gateways=Gateways())
+
+    def mark(self, own: str, left: Sequence[str]) -> None:
+        """Let the shells on the host carry a mark; end first what shells with one of the others have left."""
+        self._marks = own, left
+        # What one user has begun another one may not be allowed to end.
+        of = "a" if self._user is None else f"b{hashlib.sha256(str(self._user).encode()).hexdigest()[:8]}"
+        self._mark = f"{own}{of}"
+        self._left.expect([f"{each}{of}" for each in left])
 
     def open(self, deadline: Deadline) -> None:
         """Connect and log in, unless that is done already; a close by another thread ends it."""
@@ -114,8 +125,10 @@ class SshConnector:
         with self._lock:
             other = self._others.get(name)
             if other is None:
-                other = SshConnector(self._host, self._secrets, connection=self._connection, user=become)
+                other = SshConnector(self._host, self._secrets, connection=self._connection, user=name or False)
                 other._keeps_shell = len(self._others) < _MOST_SHELLS
+                if self._mark:
+                    other.mark(*self._marks)
                 self._others[name] = other
             return other
 
@@ -287,7 +300,7 @@ class SshConnector:
             raise type(error)(f"{name}: {error}") from error
 
     def _ready(self, deadline: Deadline, cancel: Cancel) -> Link:
-        """The open connection, once nothing runs any more of what was lost with an earlier one."""
+        """The open connection, once nothing runs any more of what was lost with an earlier one, or in a killed run."""
         link = self._connection.link(deadline, cancel)
         if self._left:
             run = functools.partial(self._in_channel, link, counted=False)
@@ -316,7 +329,7 @@ class SshConnector:
                 shell.close()
                 shell = None
             if shell is None:
-                shell = open_shell(link, self._become, deadline, cancel)
+                shell = open_shell(link, self._become, self._mark, deadline, cancel)
             try:
                 sync = shell.send(job.frame(document, tell=not shell.group), deadline)
             except OSError:
@@ -357,7 +370,8 @@ class SshConnector:
         pty = self._on_terminal(job)
         if pty and feed is not None and size is None:
             raise ConnectorError(_NO_STREAM)
-        script = job.line(sync, reads=feed is not None, size=size if pty else None)
+        mark = self._mark if counted else ""
+        script = job.line(sync, reads=feed is not None, size=size if pty else None, mark=mark)
         if len(encode(script)) > LONGEST_LINE:
             raise _TooLong
         kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"

@@ -61,10 +61,10 @@ class Shell:
         self._link.release()
 
 
-def open_shell(link: Link, become: Become | None, deadline: Deadline, cancel: Cancel) -> Shell:
-    """A new shell, which holds one of the connection's channels until it is closed."""
+def open_shell(link: Link, become: Become | None, mark: str, deadline: Deadline, cancel: Cancel) -> Shell:
+    """A new shell, which holds one of the connection's channels until it is closed; its word begins with the mark."""
     channel = link.channel(deadline, cancel)
-    sync, word = nonce(), nonce()
+    sync, word = nonce(), mark + nonce()
     try:
         if become is None:
             request_exec(channel, encode(f"exec /bin/sh -s {word}"))

@@ -1,9 +1,10 @@
-"""What may run on at a host whose connection was lost: it is ended before anything else is done there."""
+"""What may run on at a host after a lost connection or a killed run: it is ended before anything else is done there."""
 
 from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -13,7 +14,8 @@ from kubexm_exec.connectors.sshscripts import END_LEFT
 from kubexm_exec.connectors.sshshell import Ending, Exchange, Job
 from kubexm_exec.connectors.turns import Turns
 
-_BEFORE: Final = "a command that was at work when an earlier connection was lost may still run there"
+_LOST: Final = "a command that was at work when an earlier connection was lost may still run there"
+_BROKE_OFF: Final = "a command that was at work when the run broke off before may still run there"
 
 _PROCESS: Final = re.compile(r"\b\d+:\d+\b")
 _TIME: Final = 30.0
@@ -28,11 +30,14 @@ class Run(Protocol):
 
 
 class _Left(Struct, eq=False):
-    """A command of which nobody knows whether it still runs."""
+    """A command, or all of an earlier session, of which nobody knows whether it still runs."""
 
     word: str
+    """In the command line of the shell that waits for it, or the beginning of such words."""
     processes: set[str]
     """Those that are known to belong to it, each as its number and the moment when it began."""
+    before: str = _LOST
+    """Why it may be there."""
 
     def job(self, what: str) -> Job:
         """What looks for it, or ends it. The word stands in it as a pattern, so that it does not find itself."""
@@ -57,6 +62,11 @@ class Leftovers:
             with self._lock:
                 self._all.append(_Left(exchange.word, set(exchange.process.split())))
 
+    def expect(self, marks: Sequence[str]) -> None:
+        """Remember that earlier sessions, whose words began with these, may have left something."""
+        with self._lock:
+            self._all.extend(_Left(mark, set(), _BROKE_OFF) for mark in marks)
+
     def end(self, run: Run, deadline: Deadline, cancel: Cancel) -> None:
         """End them all; whoever comes meanwhile waits for that. ConnectorError if one of them cannot be ended."""
         if not self._turn.take(deadline, cancel):
@@ -79,13 +89,13 @@ def _end(left: _Left, run: Run, deadline: Deadline, cancel: Cancel) -> None:
         except CommandTimedOut:
             if deadline.passed():
                 raise
-            raise ConnectorError(f"{_BEFORE}, and the host is too slow to say") from None
+            raise ConnectorError(f"{left.before}, and the host is too slow to say") from None
         except OutcomeUnknown as error:
             # Nothing of what is to be done next has begun.
-            raise ConnectorError(f"{_BEFORE}, and the connection was lost again while it was looked for") from error
+            raise ConnectorError(f"{left.before}, and the connection was lost again while it was looked for") from error
         if ending.exit_code == 0:
             return
         said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")
         left.processes.update(_PROCESS.findall(said))
     why = " ".join(re.sub(_PROCESS, lambda found: found[0].partition(":")[0], said).split())
-    raise ConnectorError(f"{_BEFORE} and cannot be ended ({why}): nothing else is begun; end it on the host")
+    raise ConnectorError(f"{left.before} and cannot be ended ({why}): nothing else is begun; end it on the host")

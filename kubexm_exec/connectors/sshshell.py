@@ -115,18 +115,20 @@ class Job(Struct, frozen=True):
         mark = nonce().encode()
         return before + words + b" <<'" + mark + b"'\n" + document + mark + b"\n" + after
 
-    def line(self, sync: str, *, reads: bool, size: int | None = None) -> str:
+    def line(self, sync: str, *, reads: bool, size: int | None = None, mark: str = "") -> str:
         """The script of a shell that runs just this; it reads first what no `ps` is to show.
 
-        With a size the command reads so many bytes: a terminal has no end of file among them.
+        With a size the command reads so many bytes: a terminal has no end of file among them. The mark is there to be
+        found in its command line.
         """
+        marked = f": {mark}\n" if mark else ""
         run = f'kx "$e" {shlex.join(self._words())}'
         if size is not None:
             run = f"head -c {size} | {run}"
         elif not reads and not self.pty:
             run += " </dev/null"
         # In another session it would have no terminal.
-        return f"{setup(sync, tty=self.pty)}\nIFS= read -r e || exit\n{READ if self.env else ''}{run}"
+        return f"{marked}{setup(sync, tty=self.pty)}\nIFS= read -r e || exit\n{READ if self.env else ''}{run}"
 
     def hidden(self) -> bytes:
         """What that shell reads first: the word for the end, and the environment up to the same word."""

@@ -176,6 +176,45 @@ def test_a_command_that_has_ended_meanwhile_is_no_trouble(box: SshHost, opened: 
     assert say(connector, "echo", "back") == "back\n"
 
 
+# In another process, which knows nothing but a mark
+
+
+@pytest.mark.parametrize("before", ["", STUBBORN], ids=["willing", "stubborn"])
+@pytest.mark.parametrize("more", [{}, {"stdin": b"x"}, {"pty": True}], ids=["shell", "input", "terminal"])
+def test_what_carries_the_mark_of_an_earlier_session_is_ended_before_the_first_command(
+    box: SshHost, opened: Any, way: None, more: dict[str, Any], before: str
+) -> None:
+    pids = box.prefix / "pids"
+    first, second, mark = opened(), opened(), nonce()
+    first.mark(mark, ())
+    lose(first, long_one(pids, before), box.drop_connections, **more)
+    second.mark(nonce(), (nonce(), mark))
+    states = f"cat $(printf '/proc/%s/stat ' $(cat {pids})) 2>/dev/null; echo"
+    seen = say(second, "sh", "-c", states)
+    assert [line for line in seen.splitlines() if line and line.rpartition(")")[2].split()[0] not in "ZX"] == []
+
+
+@pytest.mark.parametrize("more", [{}, {"stdin": b"x"}, {"pty": True}], ids=["shell", "input", "terminal"])
+def test_what_carries_another_mark_is_left_alone(box: SshHost, opened: Any, more: dict[str, Any]) -> None:
+    end = box.prefix / "end"
+    living, next_one, mark = opened(), opened(), nonce()
+    living.mark(nonce(), ())
+    next_one.mark(mark, (nonce(), f"{mark}0"))
+    said: list[str] = []
+
+    def begun(stream: str, data: bytes) -> None:
+        said.append(say(next_one, "echo", "also"))
+        end.touch()
+
+    result = living.run(
+        Command(shell=f"echo up; until [ -e {end} ]; do sleep 0.05; done; echo still", **more),
+        deadline=Deadline.after(SOON),
+        cancel=Cancel(),
+        on_output=lambda stream, data: None if said else begun(stream, data),
+    )
+    assert (result.exit_code, result.out.split(), said) == (0, ["up", "still"], ["also\n"])
+
+
 # As another user
 
 
