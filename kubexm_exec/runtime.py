@@ -137,7 +137,7 @@ class Runtime:
         self.blobs = BlobStore()
         self.transfers = Transfers(options.uploads)
         self._finder = templates
-        self._pool = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
+        self.connections = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
         self._facts = Facts(self.connect)
         self._caches: dict[tuple[str, ...], dict[str, Any]] = {}
         self._interrupts = 0
@@ -177,7 +177,7 @@ class Runtime:
         """The open connector of a host; raises ConnectorError, or CommandCancelled."""
         if self.offline:
             raise UnknownValueError(f"host {host}", self.offline)
-        return self._pool.get(host, deadline, cancel)
+        return self.connections.get(host, deadline, cancel)
 
     def facts(self, host: str) -> Mapping[str, Any]:
         """The facts of a host for an expression."""
@@ -257,7 +257,7 @@ class Runtime:
             self._signals.put(0)
             self._watcher.join()
             self._watcher = None
-        for host, error in self._pool.close():
+        for host, error in self.connections.close():
             self.logger(host=host).warning("the connection could not be closed", error=str(error))
         self.blobs.close()
 

@@ -196,7 +196,7 @@ def resume(
     run.configure_logs("warning", "text")
     run.runtime.prior = known
     run.sessions = story.sessions
-    run.keep(session)
+    run.keep(session, story)
     _tell_done(run, whole.actions(), list(known.values()))
     result = run.execute()
     if selection.partial and _is_well(run, result, known):

@@ -97,7 +97,7 @@ def roll_back(
     run.configure_logs("warning", "text")
     run.executor_class = lambda: RollbackExecutor(story, again)
     run.success = "RolledBack"
-    run.keep(session)
+    run.keep(session, story)
     return run.exit_code(run.execute())
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.logfile import OutputLog
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import SessionStory
+    from kubexm_exec.journal.story import SessionStory, Story
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
 
@@ -177,14 +177,14 @@ class Run:
         except JournalError as error:
             refuse(error, form)
 
-    def keep(self, session: Session) -> None:
-        """Write down what happens from now on."""
+    def keep(self, session: Session, story: Story | None = None) -> None:
+        """Write down what happens from now on; ``story``: all that is written down of the run already."""
         from kubexm_exec.journal.logfile import OutputLog
 
         self.session = session
         self.log = OutputLog(session.folder, session.lost)
         self.bus.subscribe(self.log)
-        session.attach(self.runtime)
+        session.attach(self.runtime, None if story is None else story.left())
 
     def _close_journal(self, result: GraphExecutionResult | None) -> None:
         if self.session is None:

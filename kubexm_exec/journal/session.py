@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 0.5
 """Seconds between two looks at a target that is not free."""
+_MARK: Final = 20
+"""Digits of a mark."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -98,9 +101,14 @@ class Session:
             raise
         return cls(store, state, run, row.target, epoch, store.last(run), heard)
 
-    def attach(self, runtime: Runtime) -> None:
-        """Have a run written down, and end it if the lease is lost or somebody asks for that."""
+    def attach(self, runtime: Runtime, left: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Have a run written down, and end it if the lease is lost or somebody asks for that.
+
+        ``left``: the epochs of the earlier sessions that may have left something at work on a host, by host.
+        """
         runtime.journal = self.recorder
+        marks = {host: [mark_of(self.run, epoch) for epoch in epochs] for host, epochs in (left or {}).items()}
+        runtime.connections.mark(mark_of(self.run, self.epoch), marks)
         self._runtime = runtime
         self._keeper = leases.Keeper(
             self.store, self.target, self.run, self.epoch, lost=self.lost, asked=self._asked, heard=self._heard
@@ -150,6 +158,11 @@ class Session:
     def fenced(self) -> bool:
         """Whether somebody else has taken over."""
         return isinstance(self.recorder.error, FencedError)
+
+
+def mark_of(run: str, epoch: int) -> str:
+    """The mark of all that a session runs on hosts, and of nothing else: whoever goes on with the run finds it so."""
+    return f"kx{hashlib.sha256(f'{run} {epoch}'.encode()).hexdigest()[:_MARK]}"
 
 
 def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:

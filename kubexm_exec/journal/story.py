@@ -43,6 +43,15 @@ class ActionStory(Struct):
     undoing: bool = False
     """The last thing known is that its undo began."""
     retries: list[Mapping[str, Any]] = field(default_factory=list)
+    left_by: tuple[int, ...] = ()
+    """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
+
+    def note(self, kind: str, entry: Mapping[str, Any], epoch: int) -> None:
+        """Take down whether something is at work for it, by an entry of the session of that epoch."""
+        if kind in (kinds.START, kinds.UNDOING):
+            self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
+        elif epoch in self.left_by and _is_over(kind, entry):
+            self.left_by = tuple(each for each in self.left_by if each != epoch)
 
 
 class SessionStory(Struct):
@@ -67,10 +76,20 @@ class Story(Struct):
     sessions: list[SessionStory] = field(default_factory=list)
     last: int = 0
     """Number of the last entries."""
+    epoch: int = 0
+    """That of the session whose entries are being added."""
 
     def of(self, node: str, host: str) -> ActionStory:
         """The story of an action."""
         return self.actions.setdefault(Action(node, host), ActionStory())
+
+    def left(self) -> dict[str, list[int]]:
+        """The epochs of the sessions that may have left something at work on a host, by host."""
+        found: dict[str, set[int]] = {}
+        for key, action in self.actions.items():
+            if action.left_by:
+                found.setdefault(key.host, set()).update(action.left_by)
+        return {host: sorted(epochs) for host, epochs in found.items()}
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """One more entry."""
@@ -100,6 +119,7 @@ class Story(Struct):
 
     def _action(self, kind: str, entry: Mapping[str, Any]) -> None:
         action = self.of(entry["node"], entry["host"])
+        action.note(kind, entry, self.epoch)
         if kind == kinds.START:
             action.begun, action.started, action.inputs = True, entry["time"], entry["inputs"]
             action.attempts += 1
@@ -128,6 +148,15 @@ class Story(Struct):
                 action.undo = []
 
 
+def _is_over(kind: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry says that nothing is at work for its action any more."""
+    if kind == kinds.END:
+        return not entry["result"].unknown
+    if kind == kinds.RETRY:
+        return not entry.get("unsure")
+    return kind == kinds.UNDONE and entry["state"] == "undone"
+
+
 def moment(entry: Mapping[str, Any]) -> float | None:
     """When it happened, if it says so."""
     if entry["kind"] == kinds.END:
@@ -140,7 +169,8 @@ def moment(entry: Mapping[str, Any]) -> float | None:
 def tell(store: Store, run: str) -> Story:
     """The story of a run as the journal has it now."""
     story = Story()
-    for seq, _, rows in store.entries(run):
+    for seq, epoch, rows in store.entries(run):
+        story.epoch = epoch
         for row in rows:
             story.add(kinds.read(row))
         story.last = seq

@@ -1,6 +1,10 @@
-"""A past run as a result: statuses of nodes, and times without the pauses between sessions."""
+"""A past run as a result: statuses of nodes, times without the pauses between sessions, what sessions have left."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import pytest
 
 from kubexm_exec.journal.past import of_all_sessions, without_pauses
 from kubexm_exec.journal.story import SessionStory, Story
@@ -65,3 +69,39 @@ def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
     story.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
     assert story.sessions[0].last == 15.0
     assert story.sessions[0].ended is None
+
+
+def told(*entries: tuple[int, str, dict[str, Any]]) -> Story:
+    """The story of the entries of one action, each with the epoch of its session."""
+    story = Story()
+    for epoch, kind, more in entries:
+        story.epoch = epoch
+        story.add({"kind": kind, "node": "m/t/s", "host": "h", "attempt": 1, "time": 1.0, **more})
+    return story
+
+
+def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> dict[str, Any]:
+    return {"result": HostResult(host_name="h", status=status, unknown=unknown)}
+
+
+@pytest.mark.parametrize(
+    ("entries", "left"),
+    [
+        ([(1, "start", {}), (1, "end", ends())], {}),
+        ([(1, "start", {}), (1, "end", ends(Status.FAILED))], {}),
+        ([(1, "start", {})], {"h": [1]}),
+        ([(1, "start", {}), (1, "end", ends(Status.FAILED, unknown=True))], {"h": [1]}),
+        ([(1, "start", {}), (1, "retry", {}), (1, "start", {}), (1, "end", ends())], {}),
+        ([(1, "start", {}), (1, "retry", {"unsure": "lost"})], {"h": [1]}),
+        # A later session may have ended it, and may just as well never have got to the host.
+        ([(1, "start", {}), (2, "start", {}), (2, "end", ends(Status.FAILED, unknown=True))], {"h": [1, 2]}),
+        ([(1, "start", {}), (2, "start", {}), (2, "end", ends())], {"h": [1]}),
+        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {})], {"h": [2]}),
+        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {}), (2, "undone", {"state": "undone"})], {}),
+        ([(2, "undoing", {}), (2, "undone", {"state": "undoFailed"})], {"h": [2]}),
+    ],
+)
+def test_what_a_session_may_have_left_at_work_on_a_host_is_known(
+    entries: list[tuple[int, str, dict[str, Any]]], left: dict[str, list[int]]
+) -> None:
+    assert told(*entries).left() == left
