@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -33,6 +33,12 @@ class SkipReason(StrEnum):
     CONDITION = "condition"
     DEPENDENCY = "dependency"
     LIMIT = "limit"
+    UNCHOSEN = "unchosen"
+    """What it waits for is not done, and was not chosen for this session."""
+
+
+BLOCKED: Final = frozenset({SkipReason.DEPENDENCY, SkipReason.LIMIT, SkipReason.UNCHOSEN})
+"""Reasons for which an action is still to be done."""
 
 
 class FailureKind(StrEnum):
@@ -81,7 +87,7 @@ class HostResult(Struct, kw_only=True):
     changed: bool = False
     reason: SkipReason | None = None
     cause: str = ""
-    """For a skipped dependency: the nearest failed node."""
+    """For a skipped dependency: the nearest node that failed, or was not chosen."""
     kind: FailureKind | None = None
     attempts: int = 0
     ignored: bool = False

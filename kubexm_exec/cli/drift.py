@@ -133,7 +133,7 @@ def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Dr
 
 
 def _sorted(past: Past, result: GraphExecutionResult) -> Drift:
-    from kubexm_exec.result import ForecastState, SkipReason, Status
+    from kubexm_exec.result import BLOCKED, ForecastState, Status
 
     found = Drift(past)
     for name, node in result.node_results.items():
@@ -143,7 +143,7 @@ def _sorted(past: Past, result: GraphExecutionResult) -> Drift:
                 found.failed.append((name, each))
             elif each.forecast is ForecastState.CHANGE:
                 found.differs.append((name, each))
-            elif each.forecast is ForecastState.UNKNOWN or each.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT):
+            elif each.forecast is ForecastState.UNKNOWN or each.reason in BLOCKED:
                 found.unknown.append((name, each))
             else:
                 found.same += 1

@@ -61,6 +61,8 @@ class Lines:
         """What earlier sessions have done."""
         self._begun = ""
         """When this session began: what an earlier one was at counts from there."""
+        self._failed_before: set[str] = set()
+        """Nodes that failed in earlier sessions, and not in this one."""
         self._told: dict[tuple[str, str], float] = {}
         """When something was last said of an action that takes long."""
         self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
@@ -102,6 +104,11 @@ class Lines:
 
     def _run_resumed(self, event: Event) -> str:
         self._before = done_before(event.data)
+        return ""
+
+    def _restored(self, event: Event) -> str:
+        if event.data.get("status") == Status.FAILED:
+            self._failed_before.add(event.node)
         return ""
 
     def _progressed(self, event: Event) -> str:
@@ -150,6 +157,7 @@ class Lines:
         text = str(data.get("message", ""))
         took = _took(data, self._begun)
         if status == Status.FAILED:
+            self._failed_before.discard(event.node)
             return self._failed(event, text, took)
         if self._step_type(event) == "message" and status == Status.SUCCESS:
             text = ""  # it was said already
@@ -157,7 +165,8 @@ class Lines:
         if self._preview and forecast in _FORECASTS and status != Status.SKIPPED:
             word, style = _FORECASTS[forecast]
         if status == Status.SKIPPED and (not text or data.get("cause")):
-            text = skip_reason(data.get("reason"), str(data.get("cause", "")))
+            cause = str(data.get("cause", ""))
+            text = skip_reason(data.get("reason"), cause, text, before=cause in self._failed_before)
         # How long it took to see that there is nothing to do is of no interest.
         return self.line(event, word, style, text, f"({took})" if took not in ("", "0ms") else "")
 
@@ -239,6 +248,7 @@ _MAKERS: Final = {
     ev.ACTION_OUTPUT: Lines._said,
     ev.ACTION_RETRY: Lines._retried,
     ev.ACTION_FINISHED: Lines._finished,
+    ev.ACTION_RESTORED: Lines._restored,
     ev.ACTION_UNDONE: Lines._undone,
     ev.GRAPH_EXTENDED: Lines._extended,
     ev.GATE_PAUSE: Lines._paused,
@@ -258,11 +268,14 @@ def done_before(data: Mapping[str, Any]) -> str:
     return f"{text}, {unknown} may have been done and {'is' if unknown == 1 else 'are'} looked at first"
 
 
-def skip_reason(reason: object, cause: str) -> str:
-    """Why an action was skipped, for people."""
+def skip_reason(reason: object, cause: str, message: str, *, before: bool) -> str:
+    """Why an action was skipped, for people; ``before``: the cause failed in an earlier session."""
     match reason:
         case SkipReason.DEPENDENCY:
-            return f"because {cause} failed" if cause else "because something it needs failed"
+            when = " in an earlier session" if before else ""
+            return f"because {cause} failed{when}" if cause else "because something it needs failed"
+        case SkipReason.UNCHOSEN:
+            return f"because {message}"
         case SkipReason.LIMIT:
             return "because too many hosts failed" + (f" in {cause}" if cause else "")
         case SkipReason.CONDITION:

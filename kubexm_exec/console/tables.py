@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.result import BLOCKED, FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30
@@ -40,7 +40,7 @@ class Counts(Struct):
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))
     hosts: set[str] = field(default_factory=set)
     blocked: int = 0
-    """Skipped because something failed."""
+    """Skipped because something failed, or was not chosen."""
     start: float | None = None
     end: float | None = None
 
@@ -50,7 +50,7 @@ class Counts(Struct):
         if name in ("changed", "unchanged"):
             self.numbers["ok"] += 1
         self.hosts.add(each.host_name)
-        self.blocked += each.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT)
+        self.blocked += each.reason in BLOCKED
         if each.start_time is not None and each.end_time is not None:
             self._span(each.start_time, each.end_time)
 

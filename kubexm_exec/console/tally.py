@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kubexm_exec import events as ev
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import ForecastState, SkipReason, Status
+from kubexm_exec.result import BLOCKED, ForecastState, SkipReason, Status
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"
@@ -43,7 +43,7 @@ class Part(Struct):
     unchanged: int = 0
     skipped: int = 0
     blocked: int = 0
-    """Of the skipped ones, those that were so because something failed."""
+    """Of the skipped ones, those that were so because something failed, or was not chosen."""
     failed: int = 0
     ignored: int = 0
     cancelled: int = 0
@@ -203,7 +203,7 @@ class Tally:
         ran = task.active.pop((event.node, event.host), None) is not None
         data = event.data
         name = self._outcome(data)
-        blocked = name == "skipped" and data.get("reason") in (SkipReason.DEPENDENCY, SkipReason.LIMIT)
+        blocked = name == "skipped" and data.get("reason") in BLOCKED
         for part in (self.all, module, task):
             setattr(part, name, getattr(part, name) + 1)
             part.blocked += blocked

@@ -67,12 +67,20 @@ class RunRecord:
         outside = runtime.bus if ledger is None else ledger
         self._emit, self._tell = outside.emit, outside.tell
         self._nodes = runtime.records.nodes
+        self._failed: set[str] = set()
+        self._unchosen: dict[str, set[str]] = {}
+        """By node the hosts on which it was not chosen for this session."""
         self.result = GraphExecutionResult(
             graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, start_time=time.time()
         )
 
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
         """An action has come to its end, or had done so in an earlier session."""
+        result = outcome.result
+        if result.status is Status.FAILED and not result.ignored:
+            self._failed.add(node.id)
+        elif restored and result.status is Status.CANCELLED:
+            self._unchosen.setdefault(node.id, set()).add(result.host_name)
         if self._ledger is None:
             self._action(node, outcome, restored)
             return
@@ -102,11 +110,26 @@ class RunRecord:
         if node is None or node.is_gate:
             return
         if transition.host:
-            self.action(node, ActionOutcome(_untried(transition)))
+            self.action(node, ActionOutcome(self._left_out(transition) or _untried(transition)))
         elif self._ledger is None:
             self._node(node, transition)
         else:
             self._ledger.meanwhile(self._node, node, transition)
+
+    def _left_out(self, transition: Transition) -> HostResult | None:
+        """The result of an action that waits for one which was only not chosen."""
+        cause, host = transition.cause, transition.host
+        where = self._unchosen.get(cause)
+        if transition.reason is not SkipReason.DEPENDENCY or where is None:
+            return None
+        if host not in where and cause in self._failed:
+            return None
+        hosts = len(self._runtime.nodes[cause].hosts)
+        some = f" on {len(where)} of its {hosts} hosts" if host not in where and len(where) < hosts else ""
+        return HostResult(
+            host_name=host, status=transition.status, reason=SkipReason.UNCHOSEN, cause=cause,
+            message=f"{cause} was not chosen{some}",
+        )  # fmt: skip
 
     def _node(self, node: ExecutionNode, transition: Transition) -> None:
         of = self._nodes.get(node.id)

@@ -15,13 +15,12 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
 from kubexm_exec.journal.story import ActionStory, SessionStory, Story, whole_graph
-from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status
 from kubexm_exec.scheduler import Action
 
 BROKE_OFF: Final = "it was running when the run broke off: nobody knows whether it was done"
 _AGAIN: Final = "it was done, and is to be done again"
 _NEVER: Final = "the run ended before it could start"
-_BLOCKED: Final = (SkipReason.DEPENDENCY, SkipReason.LIMIT)
 
 
 def is_alive(store: Store, row: RunRow) -> bool:
@@ -158,7 +157,7 @@ def _is_left(each: HostResult) -> bool:
         return True
     if each.status is Status.FAILED:
         return not each.ignored
-    return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in _BLOCKED
+    return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED
 
 
 def _sum_up(node: ExecutionNode, of: NodeResult) -> tuple[Status, str]:
@@ -171,7 +170,7 @@ def _sum_up(node: ExecutionNode, of: NodeResult) -> tuple[Status, str]:
     for status in (Status.RUNNING, Status.PENDING, Status.CANCELLED):
         if status in found:
             return status, ""
-    if not every or all(each.reason in _BLOCKED for each in every):
+    if not every or all(each.reason in BLOCKED for each in every):
         return Status.SKIPPED, ""
     return Status.SUCCESS, ""
 

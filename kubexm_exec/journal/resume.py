@@ -13,7 +13,7 @@ from kubexm_exec.attempt import ActionOutcome
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.journal.known import Known
 from kubexm_exec.journal.story import ActionStory, Story
-from kubexm_exec.result import HostResult, SkipReason, Status
+from kubexm_exec.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 DOUBT: Final = "the run broke off while this was being done"
@@ -91,7 +91,7 @@ def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: 
             outcome.outputs, outcome.unknown = None, f"{_HIDDEN}; resume with --from {node.id} to have them made again"
         return Known(outcome, started=told.started, undo=tuple(told.undo))
     if not selection.wants(node.id, host):
-        left = HostResult(host_name=host, status=Status.CANCELLED, message="not selected for this resume")
+        left = HostResult(host_name=host, status=Status.CANCELLED, message="not chosen for this session")
         kept = told.result if told is not None else None
         if kept is not None and (kept.status is Status.FAILED or kept.reason is SkipReason.CONDITION):
             left = kept
@@ -173,7 +173,7 @@ def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
     if result is None or result.status is not Status.SKIPPED:
         return True
     # A condition is looked at again, but nothing follows from that by itself; nor from a hook that was not needed.
-    return result.reason in (SkipReason.DEPENDENCY, SkipReason.LIMIT) and node.hook not in _AFTER
+    return result.reason in BLOCKED and node.hook not in _AFTER
 
 
 def _has_ended(known: Mapping[Action, Known], node: str, host: str) -> bool:

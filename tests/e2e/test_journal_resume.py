@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kubexm_exec.result import SkipReason
+from kubexm_exec.scheduler import Action
 from tests.e2e.site import Site, Sites
 
 # Every step counts; those named in the folder "count.bad.NAME.HOST" fail.
@@ -112,6 +114,36 @@ def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
     assert "m/u/d" in said
     assert '"n9" means no host of the run' in resume(site, "--hosts", "n9", code=2)
     assert "leave --only and --hosts out" in resume(site, "--hosts", "n1", "--accept-changes", code=2)
+
+
+def test_what_waits_for_something_that_was_not_chosen_is_not_said_to_wait_for_a_failure(sites: Sites) -> None:
+    site = sites("""
+inventory: {hosts: [{name: "n[1:3]", connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - {name: t, runOn: all, steps: [{name: a, type: command, with: {shell: "test -e FOLDER/go"}}]}
+      - {name: u, runOn: all, steps: [{name: b, type: command, with: {shell: "true"}}]}
+      - {name: v, runOn: all, steps: [{name: c, type: command, with: {shell: "true"}}]}
+""")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    said = resume(site, "--only", "m/u", code=1)
+    assert "skipped    m/u/b  n1  because m/t/a failed in an earlier session\n" in said
+    (site.host / "go").touch()
+    said = resume(site, "--only", "m/t")
+    assert "skipped    m/v/c  n1  because m/u/b was not chosen\n" in said
+    said = resume(site, "--hosts", "n2", code=130)
+    assert "skipped    m/v/c  n1  because m/u/b was not chosen\n" in said
+    assert "skipped    m/v/c  n2  because m/u/b was not chosen on 2 of its 3 hosts\n" in said
+    assert "failed\n" not in said
+    left = site.story().actions[Action("m/v/c", "n2")].result
+    assert left is not None
+    assert (left.reason, left.cause, left.message) == (
+        SkipReason.UNCHOSEN, "m/u/b", "m/u/b was not chosen on 2 of its 3 hosts",
+    )  # fmt: skip
+    assert "m/v/c on n1, n2, n3" in site.run("kubexm", "runs", "show", "last", code=0)
+    resume(site)
+    assert site.status() == "Success"
 
 
 def test_what_is_run_again_on_one_host_stays_done_on_the_others(sites: Sites) -> None:
