@@ -16,33 +16,50 @@ from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_spec.hops import is_port
 
 
-def authentication(options: SshOptions, connection: Any, *, target: bool) -> dict[str, Any]:
-    """Keys and passwords for paramiko; what the inventory names goes before what ~/.ssh holds."""
+def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str]:
+    """The key files of the SSH configuration that are there; none if there is a password, which is meant to be used."""
+    if target and options.password is not None and options.private_key_path is None:
+        return []
     configured = connection.ssh_config.get("identityfile", [])
     certificate = connection.ssh_config.get("certificatefile")
     certificates = [certificate] if isinstance(certificate, str) else certificate or []
-    named = [Path(path).expanduser() for path in (*certificates, *configured)]
-    files = [str(path) for path in named if path.is_file()]
+    return [str(path) for name in (*certificates, *configured) if _is_there(path := Path(name).expanduser())]
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something, also if nobody may look at it: only what is not there at all is passed over."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def authentication(options: SshOptions, connection: Any, configured: list[str], *, target: bool) -> dict[str, Any]:
+    """Keys and passwords for paramiko; what the inventory names goes before ``configured``, the SSH configuration's."""
     only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
-    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not files}
+    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not configured}
+    first: list[str] = []
     if target:
         if options.private_key_path is not None:
             path = Path(options.private_key_path).expanduser()
             check_readable(path, options.name)
-            files = [str(path), *files]
+            first = [str(path)]
             given["look_for_keys"] = False
         elif options.password is not None:
             # Somebody who gives a password means it: other keys would only use up the host's patience.
-            files = []
             given.update(allow_agent=False, look_for_keys=False)
         given.update(password=options.password, passphrase=options.passphrase)
     # As paramiko does it: a password may be meant for the key.
     passphrase = given.get("passphrase") or given.get("password")
+    # paramiko must not see a file that is no key: it would not say which one it is, and the other keys may do.
+    files = [*first, *(path for path in configured if private_key(path, passphrase) is not None)]
     key = private_key(files[0], passphrase) if files else None
     if key is not None:
         given["pkey"] = key
-    if key is not None or (target and options.private_key_path is not None):
-        # paramiko must not see a file that is no key: it would not say which one it is, and the agent's may do.
+    if key is not None or first:
         files = files[1:]
     if files:
         given["key_filename"] = files

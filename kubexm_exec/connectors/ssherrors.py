@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Final
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import host_pattern
-from kubexm_exec.connectors.sshkeyfiles import problem
+from kubexm_exec.connectors.sshkeyfiles import problem, problems
 from kubexm_exec.connectors.sshoptions import SshOptions
 from kubexm_exec.connectors.sshproxy import ProxyFailed
 
@@ -69,8 +70,17 @@ def is_refused_login(error: Exception) -> bool:
     return isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
 
 
-def login_refused(options: SshOptions, error: Exception) -> str:
-    """Who was not let in, and what was tried."""
+def login_refused(options: SshOptions, error: Exception, configured: Sequence[str]) -> str:
+    """Who was not let in, what was tried, and which of the SSH configuration's keys could not be."""
+    return _refused(options, error) + not_tried(configured, options)
+
+
+def not_tried(configured: Sequence[str], options: SshOptions | None = None) -> str:
+    """Which of the SSH configuration's keys could not be tried, and why; ``options`` are those of the host itself."""
+    return "".join(f". Not tried: {fault}" for fault in problems(configured, options))
+
+
+def _refused(options: SshOptions, error: Exception) -> str:
     import paramiko
 
     who = f" as {options.user}" if options.user else ""

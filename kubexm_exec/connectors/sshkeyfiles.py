@@ -1,8 +1,9 @@
-"""The key file that an inventory names: whether it can be used, and if not, why and what to do."""
+"""The key files that an inventory and ~/.ssh/config name: whether they can be used, and if not, why and what to do."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,9 @@ from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.sshfabric import CERTIFICATE, private_key
 from kubexm_exec.connectors.sshoptions import SshOptions
 
-_HERE: Final = "look at `privateKeyPath`"
+_INVENTORY: Final = "privateKeyPath"
+_CONFIG: Final = "IdentityFile"
+_LOOK: Final = {_INVENTORY: f"look at `{_INVENTORY}`", _CONFIG: f"look at `{_CONFIG}` in the SSH configuration"}
 _PUBLIC: Final = (b"ssh-", b"ecdsa-", b"sk-")
 _KNOWN: Final = tuple(b"-----BEGIN %s PRIVATE KEY-----" % kind for kind in (b"OPENSSH", b"RSA", b"EC"))
 
@@ -24,7 +27,7 @@ def check_readable(path: Path, host: str) -> None:
                 raise IsADirectoryError(0, "it is a folder")
         except OSError as error:
             raise ConnectorError(
-                f"host {host}: the key file {each} cannot be read: {error.strerror}; {_HERE}"
+                f"host {host}: the key file {each} cannot be read: {error.strerror}; {_LOOK[_INVENTORY]}"
             ) from error
 
 
@@ -35,29 +38,44 @@ def problem(options: SshOptions) -> str | None:
     path = Path(options.private_key_path).expanduser()
     if private_key(str(path), options.passphrase or options.password) is not None:
         return None
-    name = _key_of(path)
+    return _problem(_key_of(path), options.passphrase, _INVENTORY)
+
+
+def problems(paths: Iterable[str], options: SshOptions | None) -> list[str]:
+    """What is wrong with those of the SSH configuration's key files that cannot be used.
+
+    ``options`` are those of the host itself; a gateway is opened with no passphrase of the inventory.
+    """
+    passphrase = None if options is None else options.passphrase
+    opener = passphrase if options is None else passphrase or options.password
+    unusable = dict.fromkeys(_key_of(Path(path)) for path in paths if private_key(path, opener) is None)
+    return [_problem(name, passphrase, _CONFIG) for name in unusable]
+
+
+def _problem(name: str, passphrase: str | None, by: str) -> str:
     try:
         content = Path(name).read_bytes().strip()
     except OSError as error:
-        return f"the key file {name} cannot be read: {error.strerror}; {_HERE}"
-    return f"the key file {name} {_fault(name, content, options.passphrase)}"
+        return f"the key file {name} cannot be read: {error.strerror}; {_LOOK[by]}"
+    return f"the key file {name} {_fault(name, content, passphrase, by)}"
 
 
 def _key_of(path: Path) -> str:
     return str(path).removesuffix(CERTIFICATE)
 
 
-def _fault(name: str, content: bytes, passphrase: str | None) -> str:
+def _fault(name: str, content: bytes, passphrase: str | None, by: str) -> str:
+    look = _LOOK[by]
     if not content:
-        return f"is empty; {_HERE}"
+        return f"is empty; {look}"
     if content.startswith(_PUBLIC):
-        return f"holds a public key; name the private one as `privateKeyPath`, most often {name.removesuffix('.pub')}"
+        return f"holds a public key; name the private one as `{by}`, most often {name.removesuffix('.pub')}"
     if not content.startswith(_KNOWN):
         if b"PRIVATE KEY-----" in content or content.startswith(b"PuTTY"):
-            return f"is of a kind that is not supported; `ssh-keygen -p -f {name}` may write it anew, or {_HERE}"
-        return f"is not a private key; {_HERE}"
+            return f"is of a kind that is not supported; `ssh-keygen -p -f {name}` may write it anew, or {look}"
+        return f"is not a private key; {look}"
     if not _is_locked(name):
-        return f"is damaged, or its certificate {name}{CERTIFICATE} is not for this key; {_HERE}"
+        return f"is damaged, or its certificate {name}{CERTIFICATE} is not for this key; {look}"
     if passphrase is None:
         return "has a passphrase; give it as `passphrase: env:NAME`, or add the key to the agent with `ssh-add`"
     return "cannot be opened with the passphrase that is given; look at `passphrase`"

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
 from kubexm_exec.connectors.hostkeys import host_pattern, shared
-from kubexm_exec.connectors.sshconfig import authentication, ssh_config
+from kubexm_exec.connectors.sshconfig import authentication, key_files, ssh_config
 from kubexm_exec.connectors.ssherrors import (
     SILENT,
     NotBegun,
     is_refused_login,
     login_refused,
     may_pass,
+    not_tried,
     reason,
     text,
     where,
@@ -183,14 +184,18 @@ class _Opening:
         self._stop = stop
         self._gateways = gateways
         self._gateway_name = ""
+        self._keys: list[str] = []
+        """Files that the SSH configuration names for the host, or gateway, that was last tried."""
 
     def failure(self, error: Exception, *, late: bool) -> str:
         """What went wrong, and whose fault it was: the host's or a gateway's."""
         why = SILENT if late else reason(error)
+        refused = not late and is_refused_login(error)
         if self._gateway_name:
-            return f"host {self._options.name}: its gateway {self._gateway_name} cannot be reached: {why}"
-        if not late and is_refused_login(error):
-            return login_refused(self._options, error)
+            more = not_tried(self._keys) if refused else ""
+            return f"host {self._options.name}: its gateway {self._gateway_name} cannot be reached: {why}{more}"
+        if refused:
+            return login_refused(self._options, error, self._keys)
         return f"{where(self._options)}: {why}"
 
     def open(self) -> Link:
@@ -242,7 +247,8 @@ class _Opening:
         options = self._options
         arguments = {"user": options.user, "port": options.port} if target else {}
         connection = make_connection(host, ssh_config(), **arguments)
-        connection.connect_kwargs = authentication(options, connection, target=target)
+        self._keys = key_files(options, connection, target=target)
+        connection.connect_kwargs = authentication(options, connection, self._keys, target=target)
         connection.client.set_missing_host_key_policy(_Policy(self._check_of(connection)))
         return connection
 
