@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kubexm_exec import events as ev
 from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, text_lines
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import ForecastState, SkipReason, Status, timestamp
+from kubexm_exec.result import BLOCKED, ForecastState, SkipReason, Status, timestamp
 from kubexm_spec.duration import format_duration
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -27,6 +29,8 @@ _FORECASTS: Final = {
 }
 _STILL: Final = 10.0
 """Seconds between two lines about the progress of an action."""
+_EACH: Final = 5
+"""On up to so many hosts each action that never began has a line of its own; of more there is one for the node."""
 PREVIEWS: Final = ("check", "dry-run")
 """Executors that change nothing: their findings are the result, shown whole at the end."""
 
@@ -63,6 +67,8 @@ class Lines:
         """When this session began: what an earlier one was at counts from there."""
         self._failed_before: set[str] = set()
         """Nodes that failed in earlier sessions, and not in this one."""
+        self._never_begun: dict[str, dict[tuple[str, str, str], list[str]]] = {}
+        """By node what is to be said of those that never began, and on which hosts: said when the node has ended."""
         self._told: dict[tuple[str, str], float] = {}
         """When something was last said of an action that takes long."""
         self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
@@ -72,6 +78,11 @@ class Lines:
         """The lines with their ends, or nothing."""
         make = _MAKERS.get(event.kind)
         return make(self, event) if make is not None else ""
+
+    def rest(self, now: float) -> str:
+        """What was held back; at the end of a run, whether or not that was told."""
+        nodes = list(self._never_begun)
+        return "".join([self._node_finished(Event(ev.NODE_FINISHED, "", now, node)) for node in nodes])
 
     def line(self, event: Event, word: str, style: str, text: str, after: str = "") -> str:
         """One or more lines, each with its time, word, node and host; ``after`` stands at the end of the first."""
@@ -167,8 +178,26 @@ class Lines:
         if status == Status.SKIPPED and (not text or data.get("cause")):
             cause = str(data.get("cause", ""))
             text = skip_reason(data.get("reason"), cause, text, before=cause in self._failed_before)
+        if self._is_one_of_many(event):
+            self._never_begun.setdefault(event.node, {}).setdefault((word, style, text), []).append(event.host)
+            return ""
         # How long it took to see that there is nothing to do is of no interest.
         return self.line(event, word, style, text, f"({took})" if took not in ("", "0ms") else "")
+
+    def _is_one_of_many(self, event: Event) -> bool:
+        """Whether it never began because of something else, as may be so on a whole fleet."""
+        data, node = event.data, self._graph.nodes.get(event.node)
+        if node is None or len(node.hosts) <= _EACH or data.get("startTime") is not None:
+            return False
+        return data.get("status") == Status.CANCELLED or data.get("reason") in BLOCKED
+
+    def _node_finished(self, event: Event) -> str:
+        lines = []
+        for (word, style, text), hosts in self._never_begun.pop(event.node, {}).items():
+            if len(hosts) > _EACH:
+                hosts, text = [""], f"{text}; on {plural(len(hosts), 'host')}: {names(hosts)}"
+            lines += [self.line(replace(event, host=host), word, style, text) for host in hosts]
+        return "".join(lines)
 
     def _failed(self, event: Event, text: str, took: str) -> str:
         data = event.data
@@ -222,14 +251,15 @@ class Lines:
         return self.line(event, level, style, f"{text}  {more}".rstrip())
 
     def _run_finished(self, event: Event) -> str:
+        rest = self.rest(event.time)
         if not self._results or self._preview:
-            return ""
+            return rest
         data = event.data
         status = str(data.get("status", ""))
         style = "ok" if status == Status.SUCCESS else "failed"
         text = f"{self._graph.name}  {status}: {data.get('message', '')}".rstrip(": ")
         seconds = data.get("seconds")
-        return self.line(event, "end", style, text, f"({_seconds(seconds)})" if seconds is not None else "")
+        return rest + self.line(event, "end", style, text, f"({_seconds(seconds)})" if seconds is not None else "")
 
     def _attempts(self, event: Event) -> int:
         node = self._graph.nodes.get(event.node)
@@ -250,6 +280,7 @@ _MAKERS: Final = {
     ev.ACTION_FINISHED: Lines._finished,
     ev.ACTION_RESTORED: Lines._restored,
     ev.ACTION_UNDONE: Lines._undone,
+    ev.NODE_FINISHED: Lines._node_finished,
     ev.GRAPH_EXTENDED: Lines._extended,
     ev.GATE_PAUSE: Lines._paused,
     ev.RUN_STOPPING: Lines._stopping,

@@ -1,7 +1,8 @@
-"""The console for logs, pipes and CI: one complete line for everything that happens."""
+"""The console for logs, pipes and CI: a complete line for everything that happens; for what never began, one a node."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -49,7 +50,8 @@ class PlainConsole:
         yield
 
     def close(self, result: GraphExecutionResult | None) -> None:
-        """Nothing is held back, so there is nothing to do."""
+        """Show what is left to show."""
+        self.output.write(self._lines.rest(time.time()))
 
     def abandon(self) -> None:
         """There is nothing to give back."""

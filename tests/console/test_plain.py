@@ -14,7 +14,7 @@ from kubexm_exec.events import Event
 from kubexm_exec.result import Status
 from tests.console import golden, scenario
 from tests.console.scenario import failed_run, good_run, odd_run, rolled_back_run
-from tests.console.script import RUN, START, Script
+from tests.console.script import RUN, START, Script, graph, step
 
 LINE = re.compile(r"\d\d:\d\d:\d\d  \S+ +\S+ +\S+(  .*)?\n")
 
@@ -100,6 +100,52 @@ def test_gates_and_nodes_are_silent() -> None:
     run.say(ev.NODE_FINISHED, "etcd#end", status="Success", message="")
     run.say(ev.NODE_FINISHED, "etcd/start/unit", status="Success", message="")
     assert len(shown(run, verbose=2).splitlines()) == 1  # that the run started
+
+
+def fleet_run() -> Script:
+    """A run that is stopped while it is at its first step on one of twelve hosts, after another one failed."""
+    hosts = [f"h{number}" for number in range(1, 13)]
+    nodes = [step("m/t/a", hosts), step("m/t/b", hosts, "m/t/a"), step("m/t/c", hosts, "m/t/b")]
+    run = Script(graph(nodes, hosts))
+    run.do("m/t/a", *hosts[:10]).start("m/t/a", "h11", "h12").fail("m/t/a", "h12")
+    run.skip("m/t/b", "m/t/a", "h12").skip("m/t/c", "m/t/a", "h12")
+    run.say(ev.RUN_STOPPING, reason="cancel", message="cancelled")
+    told = "Cancelled before it started"
+    for node in ("m/t/b", "m/t/c"):
+        run.end(node, *hosts[:11], status=Status.CANCELLED, message=told).say(
+            ev.NODE_FINISHED, node, status="Cancelled"
+        )
+    return run.wait(1).end("m/t/a", "h11", status=Status.CANCELLED, message="cancelled while it ran")
+
+
+def test_what_never_began_on_many_hosts_is_one_line_a_node_and_reason() -> None:
+    lines = [line[10:] for line in shown(fleet_run()).splitlines()][11:]
+    many = "Cancelled before it started; on 11 hosts: h1, h2, h3, h4, h5, + 6 more"
+    assert lines == [
+        "FAILED     m/t/a  h12  it said no  (0ms)",
+        "stopping   -      -    cancelled",
+        "skipped    m/t/b  h12  because m/t/a failed",
+        f"cancelled  m/t/b  -    {many}",
+        "skipped    m/t/c  h12  because m/t/a failed",
+        f"cancelled  m/t/c  -    {many}",
+        "cancelled  m/t/a  h11  cancelled while it ran  (1.0s)",
+    ]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_was_held_back_is_shown_at_the_end_also_if_that_was_not_told(ended: bool) -> None:
+    run = fleet_run()
+    run.events = [event for event in run.events if event.kind != ev.NODE_FINISHED]
+    if ended:
+        run.finish(Status.CANCELLED)
+    lines = [line[10:] for line in shown(run).splitlines()]
+    assert [line.split()[0] for line in lines[13:]] == [
+        "cancelled", "skipped", "cancelled", "skipped", "cancelled", *["end"] * ended,
+    ]  # fmt: skip
+
+
+def test_quiet_says_nothing_of_what_never_began() -> None:
+    assert [line.split()[1] for line in shown(fleet_run(), kind="quiet").splitlines()] == ["FAILED", "stopping"]
 
 
 def test_check_and_dry_run_leave_their_findings_to_the_end() -> None:
