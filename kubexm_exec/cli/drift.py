@@ -66,7 +66,7 @@ def command(
     from kubexm_exec.journal.errors import JournalError
 
     place = spec if spec.startswith("kubexm:") else os.path.abspath(spec)  # noqa: PTH100 - as it is journaled
-    store = open_store(journal, output)
+    store = open_store(journal, output, reading=True)
     try:
         row = _last_success(store, spec, place, target, output)
         found, code = _look(store, row, forks, output)

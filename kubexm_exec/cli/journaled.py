@@ -38,14 +38,14 @@ def wait_option(function: F) -> F:
     )
 
 
-def open_store(place: str | None, output: str) -> Store:
-    """The journal; ends the program with a message if it cannot be used."""
+def open_store(place: str | None, output: str, *, reading: bool = False) -> Store:
+    """The journal; ends the program with a message if it cannot be used. ``reading``: nothing will be written to it."""
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.store import Store
 
     try:
-        return Store(place or str(state_folder() / "journal.db"))
+        return Store(place or str(state_folder() / "journal.db"), reading=reading)
     except JournalError as error:
         refuse(error, output)
 

@@ -23,7 +23,7 @@ def open_past(journal: str | None, wanted: str, output: str) -> tuple[Store, Pas
     """The journal, and the run in it that is meant; ends the program if there is none."""
     from kubexm_exec.cli.resuming import load_past
 
-    store = open_store(journal, output)
+    store = open_store(journal, output, reading=True)
     return store, load_past(store, wanted, output)
 
 

@@ -90,7 +90,7 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
     from kubexm_exec.cli.runtables import list_runs
     from kubexm_exec.journal.errors import JournalError
 
-    store = open_store(journal, output)
+    store = open_store(journal, output, reading=True)
     try:
         rows = store.runs(limit=limit, name=name)
         if output == "json":

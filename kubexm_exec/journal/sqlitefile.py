@@ -160,7 +160,7 @@ class SqliteFile:
     def _revision(self) -> str:
         """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
         with self._connection() as connection:
-            return _revision(connection, self._place)
+            return revision_of(connection, self._place)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -180,7 +180,7 @@ class SqliteFile:
         with self._transaction() as connection:
             # Somebody else may have done it meanwhile.
             if _used(connection):
-                return is_current(_revision(connection, self._place), self._place)
+                return is_current(revision_of(connection, self._place), self._place)
             for statement in SCHEMA:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {MAGIC}")
@@ -194,7 +194,7 @@ class SqliteFile:
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         with engine.begin() as connection:
             # Somebody else may have done it meanwhile.
-            if not is_current(_revision(connection.connection.driver_connection, self._place), self._place):
+            if not is_current(revision_of(connection.connection.driver_connection, self._place), self._place):
                 migrate(connection)
                 connection.exec_driver_sql(f"PRAGMA application_id = {MAGIC}")
 
@@ -225,7 +225,8 @@ def _used(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
-def _revision(connection: Any, place: str) -> str:
+def revision_of(connection: Any, place: str) -> str:
+    """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
     if not _is_ours(connection):
         raise JournalError(f"{place} is the database of another program", "choose another file")
     if not _used(connection):

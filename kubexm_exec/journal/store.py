@@ -65,11 +65,14 @@ class RunRow(Struct, frozen=True, kw_only=True):
 class Store:
     """The journal in one database. May be used by several threads, and by many processes at once."""
 
-    def __init__(self, url: str) -> None:
-        """``url``: the path of a SQLite file, or that of another database; raises JournalError."""
+    def __init__(self, url: str, *, reading: bool = False) -> None:
+        """``url``: the path of a SQLite file, or that of another database; raises JournalError.
+
+        ``reading``: nothing will be written to it.
+        """
         self.url = url
         self.place = shown(url)
-        self._database = open_database(url)
+        self._database = open_database(url, reading=reading)
 
     def close(self) -> None:
         """Let go of the database."""
