@@ -17,6 +17,7 @@ from kubexm_exec.connectors.base import (
     Deadline,
     HangsUp,
     Marks,
+    User,
 )
 from kubexm_exec.connectors.turns import Turns
 from kubexm_exec.graph import GraphHost
@@ -56,9 +57,9 @@ class ConnectorPool:
         self._lock = threading.Lock()
         self._closed = False
         self._mark = ""
-        self._left: Mapping[str, Sequence[str]] = {}
+        self._left: Mapping[str, Sequence[tuple[str, User]]] = {}
 
-    def mark(self, own: str, left: Mapping[str, Sequence[str]]) -> None:
+    def mark(self, own: str, left: Mapping[str, Sequence[tuple[str, User]]]) -> None:
         """Let what runs on hosts carry a mark; on those in ``left`` end first what carries one of theirs.
 
         Call it before anything is connected to.

@@ -221,11 +221,15 @@ class HangsUp(Protocol):
         """Begin to close, and wait for nothing; ``close`` comes next."""
 
 
+User: TypeAlias = bool | str | None
+"""A user of a host: a name, True for root, False for whoever logs in, None for the one that the host says."""
+
+
 @runtime_checkable
 class Becomes(Protocol):
     """A connector that can work as several users of its host."""
 
-    def as_user(self, become: bool | str) -> Connector:
+    def as_user(self, user: bool | str) -> Connector:
         """The same host as another user: True is root, False whoever logs in. It is open while this one is.
 
         Raises ValueError with what to do if it cannot be.
@@ -236,11 +240,11 @@ class Becomes(Protocol):
 class Marks(Protocol):
     """A connector whose commands outlive a program that is killed: whoever goes on with the run has to find them."""
 
-    def mark(self, own: str, left: Sequence[str]) -> None:
+    def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
         """Let all that is run on the host carry the mark ``own``, a word of letters and digits; called before ``open``.
 
-        What carries one of the marks ``left`` is ended before anything else is done there. If it cannot be ended,
-        everything raises ConnectorError.
+        What carries one of the marks ``left`` is ended before anything else is done there, each as the user who had
+        begun it. If it cannot be ended, everything raises ConnectorError.
         """
 
 

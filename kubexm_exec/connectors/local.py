@@ -77,12 +77,12 @@ class LocalConnector:
                 "take `become` off this host and start kubexm as the user it needs"
             )
 
-    def as_user(self, become: bool | str) -> LocalConnector:
+    def as_user(self, user: bool | str) -> LocalConnector:
         """Itself, if that is the user already; it can become nobody else."""
-        user = "root" if become is True else become
-        if user and user != pwd.getpwuid(os.geteuid()).pw_name:
+        name = "root" if user is True else user
+        if name and name != pwd.getpwuid(os.geteuid()).pw_name:
             raise ValueError(
-                f"the local connector cannot become {user}: start kubexm as that user, or take `become` off"
+                f"the local connector cannot become {name}: start kubexm as that user, or take `become` off"
             )
         return self
 

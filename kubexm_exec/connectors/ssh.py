@@ -22,6 +22,7 @@ from kubexm_exec.connectors.base import (
     OnOutput,
     OutcomeUnknown,
     Sink,
+    User,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
 from kubexm_exec.connectors.sshconnection import Connection
@@ -37,7 +38,7 @@ from kubexm_exec.connectors.sshfiles import (
     reading,
 )
 from kubexm_exec.connectors.sshgateways import Gateways
-from kubexm_exec.connectors.sshleft import Leftovers
+from kubexm_exec.connectors.sshleft import Leftovers, Way
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshscripts import KILL
@@ -79,23 +80,24 @@ class SshConnector:
         secrets: Callable[[str], str],
         gateways: Gateways | None = None,
         *,
-        connection: Connection | None = None,
-        user: bool | str | None = None,
+        of: SshConnector | None = None,
+        user: User = None,
     ) -> None:
-        """``gateways``: those that it shares with other hosts. ``connection``, ``user``: see ``as_user``."""
+        """``gateways``: those that it shares with other hosts. ``of``, ``user``: see ``as_user``."""
         self._host = host
         self._secrets = secrets
-        self._connection = connection or Connection(host, secrets, gateways or Gateways())
+        self._main: SshConnector = of or self
         self._user = user
+        self._sign = "a" if of is None else f"b{hashlib.sha256(str(user).encode()).hexdigest()[:8]}"
         self._others: dict[str, SshConnector] = {}
-        """The same host as other users."""
+        """The same host as other users; all share its connection."""
+        self._connection: Connection = of._connection if of else Connection(host, secrets, gateways or Gateways())
         self._shell: Shell | None = None
         self._shell_in_use = False
         self._keeps_shell = True
         """Whether a channel may be held for it all the time: there are only a few for all users of the host."""
-        self._marks: tuple[str, Sequence[str]] = ("", ())
-        self._mark = ""
-        self._left = Leftovers()
+        self._mark: str = of._mark if of else ""
+        self._left: Leftovers = of._left if of else Leftovers()
         self._lock = threading.Lock()
 
     @classmethod
@@ -103,32 +105,27 @@ class SshConnector:
         """Makes connectors that go through the same gateways."""
         return functools.partial(cls, gateways=Gateways())
 
-    def mark(self, own: str, left: Sequence[str]) -> None:
+    def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
         """Let the shells on the host carry a mark; end first what shells with one of the others have left."""
-        self._marks = own, left
-        # What one user has begun another one may not be allowed to end.
-        of = "a" if self._user is None else f"b{hashlib.sha256(str(self._user).encode()).hexdigest()[:8]}"
-        self._mark = f"{own}{of}"
-        self._left.expect([f"{each}{of}" for each in left])
+        self._mark = own
+        self._left.expect(left)
 
     def open(self, deadline: Deadline) -> None:
         """Connect and log in, unless that is done already; a close by another thread ends it."""
         self._connection.reopen()
         self._connection.link(deadline, Cancel())
 
-    def as_user(self, become: bool | str) -> SshConnector:
+    def as_user(self, user: bool | str) -> SshConnector:
         """The same host as another user, over the same connection."""
-        wanted = self._connection.options.as_user(become)
+        wanted = self._connection.options.as_user(user)
         if wanted == self._become:
             return self
         name = "" if wanted is None else wanted.user
         with self._lock:
             other = self._others.get(name)
             if other is None:
-                other = SshConnector(self._host, self._secrets, connection=self._connection, user=name or False)
+                other = SshConnector(self._host, self._secrets, of=self, user=name or False)
                 other._keeps_shell = len(self._others) < _MOST_SHELLS
-                if self._mark:
-                    other.mark(*self._marks)
                 self._others[name] = other
             return other
 
@@ -303,9 +300,17 @@ class SshConnector:
         """The open connection, once nothing runs any more of what was lost with an earlier one, or in a killed run."""
         link = self._connection.link(deadline, cancel)
         if self._left:
-            run = functools.partial(self._in_channel, link, counted=False)
-            self._left.end(run, deadline, cancel)
+            self._left.end(functools.partial(self._main._way, link), deadline, cancel)
         return link
+
+    def _way(self, link: Link, user: User) -> Way:
+        connector = self if user is None else self.as_user(user)
+        return Way(functools.partial(connector._in_channel, link, counted=False), connector._sign)
+
+    @property
+    def _marked(self) -> str:
+        """What the words of its shells begin with."""
+        return f"{self._mark}{self._sign}" if self._mark else ""
 
     def _in_shell(
         self,
@@ -329,7 +334,7 @@ class SshConnector:
                 shell.close()
                 shell = None
             if shell is None:
-                shell = open_shell(link, self._become, self._mark, deadline, cancel)
+                shell = open_shell(link, self._become, self._marked, deadline, cancel)
             try:
                 sync = shell.send(job.frame(document, tell=not shell.group), deadline)
             except OSError:
@@ -370,7 +375,7 @@ class SshConnector:
         pty = self._on_terminal(job)
         if pty and feed is not None and size is None:
             raise ConnectorError(_NO_STREAM)
-        mark = self._mark if counted else ""
+        mark = self._marked if counted else ""
         script = job.line(sync, reads=feed is not None, size=size if pty else None, mark=mark)
         if len(encode(script)) > LONGEST_LINE:
             raise _TooLong
@@ -414,7 +419,7 @@ class SshConnector:
             job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
             self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
-            self._left.add(exchange)
+            self._left.add(self._user, exchange)
             raise OutcomeUnknown(
                 f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
             ) from error
@@ -425,7 +430,7 @@ class SshConnector:
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
             said = said[-500:] or "without a word"
             return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
-        self._left.add(exchange)
+        self._left.add(self._user, exchange)
         what = "the shell on the host ended" if link.alive else link.loss
         return OutcomeUnknown(
             f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"

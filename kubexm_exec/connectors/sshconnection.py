@@ -31,8 +31,9 @@ class Connection:
 
     @property
     def options(self) -> SshOptions:
-        """How the host is reached; there once it has been asked for a link."""
-        assert self._options is not None
+        """How the host is reached; secrets are looked up when it is asked for first."""
+        if self._options is None:
+            self._options = read_options(self._host, self._secrets)
         return self._options
 
     def reopen(self) -> None:
@@ -65,9 +66,7 @@ class Connection:
         try:
             if old is not None:
                 old.close()
-            if self._options is None:
-                self._options = read_options(self._host, self._secrets)
-            link = open_link(self._options, deadline, stop, self._gateways)
+            link = open_link(self.options, deadline, stop, self._gateways)
         except CommandCancelled as error:
             if cancel.is_set():
                 raise

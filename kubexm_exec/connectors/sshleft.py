@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OutcomeUnknown
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OutcomeUnknown, User
 from kubexm_exec.connectors.sshscripts import END_LEFT
 from kubexm_exec.connectors.sshshell import Ending, Exchange, Job
 from kubexm_exec.connectors.turns import Turns
@@ -29,19 +29,34 @@ class Run(Protocol):
         """What it said, and how it ended."""
 
 
-class _Left(Struct, eq=False):
-    """A command, or all of an earlier session, of which nobody knows whether it still runs."""
+class Way(Struct, frozen=True):
+    """How to work as a user of the host."""
 
+    run: Run
+    sign: str
+    """What follows the mark in the words of that user's shells."""
+
+
+class _Left(Struct, eq=False):
+    """A command, or all of an earlier session's of one user, of which nobody knows whether it still runs."""
+
+    user: User
+    """Whose it is: another one may not be allowed to end it."""
     word: str
-    """In the command line of the shell that waits for it, or the beginning of such words."""
+    """In the command line of the shell that waits for it; or the mark that such words begin with."""
     processes: set[str]
     """Those that are known to belong to it, each as its number and the moment when it began."""
-    before: str = _LOST
-    """Why it may be there."""
+    marked: bool = False
 
-    def job(self, what: str) -> Job:
+    @property
+    def before(self) -> str:
+        """Why it may be there."""
+        return _BROKE_OFF if self.marked else _LOST
+
+    def job(self, what: str, sign: str) -> Job:
         """What looks for it, or ends it. The word stands in it as a pattern, so that it does not find itself."""
-        pattern = f"[{self.word[0]}]{self.word[1:]}"
+        word = f"{self.word}{sign}" if self.marked else self.word
+        pattern = f"[{word[0]}]{word[1:]}"
         return Job(("/bin/sh", "-c", END_LEFT, "kx", pattern, " ".join(sorted(self.processes)), what))
 
 
@@ -56,36 +71,36 @@ class Leftovers:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def add(self, exchange: Exchange) -> None:
-        """Remember a command whose channel was lost."""
+    def add(self, user: User, exchange: Exchange) -> None:
+        """Remember a command of a user whose channel was lost."""
         if exchange.word:
             with self._lock:
-                self._all.append(_Left(exchange.word, set(exchange.process.split())))
+                self._all.append(_Left(user, exchange.word, set(exchange.process.split())))
 
-    def expect(self, marks: Sequence[str]) -> None:
-        """Remember that earlier sessions, whose words began with these, may have left something."""
+    def expect(self, left: Sequence[tuple[str, User]]) -> None:
+        """Remember that earlier sessions, whose words began with these marks, may have left something of users."""
         with self._lock:
-            self._all.extend(_Left(mark, set(), _BROKE_OFF) for mark in marks)
+            self._all.extend(_Left(user, mark, set(), marked=True) for mark, user in left)
 
-    def end(self, run: Run, deadline: Deadline, cancel: Cancel) -> None:
+    def end(self, way: Callable[[User], Way], deadline: Deadline, cancel: Cancel) -> None:
         """End them all; whoever comes meanwhile waits for that. ConnectorError if one of them cannot be ended."""
         if not self._turn.take(deadline, cancel):
             raise CommandTimedOut("its time was over")
         try:
             while self._all:
-                _end(self._all[0], run, deadline, cancel)
+                _end(self._all[0], way(self._all[0].user), deadline, cancel)
                 with self._lock:
                     del self._all[0]
         finally:
             self._turn.give_back()
 
 
-def _end(left: _Left, run: Run, deadline: Deadline, cancel: Cancel) -> None:
+def _end(left: _Left, way: Way, deadline: Deadline, cancel: Cancel) -> None:
     said = ""
     # What is there is known before any of it is ended: the rest has to be found also if that is cut off in the middle.
     for what in ("look", "end"):
         try:
-            exchange, ending = run(left.job(what), deadline.earlier(_TIME), cancel)
+            exchange, ending = way.run(left.job(what, way.sign), deadline.earlier(_TIME), cancel)
         except CommandTimedOut:
             if deadline.passed():
                 raise

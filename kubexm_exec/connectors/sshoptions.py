@@ -63,11 +63,11 @@ class SshOptions(Struct, frozen=True):
     becoming: Become = Become()
     """How another user is become."""
 
-    def as_user(self, become: bool | str) -> Become | None:
+    def as_user(self, user: bool | str) -> Become | None:
         """How to become a certain user: True is root, False whoever logs in."""
-        if become is False:
+        if user is False:
             return None
-        return replace(self.becoming, user="root" if become is True else become)
+        return replace(self.becoming, user="root" if user is True else user)
 
     def alive(self, config: Mapping[str, Any]) -> Alive:
         """How a silent host is noticed: as the inventory says, or ~/.ssh/config, or as usual."""

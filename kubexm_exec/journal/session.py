@@ -17,6 +17,7 @@ from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store, folder_of
 
 if TYPE_CHECKING:
+    from kubexm_exec.connectors.base import User
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
 
@@ -101,19 +102,35 @@ class Session:
             raise
         return cls(store, state, run, row.target, epoch, store.last(run), heard)
 
-    def attach(self, runtime: Runtime, left: Mapping[str, Sequence[int]] | None = None) -> None:
+    def attach(self, runtime: Runtime, left: Mapping[str, Sequence[tuple[int, str]]] | None = None) -> None:
         """Have a run written down, and end it if the lease is lost or somebody asks for that.
 
-        ``left``: the epochs of the earlier sessions that may have left something at work on a host, by host.
+        ``left``: what earlier sessions may have left at work on hosts (see ``Story.left``).
         """
         runtime.journal = self.recorder
-        marks = {host: [mark_of(self.run, epoch) for epoch in epochs] for host, epochs in (left or {}).items()}
-        runtime.connections.mark(mark_of(self.run, self.epoch), marks)
+        runtime.connections.mark(mark_of(self.run, self.epoch), self._marks(left) if left else {})
         self._runtime = runtime
         self._keeper = leases.Keeper(
             self.store, self.target, self.run, self.epoch, lost=self.lost, asked=self._asked, heard=self._heard
         )
         self._keeper.start()
+
+    def _marks(self, left: Mapping[str, Sequence[tuple[int, str]]]) -> dict[str, list[tuple[str, User]]]:
+        """The marks of what earlier sessions may have left, each with the user whose it would be."""
+        from kubexm_exec.graph import ExecutionGraph
+        from kubexm_exec.journal.story import tell, whole_graph
+
+        story = tell(self.store, self.run)
+        # Whoever accepted changes may have changed the user too.
+        graphs = [
+            whole_graph(ExecutionGraph.from_json(each["graph"]), story) for each in self.store.all_made_from(self.run)
+        ]
+        found: dict[str, dict[tuple[str, User], None]] = {}
+        for host, several in left.items():
+            for epoch, node in several:
+                users = {graph.nodes[node].become for graph in graphs if node in graph.nodes} or {None}
+                found.setdefault(host, {}).update({(mark_of(self.run, epoch), user): None for user in users})
+        return {host: list(marks) for host, marks in found.items()}
 
     def lost(self, error: JournalError) -> None:
         """The run cannot be written down any more: nothing new is begun, and what runs is ended."""

@@ -83,13 +83,13 @@ class Story(Struct):
         """The story of an action."""
         return self.actions.setdefault(Action(node, host), ActionStory())
 
-    def left(self) -> dict[str, list[int]]:
-        """The epochs of the sessions that may have left something at work on a host, by host."""
-        found: dict[str, set[int]] = {}
+    def left(self) -> dict[str, list[tuple[int, str]]]:
+        """What may have been left at work on a host, by host: the epochs of the sessions, and nodes."""
+        found: dict[str, list[tuple[int, str]]] = {}
         for key, action in self.actions.items():
-            if action.left_by:
-                found.setdefault(key.host, set()).update(action.left_by)
-        return {host: sorted(epochs) for host, epochs in found.items()}
+            for epoch in action.left_by:
+                found.setdefault(key.host, []).append((epoch, key.node))
+        return found
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """One more entry."""
@@ -121,7 +121,7 @@ class Story(Struct):
         action = self.of(entry["node"], entry["host"])
         action.note(kind, entry, self.epoch)
         if kind == kinds.START:
-            action.begun, action.started, action.inputs = True, entry["time"], entry["inputs"]
+            action.begun, action.started, action.inputs = True, entry["time"], entry.get("inputs", "")
             action.attempts += 1
             # Whatever an undo did before: from here on there is something to be undone again.
             action.undone, action.undoing = "", False

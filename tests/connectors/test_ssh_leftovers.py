@@ -104,7 +104,7 @@ def test_a_connection_that_is_lost_again_meanwhile_leaves_nothing_behind(box: Ss
     connector = opened()
     lose(connector, long_one(pids, STUBBORN), box.drop_connections)
 
-    pattern = connector._left._all[0].job("end").argv[4]
+    pattern = connector._left._all[0].job("end", "").argv[4]
 
     def cut_again() -> None:
         until = time.monotonic() + SOON
@@ -188,7 +188,7 @@ def test_what_carries_the_mark_of_an_earlier_session_is_ended_before_the_first_c
     first, second, mark = opened(), opened(), nonce()
     first.mark(mark, ())
     lose(first, long_one(pids, before), box.drop_connections, **more)
-    second.mark(nonce(), (nonce(), mark))
+    second.mark(nonce(), [(nonce(), None), (mark, None)])
     states = f"cat $(printf '/proc/%s/stat ' $(cat {pids})) 2>/dev/null; echo"
     seen = say(second, "sh", "-c", states)
     assert [line for line in seen.splitlines() if line and line.rpartition(")")[2].split()[0] not in "ZX"] == []
@@ -199,7 +199,7 @@ def test_what_carries_another_mark_is_left_alone(box: SshHost, opened: Any, more
     end = box.prefix / "end"
     living, next_one, mark = opened(), opened(), nonce()
     living.mark(nonce(), ())
-    next_one.mark(mark, (nonce(), f"{mark}0"))
+    next_one.mark(mark, [(nonce(), None), (f"{mark}0", None)])
     said: list[str] = []
 
     def begun(stream: str, data: bytes) -> None:
@@ -239,6 +239,17 @@ def test_what_another_user_runs_is_ended_as_that_user(
     say(connector, "rm", str(pids))
     assert len(lost) == 2
     assert [pid for pid in lost if lives(pid)] == []
+
+
+def test_what_a_user_has_left_is_ended_before_another_one_does_anything(as_user: Any, peopled: PeopledHost) -> None:
+    connector = as_user("trusted", None)
+    boss = connector.as_user(True)
+    pids = Path(say(boss, "mktemp").strip())
+    lose(boss, long_one(pids, STUBBORN), peopled.drop_connections)
+    lost = pids.read_text().split()
+    assert say(connector.as_user("other"), "id", "-un") == "other\n"
+    assert [pid for pid in lost if lives(pid)] == []
+    say(boss, "rm", str(pids))
 
 
 def test_what_cannot_be_ended_is_said_again_and_again_and_nothing_else_is_begun(

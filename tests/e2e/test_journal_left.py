@@ -174,6 +174,24 @@ def test_resume_ends_what_runs_on_as_another_user(peopled: SshHost, place: Any, 
     assert site.status() == "Success"
 
 
+@pytest.mark.parametrize("then", [True, False, "other"])
+def test_what_a_step_runs_on_as_its_own_user_is_ended_as_that_one_whoever_comes_next(
+    peopled: SshHost, place: Any, then: bool | str
+) -> None:
+    site = place(peopled, [slow(before=STUBBORN) | {"become": True}], user="trusted")
+    [lost] = kill_at_work(site, peopled)
+    assert works(peopled, lost)
+    site.write(body(peopled, [[slow(before=STUBBORN) | {"become": then}]], {"user": "trusted"}))
+    # What they write into belongs to root.
+    for path in peopled.prefix.iterdir():
+        path.chmod(0o666)
+    again(site, "resume", "--accept-changes")
+    never_beside(peopled)
+    assert not works(peopled, lost)
+    assert len(pids(peopled)) == 2
+    assert site.status() == "Success"
+
+
 def test_all_of_several_commands_on_one_host_are_ended(box: SshHost, place: Any) -> None:
     names = ("a", "b", "c")
     site = place(box, *([slow(name)] for name in names))

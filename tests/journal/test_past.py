@@ -65,7 +65,7 @@ def test_last_session_is_shown_with_the_time_of_all() -> None:
 def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
     story = Story()
     story.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
-    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0, "inputs": "0"})
+    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
     story.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
     assert story.sessions[0].last == 15.0
     assert story.sessions[0].ended is None
@@ -89,19 +89,22 @@ def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> dict[str,
     [
         ([(1, "start", {}), (1, "end", ends())], {}),
         ([(1, "start", {}), (1, "end", ends(Status.FAILED))], {}),
-        ([(1, "start", {})], {"h": [1]}),
-        ([(1, "start", {}), (1, "end", ends(Status.FAILED, unknown=True))], {"h": [1]}),
+        ([(1, "start", {})], {"h": [(1, "m/t/s")]}),
+        ([(1, "start", {}), (1, "end", ends(Status.FAILED, unknown=True))], {"h": [(1, "m/t/s")]}),
         ([(1, "start", {}), (1, "retry", {}), (1, "start", {}), (1, "end", ends())], {}),
-        ([(1, "start", {}), (1, "retry", {"unsure": "lost"})], {"h": [1]}),
+        ([(1, "start", {}), (1, "retry", {"unsure": "lost"})], {"h": [(1, "m/t/s")]}),
         # A later session may have ended it, and may just as well never have got to the host.
-        ([(1, "start", {}), (2, "start", {}), (2, "end", ends(Status.FAILED, unknown=True))], {"h": [1, 2]}),
-        ([(1, "start", {}), (2, "start", {}), (2, "end", ends())], {"h": [1]}),
-        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {})], {"h": [2]}),
+        (
+            [(1, "start", {}), (2, "start", {}), (2, "end", ends(Status.FAILED, unknown=True))],
+            {"h": [(1, "m/t/s"), (2, "m/t/s")]},
+        ),
+        ([(1, "start", {}), (2, "start", {}), (2, "end", ends())], {"h": [(1, "m/t/s")]}),
+        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {})], {"h": [(2, "m/t/s")]}),
         ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {}), (2, "undone", {"state": "undone"})], {}),
-        ([(2, "undoing", {}), (2, "undone", {"state": "undoFailed"})], {"h": [2]}),
+        ([(2, "undoing", {}), (2, "undone", {"state": "undoFailed"})], {"h": [(2, "m/t/s")]}),
     ],
 )
 def test_what_a_session_may_have_left_at_work_on_a_host_is_known(
-    entries: list[tuple[int, str, dict[str, Any]]], left: dict[str, list[int]]
+    entries: list[tuple[int, str, dict[str, Any]]], left: dict[str, list[tuple[int, str]]]
 ) -> None:
     assert told(*entries).left() == left
