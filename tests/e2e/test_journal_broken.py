@@ -28,11 +28,11 @@ modules:
       - name: t
         runOn: {hosts: [n1]}
         steps:
-          - {name: first, type: command, with: {shell: 'echo x >>"FOLDER/count.first"; touch FOLDER/begun'}}
+          - {name: first, type: command, with: {shell: 'echo x >>"FOLDER/count.first"'}}
           - name: gate
             type: command
             with: &gate
-              shell: 'for i in $(seq 3000); do [ -e FOLDER/go ] && exit; sleep 0.05; done'
+              shell: 'touch FOLDER/at.gate; for i in $(seq 3000); do [ -e FOLDER/go ] && exit; sleep 0.05; done'
               creates: FOLDER/go
           - {name: second, type: file, with: {path: FOLDER/second, content: "second\\n"}}
           - {name: third, type: command, with: {shell: 'echo x >>"FOLDER/count.third"'}}
@@ -52,9 +52,9 @@ STOPPED = "error: the run was stopped, because it could not be written down"
 
 
 def at_gate(site: Site) -> int:
-    """Wait until the first step is done and something runs on both hosts; the process on the second."""
+    """Wait until the first step is done and written down, and something runs on both hosts; the process on the second."""
     pid = site.host / "pid"
-    wait_until(lambda: (site.host / "begun").exists() and pid.exists() and pid.read_text().strip())
+    wait_until(lambda: (site.host / "at.gate").exists() and pid.exists() and pid.read_text().strip())
     return int(pid.read_text())
 
 
