@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import functools
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, Final, Literal
+from typing import Final, Literal
 
 from kubexm_exec.connectors.base import (
     Cancel,
@@ -21,22 +19,13 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OnOutput,
     OutcomeUnknown,
-    Sink,
     User,
 )
 from kubexm_exec.connectors.sshchannels import Shell, open_script, open_shell
 from kubexm_exec.connectors.sshconnection import Connection
 from kubexm_exec.connectors.ssherrors import NotBegun
 from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, feed_stream
-from kubexm_exec.connectors.sshfiles import (
-    CANNOT_DECODE,
-    SMALL,
-    Writing,
-    check_path,
-    file_error,
-    is_lines,
-    reading,
-)
+from kubexm_exec.connectors.sshfilework import CLEAN_UP_TIME, MOST_ERRORS, FileWork
 from kubexm_exec.connectors.sshgateways import Gateways
 from kubexm_exec.connectors.sshleft import Leftovers, Way
 from kubexm_exec.connectors.sshlink import Link
@@ -54,11 +43,7 @@ from kubexm_exec.connectors.sshshell import (
 )
 from kubexm_exec.graph import GraphHost
 
-_CLEAN_UP_TIME: Final = 10.0
-"""Seconds for stopping a command on the host once nobody waits for it any more."""
 _START_TIME: Final = 5.0
-_ALL: Final = 1 << 62
-_MOST_ERRORS: Final = 1 << 16
 _NO_STREAM: Final = (
     "what is read piece by piece cannot be sent through a terminal, and `become` needs one here (`pty: true`, or doas "
     "with a password); allow it without a password and without `requiretty`"
@@ -71,7 +56,7 @@ class _TooLong(Exception):
     """sshd could not hand the command on to a shell."""
 
 
-class SshConnector:
+class SshConnector(FileWork):
     """Runs commands and writes files on a host over one SSH connection, opened on first use and again if it dropped."""
 
     def __init__(
@@ -163,61 +148,6 @@ class SshConnector:
             dropped=exchange.stdout.dropped + exchange.stderr.dropped,
         )
 
-    def put(
-        self,
-        source: bytes | BinaryIO,
-        path: str,
-        *,
-        mode: int | None = None,
-        owner: str | None = None,
-        group: str | None = None,
-        deadline: Deadline,
-        cancel: Cancel,
-    ) -> None:
-        """Write a file atomically; a link is replaced by the file, not followed."""
-        check_path(path)
-        raise_if_over(deadline, cancel)
-        writing = Writing(path, mode, owner, group)
-        if (
-            isinstance(source, bytes)
-            and len(source) <= SMALL
-            and self._put_small(writing, source, path, deadline, cancel)
-        ):
-            return
-
-        feed = feed_stream(source, deadline, cancel)
-        try:
-            if isinstance(source, bytes):
-                self._do_file(writing.sized(len(source)), path, deadline, cancel, feed=feed, size=len(source))
-            else:
-                self._do_file(writing.fill(), path, deadline, cancel, feed=feed)
-                self._do_file(writing.finish(), path, deadline, cancel)
-        except BaseException:
-            # Also if we were told to stop: what is half written is of use to nobody.
-            with contextlib.suppress(ConnectorError, CommandTimedOut):
-                self._do(writing.remove(), Deadline.after(_CLEAN_UP_TIME), Cancel())
-            raise
-
-    def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
-        """The bytes of a regular file, at most ``limit`` of them."""
-        check_path(path)
-        raise_if_over(deadline, cancel)
-        return self._do_file(reading(path, limit), path, deadline, cancel).stdout.kept()
-
-    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
-        """Hand the bytes of a regular file on piece by piece."""
-        check_path(path)
-        raise_if_over(deadline, cancel)
-
-        def take(name: str, data: bytes) -> None:
-            if name == "stdout":
-                sink(data)
-
-        job = reading(path, None)
-        exchange, ending = self._do(job, deadline, cancel, max_output=_MOST_ERRORS, on_output=take)
-        if ending.exit_code != 0:
-            raise file_error(exchange.complaints.decode("utf-8", "replace"), path)
-
     def hang_up(self) -> None:
         """Let go of the host without waiting until all that served it here has ended."""
         self._connection.hang_up()
@@ -228,34 +158,6 @@ class SshConnector:
             with each._lock:
                 each._shell = None
         self._connection.close()
-
-    def _put_small(self, writing: Writing, data: bytes, path: str, deadline: Deadline, cancel: Cancel) -> bool:
-        """In one round trip; False, and nothing is done, if the host cannot read what it is sent."""
-        if is_lines(data):
-            self._do_file(writing.whole(), path, deadline, cancel, document=data)
-            return True
-        exchange, ending = self._do(
-            writing.decoded(len(data)), deadline, cancel, document=base64.encodebytes(data), max_output=_MOST_ERRORS
-        )
-        if ending.exit_code not in (0, CANNOT_DECODE):
-            raise file_error(exchange.complaints.decode("utf-8", "replace"), path)
-        return ending.exit_code == 0
-
-    def _do_file(
-        self,
-        job: Job,
-        path: str,
-        deadline: Deadline,
-        cancel: Cancel,
-        *,
-        feed: Feed | None = None,
-        size: int | None = None,
-        document: bytes | None = None,
-    ) -> Exchange:
-        exchange, ending = self._do(job, deadline, cancel, feed=feed, size=size, document=document, max_output=_ALL)
-        if ending.exit_code != 0:
-            raise file_error(exchange.complaints[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
-        return exchange
 
     def _do(
         self,
@@ -365,7 +267,7 @@ class SshConnector:
         cancel: Cancel,
         feed: Feed | None = None,
         size: int | None = None,
-        max_output: int = _MOST_ERRORS,
+        max_output: int = MOST_ERRORS,
         on_output: OnOutput | None = None,
         *,
         counted: bool = True,
@@ -417,7 +319,7 @@ class SshConnector:
             if exchange.over:
                 return
             job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
-            self._in_channel(link, job, Deadline.after(_CLEAN_UP_TIME), Cancel(), counted=False)
+            self._in_channel(link, job, Deadline.after(CLEAN_UP_TIME), Cancel(), counted=False)
         except (Lost, CommandTimedOut, ConnectorError) as error:
             self._left.add(self._user, exchange)
             raise OutcomeUnknown(

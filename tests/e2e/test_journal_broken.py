@@ -52,7 +52,7 @@ STOPPED = "error: the run was stopped, because it could not be written down"
 
 
 def at_gate(site: Site) -> int:
-    """Wait until the first step is done and written down, and something runs on both hosts; the process on the second."""
+    """Wait until the first step is written down as done, and both hosts are at work; the process on the second."""
     pid = site.host / "pid"
     wait_until(lambda: (site.host / "at.gate").exists() and pid.exists() and pid.read_text().strip())
     return int(pid.read_text())
