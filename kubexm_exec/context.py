@@ -61,11 +61,9 @@ class ActionContext(StepContext):
         from kubexm_exec.runner import Runner
 
         attempt = self._attempt
-        connector = self._runtime.connect(attempt.host, attempt.deadline, attempt.cancel)
+        connector = connector_of(self._runtime, attempt, attempt.deadline)
         attempt.connected = True
         own = attempt.node.become
-        if own is not None:
-            connector = _as_user(connector, attempt.host, own)
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
         become = self._runtime.graph.hosts[attempt.host].options.get("become") if own is None else own
@@ -266,10 +264,17 @@ class ActionContext(StepContext):
             raise CommandCancelled("the step was left behind because it did not stop in time")
 
 
-def _as_user(connector: Connector, host: str, become: bool | str) -> Connector:
+def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:
+    """What an attempt works with: the connector of its host, as the user that its node says."""
+    connector = runtime.connect(attempt.host, deadline, attempt.cancel)
+    user = attempt.node.become
+    if user is None:
+        return connector
     if not isinstance(connector, Becomes):
-        raise StepFailed(f"the connector of {host} cannot become another user", hint="take `become` off the step")
+        raise StepFailed(
+            f"the connector of {attempt.host} cannot become another user", hint="take `become` off the step"
+        )
     try:
-        return connector.as_user(become)
+        return connector.as_user(user)
     except ValueError as error:
-        raise StepFailed(f"host {host}: {error}") from error
+        raise StepFailed(f"host {attempt.host}: {error}") from error

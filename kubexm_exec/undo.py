@@ -55,11 +55,11 @@ class Saved(Struct):
 def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
     """The attempts of earlier sessions, as far as an undo needs them.
 
-    What they did they did with the parameters of that time, and the spec may have changed since.
+    What they did they did with the parameters and as the user of that time, and the spec may have changed since.
     """
     found = []
     for number, entry in enumerate(undo, 1):
-        of = replace(node, step_name=entry.get("step", node.step_name))
+        of = replace(node, step_name=entry.get("step", node.step_name), become=entry.get("become", node.become))
         found.append(Attempt(of, host, number, runtime.last, params=entry.get("params"), undo=entry["data"]))
     return found
 

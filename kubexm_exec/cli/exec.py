@@ -11,6 +11,15 @@ from kubexm_exec.cli.common import fail, write_text
 from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
 
 
+def _check_user(name: str, form: str) -> None:
+    from kubexm_spec.models.common import written_out
+
+    try:
+        written_out(name)
+    except ValueError as error:
+        fail(f'--become "{name}": it {error}', output=form)
+
+
 @click.command("exec")
 @click.argument("pattern")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
@@ -64,8 +73,8 @@ def command(
         )
     if argv and not argv[0]:
         fail("the command names no program", output=form)
-    if become is not None and not become.strip():
-        fail("--become names no user", output=form)
+    if become is not None:
+        _check_user(become, form)
     if line is not None and not line.strip():
         fail("the line of --shell is empty", output=form)
     site = site_or_exit(spec, inventory, form)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import NodeChange
     from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.journal.entries import Row
     from kubexm_exec.journal.known import Known
     from kubexm_exec.journal.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.journal.story import Story
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.scheduler import Action
 
@@ -149,10 +151,9 @@ def resume(
     """Go on with the run; gives the exit code."""
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import compare_hosts
-    from kubexm_exec.journal import entries
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.resume import in_doubt, known_actions, seen_done, to_repeat
+    from kubexm_exec.journal.resume import in_doubt, known_actions
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph
 
@@ -179,10 +180,8 @@ def resume(
                 )
         session = Session.go_on(
             store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None,
-            again=lambda: to_repeat(whole_graph(graph, tell(store, past.row.id)), selection),
+            first=lambda: _first(graph, tell(store, past.row.id), selection),
         )  # fmt: skip
-        for action in in_doubt(tell(store, past.row.id), selection.done):
-            session.recorder.write(entries.end(action.node, seen_done(action)))
         story = tell(store, past.row.id)
     except JournalError as error:
         refuse(error, form)
@@ -202,6 +201,16 @@ def resume(
     if selection.partial and _is_well(run, result, known):
         return codes.OK
     return run.exit_code(result)
+
+
+def _first(graph: ExecutionGraph, story: Story, selection: Selection) -> tuple[list[Row], list[dict[str, Any]]]:
+    """What somebody says was done, and what is to be run again: also of the former, if it has changed since."""
+    from kubexm_exec.journal import entries
+    from kubexm_exec.journal.resume import in_doubt, seen_done, to_repeat
+    from kubexm_exec.journal.story import whole_graph
+
+    done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
+    return done, to_repeat(whole_graph(graph, story), selection)
 
 
 def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:

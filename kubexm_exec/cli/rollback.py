@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NEWEST: Final = 1000
 """How many runs are looked through for later ones."""
+_NAMED: Final = 5
 
 
 def roll_back(
@@ -64,9 +65,11 @@ def roll_back(
         click.echo(f"run {past.row.id} of {past.row.name}: {plural(len(can), 'action')} can be undone", err=True)
         for key in cannot:
             click.echo(f"  cannot be undone, and stays as it is: {key.node} on {key.host}", err=True)
-        for row in later:
+        for row in later[:_NAMED]:
             began = timestamp(row.created)
             click.echo(f"  a later run worked on the same target: {row.id} of {row.name} ({began})", err=True)
+        if len(later) > _NAMED:
+            click.echo(f"  and {len(later) - _NAMED} more", err=True)
         if later:
             click.echo(
                 "  what they changed of the same things is lost: roll them back first to keep the order", err=True

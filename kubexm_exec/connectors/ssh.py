@@ -73,7 +73,6 @@ class SshConnector(FileWork):
         self._secrets = secrets
         self._main: SshConnector = of or self
         self._user = user
-        self._sign = "a" if of is None else f"b{hashlib.sha256(str(user).encode()).hexdigest()[:8]}"
         self._others: dict[str, SshConnector] = {}
         """The same host as other users; all share its connection."""
         self._connection: Connection = of._connection if of else Connection(host, secrets, gateways or Gateways())
@@ -201,6 +200,7 @@ class SshConnector(FileWork):
     def _ready(self, deadline: Deadline, cancel: Cancel) -> Link:
         """The open connection, once nothing runs any more of what was lost with an earlier one, or in a killed run."""
         link = self._connection.link(deadline, cancel)
+        link.make_room = self._main._make_room
         if self._left:
             self._left.end(functools.partial(self._main._way, link), deadline, cancel)
         return link
@@ -210,9 +210,23 @@ class SshConnector(FileWork):
         return Way(functools.partial(connector._in_channel, link, counted=False), connector._sign)
 
     @property
+    def _sign(self) -> str:
+        """What follows the mark in the words of its shells: the same for the same user, whoever says so."""
+        user = "" if self._become is None else self._become.user
+        return f"u{hashlib.sha256(user.encode()).hexdigest()[:8]}"
+
+    @property
     def _marked(self) -> str:
         """What the words of its shells begin with."""
         return f"{self._mark}{self._sign}" if self._mark else ""
+
+    def _make_room(self) -> None:
+        """Close the shells that wait, since the host allows no more channels; they are opened again when needed."""
+        for each in (self, *self._others.values()):
+            with each._lock:
+                shell, each._shell = each._shell, None
+            if shell is not None:
+                shell.close()
 
     def _in_shell(
         self,

@@ -79,6 +79,8 @@ class Link:
     def __init__(self, hop: Hop) -> None:
         self.transport = hop.transport
         self.user = hop.user
+        self.make_room: Callable[[], None] | None = None
+        """Gives channels up that nobody needs at the moment."""
         self._hop = hop
         self._slots = Turns(MOST_CHANNELS)
 
@@ -116,6 +118,8 @@ class Link:
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
                     if limit.passed():
                         raise ConnectorError(f"the host opens no more channels: {text(error)}") from error
+                if self.make_room is not None:
+                    self.make_room()
                 cancel.wait(_jitter(min(pause, limit.left() or 0.0)))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -60,14 +61,14 @@ class SshOptions(Struct, frozen=True):
     server_alive_count_max: int | None = None
     become: Become | None = None
     """The user that commands run as, if it is not the one who logs in."""
-    becoming: Become = Become()
-    """How another user is become."""
+    becoming: Callable[[], Become] = Become
+    """How another user is become; a password is looked up only then."""
 
     def as_user(self, user: bool | str) -> Become | None:
         """How to become a certain user: True is root, False whoever logs in."""
         if user is False:
             return None
-        return replace(self.becoming, user="root" if user is True else user)
+        return replace(self.becoming(), user="root" if user is True else user)
 
     def alive(self, config: Mapping[str, Any]) -> Alive:
         """How a silent host is noticed: as the inventory says, or ~/.ssh/config, or as usual."""
@@ -98,7 +99,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
     if policy not in ("acceptNew", "strict", "off"):
         raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
     known = given.get("knownHosts")
-    becoming = _becoming(given.get("become"), host.name, secrets)
+    becoming = functools.cache(lambda: _becoming(given.get("become"), host.name, secrets))
     always = not isinstance(given.get("become"), Mapping) or given["become"].get("always") is not False
     return SshOptions(
         name=host.name,
@@ -115,7 +116,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
         server_alive_interval=given.get("serverAliveInterval"),
         server_alive_count_max=given.get("serverAliveCountMax"),
-        become=becoming if given.get("become") and always else None,
+        become=becoming() if given.get("become") and always else None,
         becoming=becoming,
     )
 

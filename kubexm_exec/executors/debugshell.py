@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import Command, Connector, Deadline
+from kubexm_exec.context import connector_of
 from kubexm_exec.runtime import Runtime
 
 
 def shell(runtime: Runtime, attempt: Attempt, line: str, say: Callable[[str], None]) -> None:
     """Run one command; without one, a shell on a terminal of this machine, or one command after another."""
     host = attempt.host
-    connector = runtime.connect(host, Deadline(), runtime.cancel)
+    connector = connector_of(runtime, attempt, Deadline())
     if line:
         _run(runtime, connector, line, say)
         return

@@ -71,8 +71,9 @@ class Ledger:
         node = attempt.node
         inputs = self._inputs.get(node.id)
         if inputs is None:
-            # Steps that others return may have secrets in them: a digest would let people guess.
-            inputs = self._inputs[node.id] = digest(self._mask(node.inputs()))[:_DIGITS]
+            # A digest lets people guess: there is none of what is not to be shown, nor of secrets in returned steps.
+            inputs = "" if node.sensitive else digest(self._mask(node.inputs()))[:_DIGITS]
+            self._inputs[node.id] = inputs
         self.note(entries.start(attempt, inputs))
 
     def start(self, attempt: Attempt) -> bool:

@@ -153,7 +153,7 @@ def undo(attempt: Attempt, data: Mapping[str, Any], params: Any = None) -> Row:
     """What an attempt will need to be undone, with its parameters unless they are not to be kept."""
     node = attempt.node
     kept = {} if params is None else {"step": node.step_name, "params": params}
-    return other(UNDO, node=node.id, host=attempt.host, attempt=attempt.number, data=data, **kept)
+    return other(UNDO, node=node.id, host=attempt.host, attempt=attempt.number, data=data, become=node.become, **kept)
 
 
 def retry(attempt: Attempt, result: HostResult) -> Row:

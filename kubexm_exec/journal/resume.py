@@ -84,7 +84,7 @@ def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: 
     if told is not None and doubt and not asked:
         # Before anything else it must be known what became of it, unless somebody says that it is to be run.
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
-    if told is not None and not told.again and _is_done(told):
+    if told is not None and not told.again and told.done:
         assert told.result is not None
         outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)
         if told.hidden:
@@ -122,15 +122,7 @@ def _doubt(told: ActionStory | None) -> str:
         return f"{DOUBT}, and how far it came is not known"
     if told.undoing:
         return UNDOING
-    return UNSURE if told.result is not None and told.result.unknown and not _is_done(told) else ""
-
-
-def _is_done(told: ActionStory) -> bool:
-    """Whether an action was done, and stays so: a success, or nothing to do; undone ones are to be done again."""
-    result = told.result
-    if result is None or told.forgotten or told.undone.startswith(("undone", "undoFailed")):
-        return False
-    return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
+    return UNSURE if told.result is not None and told.result.unknown and not told.done else ""
 
 
 def _with_dependents(graph: ExecutionGraph, is_first: Callable[[ExecutionNode], bool]) -> frozenset[str]:

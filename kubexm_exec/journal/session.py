@@ -18,6 +18,7 @@ from kubexm_exec.journal.store import Store, folder_of
 
 if TYPE_CHECKING:
     from kubexm_exec.connectors.base import User
+    from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
 
@@ -83,21 +84,23 @@ class Session:
         made_from: Mapping[str, Any] | None = None,
         *,
         wait: Callable[[leases.HeldError], None] | None = None,
-        again: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+        first: Callable[[], tuple[Sequence[entries.Row], Sequence[Mapping[str, Any]]]] | None = None,
     ) -> Session:
         """Take on a run that nobody works on any more; raises HeldError or FencedError.
 
-        ``again``: says, when nobody works on the run, what of it is to be run again (see ``entries.SESSION``). That is
-        durable together with what the run is made from now, and holds until it is done, whoever does that.
+        ``first``: says, when nobody works on the run, what is to be written down before the session begins, and what
+        is to be run again in it (see ``entries.SESSION``). That is durable together with what the run is made from now,
+        and holds until it is done, whoever does that.
         """
         row = store.run(run)
         holder = Holder.me()
         _acquire(store, row.target, run, row.epoch + 1, holder, wait)
         try:
             heard = max((number for number, _, _ in store.asked(run)), default=0)
-            epoch = store.take_on(run, row.epoch, holder, made_from, [_opening(mode, holder, again())])
+            noted, again = first() if first is not None else ((), ())
+            epoch = store.take_on(run, row.epoch, holder, made_from, [*noted, _opening(mode, holder, again)])
             leases.check(store, row.target, run, epoch)
-        except JournalError:
+        except BaseException:
             leases.release(store, row.target, run, row.epoch + 1)
             raise
         return cls(store, state, run, row.target, epoch, store.last(run), heard)
@@ -128,7 +131,7 @@ class Session:
         found: dict[str, dict[tuple[str, User], None]] = {}
         for host, several in left.items():
             for epoch, node in several:
-                users = {graph.nodes[node].become for graph in graphs if node in graph.nodes} or {None}
+                users = {_user(graph, node, host) for graph in graphs if node in graph.nodes} or {None}
                 found.setdefault(host, {}).update({(mark_of(self.run, epoch), user): None for user in users})
         return {host: list(marks) for host, marks in found.items()}
 
@@ -180,6 +183,17 @@ class Session:
 def mark_of(run: str, epoch: int) -> str:
     """The mark of all that a session runs on hosts, and of nothing else: whoever goes on with the run finds it so."""
     return f"kx{hashlib.sha256(f'{run} {epoch}'.encode()).hexdigest()[:_MARK]}"
+
+
+def _user(graph: ExecutionGraph, node: str, host: str) -> User:
+    """Who a node works as on a host; also what the host says may have changed since."""
+    become = graph.nodes[node].become
+    if become is None and host in graph.hosts:
+        said = graph.hosts[host].options.get("become")
+        become = (
+            said.get("always") is not False and said.get("user", "root") if isinstance(said, Mapping) else said or False
+        )
+    return become
 
 
 def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:

@@ -126,7 +126,7 @@ class SqliteFile:
     def _identify(self) -> tuple[int, int] | None:
         try:
             found = self._path.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_dev, found.st_ino
 

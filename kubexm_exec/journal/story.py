@@ -12,7 +12,7 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.graphjson import node_from_json
 from kubexm_exec.journal import entries as kinds
 from kubexm_exec.journal.store import Store
-from kubexm_exec.result import HostResult
+from kubexm_exec.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 
@@ -45,6 +45,13 @@ class ActionStory(Struct):
     retries: list[Mapping[str, Any]] = field(default_factory=list)
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it was done, and stays so: a success, or nothing to do; what was undone is to be done again."""
+        if self.result is None or self.forgotten or self.undone.startswith(("undone", "undoFailed")):
+            return False
+        return self.result.status is Status.SUCCESS or self.result.reason is SkipReason.PRECHECK
 
     def note(self, kind: str, entry: Mapping[str, Any], epoch: int) -> None:
         """Take down whether something is at work for it, by an entry of the session of that epoch."""
@@ -107,7 +114,7 @@ class Story(Struct):
 
     def _again(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
         for key, action in self.actions.items():
-            if key.node in nodes and (hosts is None or key.host in hosts):
+            if key.node in nodes and (hosts is None or key.host in hosts) and action.done:
                 action.again = True
 
     def _session(self, entry: Mapping[str, Any]) -> None:
@@ -142,7 +149,7 @@ class Story(Struct):
         elif kind == kinds.UNDOING:
             action.undoing = True
         elif kind == kinds.UNDONE:
-            action.undoing = False
+            action.undoing = action.again = False
             action.undone = entry["state"] + (f": {entry['message']}" if entry.get("message") else "")
             if entry["state"] == "undone":
                 action.undo = []

@@ -180,8 +180,9 @@ def _become(merged: Vars) -> Any:
     if not wanted:
         # How it is done if a task or step asks for it.
         become["always"] = False
-    if "ansible_become_method" in given:
-        become["method"] = str(given["ansible_become_method"]).removeprefix("ansible.builtin.")
+    method = str(given.get("ansible_become_method", "")).removeprefix("ansible.builtin.")
+    if method and (wanted or method in ("sudo", "su", "doas")):
+        become["method"] = method
     secret = next((given[key] for key in _BECOME_SECRETS if key in given), None)
     if secret is not None:
         become["password"] = _reference(secret)

@@ -104,8 +104,8 @@ def _interrupted_later() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if pressed:
-        handler(*pressed[0])
+        if pressed:
+            handler(*pressed[0])
 
 
 def _json(text: str, shown: str) -> Any:

@@ -23,7 +23,8 @@ Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN, max_le
 """A name that is used in expressions."""
 
 
-def _written_out(value: str) -> str:
+def written_out(value: str) -> str:
+    """The name of a user; raises ValueError."""
     if value.lower() in ("yes", "no", "on", "off", "true", "false"):
         raise ValueError("should be true or false, or the name of a user")
     if "{{" in value or not re.fullmatch(r"[^\s:/-][^\s:/]*", value):
@@ -31,7 +32,7 @@ def _written_out(value: str) -> str:
     return value
 
 
-UserName = Annotated[str, AfterValidator(_written_out)]
+UserName = Annotated[str, AfterValidator(written_out)]
 """A user of a host."""
 
 

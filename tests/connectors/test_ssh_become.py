@@ -172,6 +172,24 @@ def test_several_users_work_at_once_and_more_of_them_than_there_are_channels(as_
     assert found == names * 3
 
 
+def test_a_host_that_allows_one_channel_serves_several_users_one_after_the_other(tmp_path: Path) -> None:
+    with peopled_host("MaxSessions 1") as box:
+        connector = SshConnector(replace(box.host(become=None), user="trusted"), SECRETS.__getitem__)
+        connector.open(Deadline.after(SOON))
+        for _ in range(2):
+            for name in ("root", "other", "trusted"):
+                assert run(connector.as_user(name), "id", "-un", timeout=20).out == f"{name}\n"
+            assert run(connector, "cat", stdin=b"x", timeout=20).out == "x"
+        connector.close()
+
+
+def test_a_password_that_nobody_needs_is_not_looked_up(as_user: Any) -> None:
+    connector = as_user("trusted", {"password": "env:NOT_THERE", "always": False})
+    assert run(connector, "id", "-un").out == "trusted\n"
+    with pytest.raises(KeyError):
+        connector.as_user(True)
+
+
 def test_what_another_user_cannot_be_is_that_users_error_alone(as_user: Any) -> None:
     connector = as_user("asked", None)
     with pytest.raises(ConnectorError, match=r"asked cannot become root by sudo: .*password"):

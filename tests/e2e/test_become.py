@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,9 +95,30 @@ def test_one_command_is_run_as_another_user(sites: Sites, box: PeopledHost) -> N
     site = site_of(sites, box, "trusted", STEPS)
     said = site.run("kubexm", "exec", "all", "--spec", "spec.yaml", "--become", "other", "--", "id", "-un", code=0)
     assert "| other" in said
-    assert "--become names no user" in site.run(
-        "kubexm", "exec", "n", "--spec", "spec.yaml", "--become", "", "--", "id"
-    )
+    for name in ("", "-x", "a b", "yes", "{{ x }}"):
+        said = site.run("kubexm", "exec", "n", "--spec", "spec.yaml", "--become", name, "--", "id", code=2)
+        assert f'error: --become "{name}": it should be ' in said
+
+
+def test_what_was_done_is_undone_as_who_did_it(sites: Sites, box: PeopledHost) -> None:
+    steps = """
+modules:
+  - name: m
+    tasks:
+      - name: t
+        become: root
+        steps:
+          - {name: closed, type: directory, with: {path: "{{ vars.root }}/closed", mode: "0700"}}
+          - {name: inside, type: file, with: {path: "{{ vars.root }}/closed/in", content: "x\\n"}}
+"""
+    site = site_of(sites, box, "trusted", steps)
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    text = (site.folder / "spec.yaml").read_text()
+    (site.folder / "spec.yaml").write_text(text.replace("become: root", "become: other"))
+    resume = ("kubexm", "runs", "resume", "last", "--accept-changes", "--output", "quiet")
+    site.run(*resume, code=-signal.SIGKILL, KUBEXM_DIE_AT="take.after")
+    site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
+    assert owners(box) == {}
 
 
 def test_this_machine_can_only_be_worked_on_by_who_runs_the_program(sites: Sites) -> None:

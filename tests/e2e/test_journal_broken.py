@@ -201,7 +201,7 @@ def test_journal_that_is_none_of_ours_is_left_alone_and_nothing_is_run(what: str
     site.run("kubexm-run", "spec.yaml", "--no-journal", "--output", "quiet", code=0)
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced", "with its folder"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "with its folder", "with a file for its folder"])
 def test_journal_that_is_removed_in_the_middle_stops_the_run(how: str, sites: Sites) -> None:
     site = sites(STEPS)
     journal = site.state / "journal.db"
@@ -217,6 +217,8 @@ def test_journal_that_is_removed_in_the_middle_stops_the_run(how: str, sites: Si
         (site.folder / "copy").replace(journal)
     else:
         site.state.rename(site.folder / "elsewhere")
+        if "file" in how:
+            site.state.touch()
     # Nothing has to be written for it to be found out.
     said = ended(run, 1)
     assert STOPPED in said

@@ -192,6 +192,23 @@ def test_what_a_step_runs_on_as_its_own_user_is_ended_as_that_one_whoever_comes_
     assert site.status() == "Success"
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, True), (True, None), ("other", "root")])
+def test_what_runs_on_is_found_also_if_the_host_is_worked_on_as_another_user_now(
+    peopled: SshHost, place: Any, before: Any, after: Any
+) -> None:
+    step = slow(before=STUBBORN) | ({} if before == "other" else {"become": "root"})
+    site = place(peopled, [step], user="trusted", become=before)
+    [lost] = kill_at_work(site, peopled)
+    assert works(peopled, lost)
+    site.write(body(peopled, [[step]], {"user": "trusted", "become": after}))
+    for path in peopled.prefix.iterdir():
+        path.chmod(0o666)
+    again(site, "resume", "--accept-changes", "--from", "m/t1/slow")
+    never_beside(peopled)
+    assert not works(peopled, lost)
+    assert site.status() == "Success"
+
+
 def test_all_of_several_commands_on_one_host_are_ended(box: SshHost, place: Any) -> None:
     names = ("a", "b", "c")
     site = place(box, *([slow(name)] for name in names))

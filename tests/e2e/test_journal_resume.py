@@ -253,6 +253,38 @@ def test_what_is_to_be_run_because_of_changes_is_not_lost_when_who_accepted_them
     ran(site, {})
 
 
+def test_what_has_changed_is_run_although_somebody_says_that_it_was_done_before(sites: Sites) -> None:
+    site = sites(BREAKS_OFF)
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    ran(site, {"a": 1})
+    site.write(BREAKS_OFF.replace("count.a", "count.changed"))
+    resume(site, "--accept-changes", "--done", "m/t/a")
+    ran(site, {"changed": 1, "b": 1})
+    assert site.status() == "Success"
+
+
+def test_show_tells_what_failed_and_what_was_undone_also_if_it_is_to_be_run_again(sites: Sites) -> None:
+    site = sites("""
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps: [{name: a, type: command, with: {argv: [id]}}, {name: b, type: command, with: {argv: ["false"]}}]
+""")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    resume(site, "--from", "m/t/a", "--only", "m/t/a", code=1)
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))
+    assert [failure["node"] for failure in shown["failures"]] == ["m/t/b"]
+    site = sites(spec())
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    again = ("kubexm", "runs", "resume", "last", "--output", "quiet", "--from", "m/u")
+    site.run(*again, code=-signal.SIGKILL, KUBEXM_DIE_AT="take.after")
+    site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))
+    assert ("m/u/d", "undone") in [(each["node"], each["undo"]) for each in shown["undone"]]
+
+
 def test_what_was_to_be_run_again_is_not_lost_when_who_chose_it_is_killed(sites: Sites) -> None:
     site = sites(spec())
     site.run("kubexm-run", "spec.yaml", "--output", "quiet")
@@ -286,6 +318,10 @@ def test_every_attempt_is_written_down_with_a_digest_of_its_inputs(sites: Sites)
     assert {node: set(digests[-1:]) for node, digests in found.items()} == {
         node: set(by_host.values()) for node, by_host in shown.items()
     }
+    site.write(spec().replace("with: {path: FOLDER/d,", "sensitive: true, with: {path: FOLDER/ddd,"))
+    resume(site, "--accept-changes")
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))["inputs"]
+    assert "m/u/d" not in shown, "who sees the digest of something short can find out what it is"
 
 
 def test_host_that_is_reached_in_another_way_now_is_told_and_used_when_accepted(sites: Sites) -> None:

@@ -73,12 +73,12 @@ def _system(name: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def peopled_host() -> Iterator[PeopledHost]:
+def peopled_host(*settings: str) -> Iterator[PeopledHost]:
     """A running host, gone at the end."""
     folder = Path(tempfile.mkdtemp(prefix="kx-lab."))
     # Its users have to get to their keys.
     folder.chmod(0o755)
-    host = PeopledHost(folder / "host", settings=("PasswordAuthentication yes",))
+    host = PeopledHost(folder / "host", settings=("PasswordAuthentication yes", *settings))
     host.prefix.chmod(0o777)
     try:
         host.populate()
