@@ -217,6 +217,7 @@ def test_password_from_the_environment_becomes_a_reference(spec: Spec) -> None:
             b: {ansible_password: "env:OTHER", ansible_become: yes, ansible_become_password: "file:pw"}
             c: {ansible_become_password: "file:pw"}
             d: {ansible_become_user: postgres}
+            e: {ansible_become_method: enable}
     """
     hosts = hosts_of(spec.compile(inventory=str(spec.file("hosts.yml", text))))
     assert hosts["a"].options["password"] == "env:PASS"
@@ -227,6 +228,7 @@ def test_password_from_the_environment_becomes_a_reference(spec: Spec) -> None:
     # How, if a task or step asks for it.
     assert hosts["c"].options["become"] == {"user": "root", "method": "sudo", "password": "file:pw", "always": False}
     assert "become" not in hosts["d"].options
+    assert hosts["e"].options["become"] == {"user": "root", "method": "sudo", "always": False}
 
 
 @pytest.mark.parametrize(
