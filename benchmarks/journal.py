@@ -13,6 +13,7 @@ from benchmarks.run_graph import run_graph
 from benchmarks.scheduling import WORKERS, Edges, chains, layers, make_graph
 from benchmarks.table import Row
 from kubexm_exec.ids import new_run_id
+from kubexm_exec.journal.digests import inputs_digest
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
@@ -47,6 +48,8 @@ def measure(edges: Edges, store: Store) -> tuple[float, float, int]:
             run, name="bench", target="t", spec="s", executor="concurrent", holder=Holder.me(), made_from={}
         )
         recorder = Recorder(store, run, epoch)
+        # As a session does it before the run: one for each node, which are as many as actions only here.
+        recorder.digests = {node.id: inputs_digest(node, list) for node in graph.steps()}
         kept.append(run_graph(graph, WORKERS, recorder)[0])
         recorder.close()
         entries = [len(rows) for _, _, rows in store.entries(run)]

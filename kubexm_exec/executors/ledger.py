@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kubexm_exec.attempt import Attempt
 from kubexm_exec.events import ACTION_STARTED, Event, EventBus
-from kubexm_exec.graph import digest
 from kubexm_exec.journal import entries
+from kubexm_exec.journal.digests import inputs_digest
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.recorder import Recorder
-
-_DIGITS: Final = 16
-"""Of a digest of inputs; there is one in the entry of every attempt."""
 
 _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 """Something to be done later: how, and with what."""
@@ -51,8 +48,7 @@ class Ledger:
         self._meanwhile: list[_Call] = []
         self._told: list[Event] = []
         self._starts: list[Attempt] = []
-        self._inputs: dict[str, str] = {}
-        """Digests of what nodes are to do, by their ids."""
+        self._digests = recorder.digests
         self._outstanding = 0
         self.error: JournalError | None = None
 
@@ -68,13 +64,13 @@ class Ledger:
 
     def note_start(self, attempt: Attempt) -> None:
         """Write down with the next group that an attempt begins."""
-        node = attempt.node
-        inputs = self._inputs.get(node.id)
-        if inputs is None:
-            # A digest lets people guess: there is none of what is not to be shown, nor of secrets in returned steps.
-            inputs = "" if node.sensitive else digest(self._mask(node.inputs()))[:_DIGITS]
-            self._inputs[node.id] = inputs
-        self.note(entries.start(attempt, inputs))
+        if self.error is None:
+            node = attempt.node
+            inputs = self._digests.get(node.id)
+            if inputs is None:
+                # One that another step has returned.
+                inputs = self._digests[node.id] = inputs_digest(node, self._mask)
+            self._entries.append(entries.start(attempt, inputs))
 
     def start(self, attempt: Attempt) -> bool:
         """Write down that an attempt begins, and begin it when that is durable.

@@ -67,6 +67,8 @@ class Recorder:
         self.run = run
         self.epoch = epoch
         self.error: JournalError | None = None
+        self.digests: dict[str, str] = {}
+        """Of the inputs of nodes, by their ids; made before anything runs, when nobody waits for them."""
         self._seq = after
         self._door: Door | None = None
         self._pen = threading.Lock()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from kubexm_exec.journal import entries, leases
+from kubexm_exec.journal.digests import inputs_digest
 from kubexm_exec.journal.errors import FencedError, JournalError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.recorder import Recorder
@@ -111,6 +112,8 @@ class Session:
         ``left``: what earlier sessions may have left at work on hosts (see ``Story.left``).
         """
         runtime.journal = self.recorder
+        mask = runtime.redactor.mask
+        self.recorder.digests = {node.id: inputs_digest(node, mask) for node in runtime.graph.steps()}
         runtime.connections.mark(mark_of(self.run, self.epoch), self._marks(left) if left else {})
         self._runtime = runtime
         self._keeper = leases.Keeper(
