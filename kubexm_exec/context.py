@@ -66,9 +66,7 @@ class ActionContext(StepContext):
         own = attempt.node.become
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
-        become = self._runtime.graph.hosts[attempt.host].options.get("become") if own is None else own
-        if isinstance(become, Mapping):
-            become = become.get("user", "root") if become.get("always") is not False else ""
+        become = self._runtime.graph.hosts[attempt.host].becomes if own is None else own
         ahead = None
         # What was seen ahead was seen as the host's own user.
         if attempt.number == 1 and not attempt.unsure and own is None:

@@ -209,6 +209,14 @@ class GraphHost(Struct, frozen=True):
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else the connector takes (become, privateKeyPath, ...), as written."""
 
+    @property
+    def becomes(self) -> str:
+        """The user that it is worked on as unless a step says another one; empty for whoever logs in."""
+        said = self.options.get("become") or ""
+        if isinstance(said, Mapping):
+            said = said.get("always") is not False and (said.get("user") or True)
+        return "root" if said is True else said or ""
+
 
 class Scope(Struct, frozen=True):
     """Values that nodes of one module or task see; ``params`` of a used document are rendered in the parent scope."""

@@ -254,7 +254,7 @@ class Run:
         from kubexm_exec.console.summary import Journaled, next_command, render_summary
 
         journaled = None
-        if self.session is not None and not self.session.fenced:
+        if self.session is not None and not self.session.gone:
             journaled = Journaled(runs_command(self.session.store), self.bus.run, self.done_before)
         text = render_summary(
             self.runtime.graph,

@@ -12,7 +12,7 @@ import posixpath
 import pwd
 import secrets as random
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -70,8 +70,7 @@ class LocalConnector:
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""
-        become = self._host.options.get("become")
-        if become and not (isinstance(become, Mapping) and become.get("always") is False):
+        if self._host.becomes:
             raise ConnectorError(
                 f"host {self._host.name}: the local connector cannot become another user; "
                 "take `become` off this host and start kubexm as the user it needs"

@@ -100,7 +100,6 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
     known = given.get("knownHosts")
     becoming = functools.cache(lambda: _becoming(given.get("become"), host.name, secrets))
-    always = not isinstance(given.get("become"), Mapping) or given["become"].get("always") is not False
     return SshOptions(
         name=host.name,
         address=host.address or host.name,
@@ -116,7 +115,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
         server_alive_interval=given.get("serverAliveInterval"),
         server_alive_count_max=given.get("serverAliveCountMax"),
-        become=becoming() if given.get("become") and always else None,
+        become=becoming() if host.becomes else None,
         becoming=becoming,
     )
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kubexm_exec.journal import entries, leases
 from kubexm_exec.journal.digests import inputs_digest
-from kubexm_exec.journal.errors import FencedError, JournalError
+from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store, folder_of
@@ -178,9 +178,9 @@ class Session:
         return self.recorder.error
 
     @property
-    def fenced(self) -> bool:
-        """Whether somebody else has taken over."""
-        return isinstance(self.recorder.error, FencedError)
+    def gone(self) -> bool:
+        """Whether the run is not ours to go on with: somebody else has taken over, or nothing of it is written down."""
+        return isinstance(self.recorder.error, FencedError | GoneError)
 
 
 def mark_of(run: str, epoch: int) -> str:
@@ -191,12 +191,7 @@ def mark_of(run: str, epoch: int) -> str:
 def _user(graph: ExecutionGraph, node: str, host: str) -> User:
     """Who a node works as on a host; also what the host says may have changed since."""
     become = graph.nodes[node].become
-    if become is None and host in graph.hosts:
-        said = graph.hosts[host].options.get("become")
-        become = (
-            said.get("always") is not False and said.get("user", "root") if isinstance(said, Mapping) else said or False
-        )
-    return become
+    return graph.hosts[host].becomes or False if become is None and host in graph.hosts else become
 
 
 def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:

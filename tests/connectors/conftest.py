@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,13 @@ from kubexm_exec.connectors.sshscripts import SETUP
 from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
 
 NO_PROC = "[ -r /proc/loadavg ]"
+SHELLS = {
+    "sh": ["/bin/sh"],
+    "dash": ["dash"],
+    "bash": ["bash"],
+    "bash as sh": ["bash", "--posix"],
+    "busybox": ["busybox", "sh"],
+}
 
 
 @pytest.fixture
@@ -50,3 +58,11 @@ def as_user(peopled: PeopledHost) -> Iterator[Callable[..., SshConnector]]:
             return made
 
         yield make
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    argv = SHELLS[request.param]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"no {argv[0]} here")
+    return argv

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ import pytest
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.connectors.sshshell import Job
-from tests.connectors.test_ssh_shell import SHELLS
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -84,14 +82,6 @@ def test_a_shell_whose_environment_did_not_come_whole_runs_nothing(shell: list[s
     script = job.line("kxsync", reads=False)
     subprocess.run([*shell, "-c", script], input=job.hidden()[:-cut], capture_output=True, timeout=SOON)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    argv = SHELLS[request.param]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"no {argv[0]} here")
-    return argv
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -20,7 +19,6 @@ from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadlin
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.connectors.sshscripts import END_LEFT
 from kubexm_exec.connectors.sshshell import nonce
-from tests.connectors.test_ssh_shell import SHELLS
 from tests.lab.people import PeopledHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
@@ -271,14 +269,6 @@ def test_what_cannot_be_ended_is_said_again_and_again_and_nothing_else_is_begun(
 
 
 # What looks and ends, in every shell
-
-
-@pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    argv = SHELLS[request.param]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"no {argv[0]} here")
-    return argv
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,16 +13,7 @@ from kubexm_exec.connectors.base import Cancel, Command, CommandTimedOut, Deadli
 from kubexm_exec.connectors.ssh import SshConnector
 from kubexm_exec.connectors.sshshell import Job, setup
 from kubexm_exec.runner.quote import script
-from tests.connectors.test_ssh_shell import SHELLS
 from tests.lab.sshd import MISSING, SSHD, ssh_host
-
-
-@pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    argv = SHELLS[request.param]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"no {argv[0]} here")
-    return argv
 
 
 @pytest.fixture(params=[True, False], ids=["leader", "led by another"])

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from kubexm_exec.connectors.sshshell import Framed, Job, plain_words, setup
-
-SHELLS = {
-    "sh": ["/bin/sh"],
-    "dash": ["dash"],
-    "bash": ["bash"],
-    "bash as sh": ["bash", "--posix"],
-    "busybox": ["busybox", "sh"],
-}
-
-
-@pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    argv = SHELLS[request.param]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"no {argv[0]} here")
-    return argv
 
 
 def answers(shell: list[str], *jobs: Job, cut: int = 0) -> list[tuple[bytes, bytes, list[str]]]:

@@ -223,6 +223,7 @@ def test_journal_that_is_removed_in_the_middle_stops_the_run(how: str, sites: Si
     said = ended(run, 1)
     assert STOPPED in said
     assert "was removed or replaced while it was in use" in said
+    assert "runs resume" not in said, "there is nothing to go on with"
     assert gone(pid)
     assert not (site.host / "second").exists()
 

@@ -55,6 +55,12 @@ def resume(site: Site, *options: str, code: int = 0, cwd: Path | None = None) ->
     return site.run("kubexm", "runs", "resume", "last", "--output", "plain", *options, code=code, cwd=cwd)
 
 
+def run_all(site: Site) -> None:
+    """A run in which every step was executed once."""
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+
+
 def bad(site: Site, *names: str) -> None:
     for name in names:
         (site.host / f"bad.{name}").touch()
@@ -148,8 +154,7 @@ modules:
 
 def test_what_is_run_again_on_one_host_stays_done_on_the_others(sites: Sites) -> None:
     site = sites(spec())
-    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
-    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    run_all(site)
     resume(site, "--from", "m/t/b", "--hosts", "n2")
     ran(site, {"b.n2": 1})
     assert site.status() == "Success"
@@ -239,8 +244,7 @@ def test_what_is_to_be_run_because_of_changes_is_not_lost_when_who_accepted_them
     # Without what is looked at again in every session: its entries would come before.
     body = "".join(line for line in spec().splitlines(keepends=True) if "name: never" not in line)
     site = sites(body)
-    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
-    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    run_all(site)
     site.write(body.replace('N: "c"', 'N: "changed"'))
     accept = ("kubexm", "runs", "resume", "last", "--output", "quiet", "--accept-changes")
     site.run(*accept, code=-signal.SIGKILL, KUBEXM_DIE_AT=dies)
@@ -287,8 +291,7 @@ modules:
 
 def test_what_was_to_be_run_again_is_not_lost_when_who_chose_it_is_killed(sites: Sites) -> None:
     site = sites(spec())
-    site.run("kubexm-run", "spec.yaml", "--output", "quiet")
-    ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
+    run_all(site)
     again = ("kubexm", "runs", "resume", "last", "--output", "quiet", "--from", "m/t/b", "--hosts", "n2")
     site.run(*again, code=-signal.SIGKILL, KUBEXM_DIE_AT="take.after")
     resume(site)
