@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kubexm_exec.logs import NAME
 from tests.lab import machines as lab
 
 # No deadlines and no complaints about slow examples: how busy the machine is must not decide whether a test passes.
@@ -27,6 +29,16 @@ def _journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("KUBEXM_STATE", raising=False)
         patch.delenv("KUBEXM_JOURNAL", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """A program that is run in the tests' own process says where its log lines go: that ends with the test."""
+    logger = logging.getLogger(NAME)
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

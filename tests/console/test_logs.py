@@ -3,21 +3,11 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from kubexm_exec.logs import NAME, configure, get_logger
 from kubexm_exec.secrets import Redactor
-
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    logger = logging.getLogger(NAME)
-    before = (list(logger.handlers), logger.level, logger.propagate)
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
 
 
 def test_line_for_people_has_time_level_message_and_what_is_bound() -> None:
