@@ -140,12 +140,15 @@ def _task(
             value = getattr(body, key)
         if value is not None:
             defaults[key] = value
+    batch = spec.batch or body.batch
+    if batch is not None and batch.max_failures is not None and spec.max_failures is None and body.max_failures is None:
+        # Else a single failure, which the batches bear, would be one too many for its step.
+        defaults["max_failures"] = batch.max_failures
     hosts = _task_hosts(state, spec, used, place, module, task_id, notes)
     draft = TaskDraft(id=task_id, place=place.child("name"), module=module.name, name=spec.name, hosts=hosts)
     draft.needs = needs.task(spec, place, index, names, module.name, module.notes)
     draft.strategy = spec.strategy or body.strategy or module.strategy
     draft.align = spec.align if used is None or spec.align != "barrier" else body.align
-    batch = spec.batch or body.batch
     draft.batch_budget = (batch.max_failures if batch else None) or defaults.get("max_failures") or "0"
     draft.batches = _batches(hosts, batch.size) if batch else (hosts,)
     draft.pause = batch.pause if batch else 0.0

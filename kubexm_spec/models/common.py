@@ -255,7 +255,8 @@ class BatchSpec(Model):
     pause: Duration = Field(default=0.0, description="Pause between two batches.")
     max_failures: Budget | None = Field(
         default=None,
-        description="Stop before the next batch when more hosts failed; the task's maxFailures by default.",
+        description="Stop before the next batch when more hosts failed; the task's maxFailures by default, and the "
+        "default of that for its steps.",
     )
 
 
