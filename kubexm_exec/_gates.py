@@ -60,33 +60,33 @@ def lets_go(gate: Gate) -> bool:
     )
 
 
-def sum_up(node: Node) -> tuple[Status, SkipReason | None, str, str]:
-    """Status, reason, cause and message of a node as a whole, once all its actions or gates have ended."""
+def sum_up(node: Node) -> tuple[Status, SkipReason | None, str]:
+    """Status, reason and cause of a node as a whole, once all its actions or gates have ended."""
     if node.gate:
         return _sum_up_gate(node.parts)
     bad, hosts = node.bad, len(node.at)
     if not hosts:
-        return Status.SKIPPED, None, "", "no hosts"
+        return Status.SKIPPED, None, ""
     if not bad:
-        return Status.SUCCESS, None, "", node.spec.skip
+        return Status.SUCCESS, None, ""
     if node.over_budget(node.fails, hosts):
-        return Status.FAILED, None, "", f"{node.fails} of {hosts} hosts failed"
+        return Status.FAILED, None, ""
     codes = {act.state for act in bad}
     if CANCELLED in codes:
-        return Status.CANCELLED, None, "", ""
+        return Status.CANCELLED, None, ""
     if len(bad) == hosts and FAILED not in codes:
         reason = SkipReason.DEPENDENCY if DEPENDENCY in codes else SkipReason.LIMIT
-        return Status.SKIPPED, reason, min(act.blame for act in bad if act.blame)[2], ""
-    return Status.SUCCESS, None, "", ""
+        return Status.SKIPPED, reason, min(act.blame for act in bad if act.blame)[2]
+    return Status.SUCCESS, None, ""
 
 
-def _sum_up_gate(parts: tuple[Gate, ...]) -> tuple[Status, SkipReason | None, str, str]:
+def _sum_up_gate(parts: tuple[Gate, ...]) -> tuple[Status, SkipReason | None, str]:
     closed = [gate for gate in parts if gate.failed] or [gate for gate in parts if gate.blame]
     if not closed:
-        return Status.SUCCESS, None, "", ""
+        return Status.SUCCESS, None, ""
     reason = SkipReason.LIMIT if any(gate.limit for gate in closed) else SkipReason.DEPENDENCY
     cause = min(gate.blame for gate in closed if gate.blame)[2]
-    return (Status.FAILED if closed[0].failed else Status.SKIPPED), reason, cause, ""
+    return (Status.FAILED if closed[0].failed else Status.SKIPPED), reason, cause
 
 
 def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:

@@ -155,14 +155,16 @@ class Evaluator:
             known = self._dynamic[node.id] = is_dynamic(node.with_)
         return not known
 
-    def when(self, node: ExecutionNode, host: str) -> bool:
-        """Whether the node's condition, and those of the task and module around it, hold on a host."""
+    def unmet(self, node: ExecutionNode, host: str) -> str | None:
+        """The condition that does not hold on a host: the node's, or one of the task and module around it."""
         for scope, guard in node.guards:
             if not self.expressions.condition(guard, self.context(replace(node, scope=scope), host)):
-                return False
-        if node.when is None or isinstance(node.when, bool):
-            return node.when is not False
-        return self.expressions.condition(node.when, self.context(node, host))
+                return _as_written(guard)
+        when = node.when
+        if when is None or when is True:
+            return None
+        holds = when is not False and self.expressions.condition(when, self.context(node, host))
+        return None if holds else _as_written(when)
 
     def params(self, node: ExecutionNode, host: str, *, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """The node's ``with`` for a host; keys in ``skip`` (bare expressions) are left as they are."""
@@ -202,6 +204,10 @@ class Evaluator:
             return dict(own)
         context = self.context(node, host, result=own)
         return {**own, **self.expressions.render(node.outputs, context)}
+
+
+def _as_written(condition: str | bool) -> str:
+    return condition if isinstance(condition, str) else str(condition).lower()
 
 
 class _View:

@@ -160,7 +160,7 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     """Whether the step type says it can be undone."""
     tags: tuple[str, ...] = ()
     skip: str = ""
-    """A reason known before the run why no action of this node runs (tags not selected)."""
+    """A reason known before the run why no action of this node runs (tags not selected, no hosts)."""
     pause: float = 0.0
     """Batch gates: seconds to wait before the gate opens."""
     batch_budget: str | None = None

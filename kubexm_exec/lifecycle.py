@@ -49,8 +49,9 @@ class Lifecycle:
         step: Step[Any] | None = None
         forecast: Forecast | None = None
         try:
-            if not self.holds(attempt):
-                outcome = self.unmet(attempt)
+            unmet = self.unmet(attempt)
+            if unmet is not None:
+                outcome = unmet
             else:
                 step = self.step(attempt)
                 ctx = ActionContext(self._runtime, attempt)
@@ -82,10 +83,18 @@ class Lifecycle:
 
     # The parts, which other executors put together differently
 
-    def holds(self, attempt: Attempt) -> bool:
-        """Whether the node's conditions hold."""
+    def unmet(self, attempt: Attempt) -> ActionOutcome | None:
+        """The outcome when one of the node's conditions is false."""
         node = attempt.node
-        return (node.when is None and not node.guards) or self._evaluator.when(node, attempt.host)
+        if node.when is None and not node.guards:
+            return None
+        condition = self._evaluator.unmet(node, attempt.host)
+        if condition is None:
+            return None
+        text = f"condition not met: {condition}"
+        return ActionOutcome(
+            HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=text)
+        )
 
     def step(self, attempt: Attempt) -> Step[Any]:
         """The step with its checked parameters; raises what rendering or checking them raises."""
@@ -126,19 +135,6 @@ class Lifecycle:
         if not isinstance(forecast, Forecast):
             _wrong_type(step, "precheck", "Forecast", forecast)
         return forecast
-
-    def unmet(self, attempt: Attempt) -> ActionOutcome:
-        """The outcome when a condition is false."""
-        when = attempt.node.when
-        said = f": {when}" if isinstance(when, str) else ""
-        return ActionOutcome(
-            HostResult(
-                host_name=attempt.host,
-                status=Status.SKIPPED,
-                reason=SkipReason.CONDITION,
-                message=f"condition not met{said}",
-            )
-        )
 
     def satisfied(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
         """The outcome when there is nothing to do."""

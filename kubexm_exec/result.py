@@ -41,6 +41,10 @@ BLOCKED: Final = frozenset({SkipReason.DEPENDENCY, SkipReason.LIMIT, SkipReason.
 """Reasons for which an action is still to be done."""
 
 
+NO_HOSTS: Final = "there is no host for it to run on"
+"""Why a node without hosts is skipped, if nothing more is known."""
+
+
 class FailureKind(StrEnum):
     """How an action failed: the work said no, it took too long, the host did not answer, or the step itself broke."""
 
@@ -168,6 +172,44 @@ class NodeResult(Struct, kw_only=True):
             "message": self.message,
             "hostResults": {name: result.to_json() for name, result in self.host_results.items()},
         }
+
+
+_MOST_REASONS: Final = 3
+"""So many different reasons of its actions are named in the message of a node."""
+
+
+def reason_text(status: Status, reason: SkipReason | None, cause: str, said: str = "") -> str:
+    """Why an action was never started, for people; ``said`` is what is known of a condition."""
+    if status is Status.CANCELLED:
+        because = f" because '{cause}' failed" if cause else ""
+        return f"Cancelled before it started{because}"
+    if reason is SkipReason.DEPENDENCY:
+        return f"Skipped due to failed dependency '{cause}'"
+    if reason is SkipReason.LIMIT:
+        return f"Skipped because too many hosts failed, such as in '{cause}'"
+    return said
+
+
+def node_message(node: NodeResult, skip: str = "") -> str:
+    """What is to be said of a node that has ended: how many hosts failed, or why it did not run on them.
+
+    It follows from what is known of its actions, so that a live run and its journal say the same; ``skip`` is the
+    reason known before the run, of which a node without hosts has no other trace.
+    """
+    every = node.host_results.values()
+    if not every:
+        return skip or NO_HOSTS
+    if node.status is Status.FAILED:
+        failures = sum(each.status is Status.FAILED and not each.ignored for each in every)
+        return f"{failures} of {len(every)} hosts failed"
+    found: dict[str, int] = {}
+    for each in every:
+        if each.status is Status.CANCELLED or each.reason not in (None, SkipReason.PRECHECK):
+            found[each.message] = found.get(each.message, 0) + 1
+    reasons = sorted(found.items(), key=lambda one: (-one[1], one[0]))
+    said = [text if number == len(every) else f"{text} ({number} of {len(every)} hosts)" for text, number in reasons]
+    more = [f"and {len(said) - _MOST_REASONS} other reasons"] if len(said) > _MOST_REASONS else []
+    return "; ".join([*said[:_MOST_REASONS], *more])
 
 
 class GraphExecutionResult(Struct, kw_only=True):

@@ -387,9 +387,9 @@ class Scheduler:
     def _conclude(self, node: Node) -> None:
         """The node has ended for good."""
         node.final = True
-        node.status, reason, cause, message = sum_up(node)
+        node.status, reason, cause = sum_up(node)
         if node.status is Status.FAILED and not node.gate:
             self._failed = True
             if self._stops:
                 self._halt(self._stops, node.id)
-        self._notes.append((node.id, "", node.status, reason, cause, message))
+        self._notes.append((node.id, "", node.status, reason, cause, ""))

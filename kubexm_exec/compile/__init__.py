@@ -118,7 +118,7 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     from kubexm_exec.compile.hooks import check_ids
     from kubexm_exec.compile.hosts import build_hosts
     from kubexm_exec.compile.link import link
-    from kubexm_exec.compile.loops import make_nodes, select_tags
+    from kubexm_exec.compile.loops import make_nodes, select_nodes
     from kubexm_exec.compile.references import check_references
     from kubexm_exec.compile.rendered import check_rendered
     from kubexm_exec.compile.resources import check_resources
@@ -128,7 +128,7 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     no_order = frozenset({"cycle", "duplicate-name"})
     return (
         (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
-        (no_order, (link, select_tags, check_references, check_rendered, check_files, check_resources)),
+        (no_order, (link, select_nodes, check_references, check_rendered, check_files, check_resources)),
         (None, (add_hashes,)),
     )
 

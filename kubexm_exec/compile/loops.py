@@ -16,11 +16,13 @@ from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.evaluate import NO_ITEMS
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
+from kubexm_exec.result import NO_HOSTS
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
 from kubexm_spec.source import Place
 
 _MOST_ITEMS = 10_000
+_OUTSIDE = "--limit leaves out all its hosts"
 
 
 def make_nodes(state: State) -> None:
@@ -232,8 +234,11 @@ def _constraints(spec: ResourcesSpec | None) -> Constraints:
     return Constraints(spec.global_limit, spec.per_host_limit, tuple(spec.locks))
 
 
-def select_tags(state: State) -> None:
-    """Mark the nodes that ``--tags`` and ``--skip-tags`` leave out; hooks stay unless their own tags are left out."""
+def select_nodes(state: State) -> None:
+    """Mark the nodes that ``--tags``, ``--skip-tags`` and ``--limit`` leave out, or that have no host in any case.
+
+    Hooks stay unless their own tags are left out.
+    """
     known = {tag for node in state.nodes.values() for tag in node.tags}
     for wanted in sorted((state.tags | state.skip_tags) - known):
         option = "--tags" if wanted in state.tags else "--skip-tags"
@@ -248,7 +253,9 @@ def select_tags(state: State) -> None:
             continue
         tags = set(node.tags)
         reason = ""
-        if tags & state.skip_tags:
+        if not node.hosts:
+            reason = _OUTSIDE if state.limit else NO_HOSTS
+        elif tags & state.skip_tags:
             reason = "its tag is skipped"
         elif state.tags and node.hook is Hook.NONE and not tags & state.tags:
             reason = "its tags are not selected"

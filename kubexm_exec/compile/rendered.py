@@ -71,7 +71,7 @@ def _where(evaluator: Evaluator, node: ExecutionNode) -> tuple[str | None, bool]
     """A host on which the step would run, and whether that is sure: a condition may be known only later."""
     for host in node.hosts[:_TRIED]:
         try:
-            if evaluator.when(node, host):
+            if evaluator.unmet(node, host) is None:
                 return host, True
         except ExpressionError:  # known only during the run, or wrong there: what it guards cannot be judged
             return host, False

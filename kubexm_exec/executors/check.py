@@ -43,8 +43,9 @@ class Check:
         """Ask the precheck, and tell what it says."""
         ctx: ActionContext | None = None
         try:
-            if not self._lifecycle.holds(attempt):
-                return self._lifecycle.done(attempt, self._lifecycle.unmet(attempt))
+            unmet = self._lifecycle.unmet(attempt)
+            if unmet is not None:
+                return self._lifecycle.done(attempt, unmet)
             step = self._lifecycle.step(attempt)
             ctx = ActionContext(self._runtime, attempt)
             forecast = self._lifecycle.forecast(step, ctx)

@@ -76,8 +76,9 @@ class _Session:
 
     def _asked(self, attempt: Attempt) -> ActionOutcome:
         try:
-            if not self._lifecycle.holds(attempt):
-                outcome = self._lifecycle.done(attempt, self._lifecycle.unmet(attempt))
+            unmet = self._lifecycle.unmet(attempt)
+            if unmet is not None:
+                outcome = self._lifecycle.done(attempt, unmet)
                 self.debugger.show_skip(self._position(), attempt, outcome.result.message)
                 return outcome
         except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's own failure

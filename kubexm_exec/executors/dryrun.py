@@ -8,6 +8,7 @@ from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.events import ACTION_FORECAST
 from kubexm_exec.executors.driver import Driver
 from kubexm_exec.expr import UnknownValueError
+from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.lifecycle import Lifecycle, shown_params
 from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
@@ -44,9 +45,10 @@ class _DryRun:
     def _forecast(self, attempt: Attempt) -> ActionOutcome:
         node = attempt.node
         unknown: list[UnknownValueError] = []
-        condition = "true"
+        condition, unmet = "true", None
         try:
-            if not self._lifecycle.holds(attempt):
+            unmet = self._lifecycle.unmet(attempt)
+            if unmet is not None:
                 condition = "false"
         except UnknownValueError as error:
             condition = "unknown"
@@ -62,7 +64,7 @@ class _DryRun:
                 attempt.used = kind.params_model.model_validate(params)
         names = list(dict.fromkeys(error.name for error in unknown))
         state = ForecastState.UNKNOWN if unknown else ForecastState.CHANGE
-        message = self._message(attempt, condition, names)
+        message = f"would not run: {unmet.result.message}" if unmet is not None else _message(node, condition, names)
         self._runtime.bus.emit(
             ACTION_FORECAST,
             node.id,
@@ -74,17 +76,14 @@ class _DryRun:
             unknown=names,
             condition=condition,
         )
-        if condition == "false":
-            return self._lifecycle.unmet(attempt)
+        if unmet is not None:
+            return unmet
         result = HostResult(host_name=attempt.host, status=Status.SUCCESS, message=message, forecast=state)
         return ActionOutcome(result, unknown=f"{node.id} has not run: {_OFFLINE}")
 
-    @staticmethod
-    def _message(attempt: Attempt, condition: str, names: list[str]) -> str:
-        node = attempt.node
-        if condition == "false":
-            return f"would not run: condition not met: {node.when}"
-        text = f"would run {node.step_name}"
-        if condition == "unknown":
-            text += f" if {node.when}" if isinstance(node.when, str) else " if its condition holds"
-        return f"{text} (not known yet: {', '.join(names)})" if names else text
+
+def _message(node: ExecutionNode, condition: str, names: list[str]) -> str:
+    text = f"would run {node.step_name}"
+    if condition == "unknown":
+        text += f" if {node.when}" if isinstance(node.when, str) else " if its condition holds"
+    return f"{text} (not known yet: {', '.join(names)})" if names else text

@@ -19,6 +19,8 @@ from kubexm_exec.result import (
     NodeResult,
     SkipReason,
     Status,
+    node_message,
+    reason_text,
 )
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Transition
@@ -135,10 +137,13 @@ class RunRecord:
         of = self._nodes.get(node.id)
         if of is None:
             of = self._nodes[node.id] = NodeResult(node_name=node.id, step_name=node.step_name)
-        of.status, message = transition.status, transition.message
-        if message:
-            of.message, message = message, self._runtime.redactor.mask(message)
-        self._tell(NODE_FINISHED, node.id, "", {"status": of.status.value, "message": message})
+        of.status = transition.status
+        self._say_why(node, of)
+        self._tell(NODE_FINISHED, node.id, "", {"status": of.status.value, "message": of.message})
+
+    def _say_why(self, node: ExecutionNode, of: NodeResult) -> None:
+        message = node_message(of, node.skip)
+        of.message = self._runtime.redactor.mask(message) if message else ""
 
     def stopping(self, reason: str) -> None:
         """Nothing new is started from here on."""
@@ -164,6 +169,7 @@ class RunRecord:
                     )
             if of.status is Status.PENDING:
                 of.status = Status.CANCELLED
+                self._say_why(node, of)
             if len(node.hosts) > 1:
                 of.host_results = {host: of.host_results[host] for host in node.hosts}
             result.node_results[node.id] = of
@@ -184,19 +190,9 @@ def _lasting(host: HostResult) -> bool:
 
 
 def _untried(transition: Transition) -> HostResult:
-    result = HostResult(
-        host_name=transition.host, status=transition.status, reason=transition.reason, cause=transition.cause
-    )
-    if transition.status is Status.CANCELLED:
-        because = f" because '{transition.cause}' failed" if transition.cause else ""
-        result.message = f"Cancelled before it started{because}"
-    elif transition.reason is SkipReason.DEPENDENCY:
-        result.message = f"Skipped due to failed dependency '{transition.cause}'"
-    elif transition.reason is SkipReason.LIMIT:
-        result.message = f"Skipped because too many hosts failed, such as in '{transition.cause}'"
-    else:
-        result.message = transition.message
-    return result
+    status, reason, cause = transition.status, transition.reason, transition.cause
+    text = reason_text(status, reason, cause, transition.message)
+    return HostResult(host_name=transition.host, status=status, reason=reason, cause=cause, message=text)
 
 
 def counts(result: GraphExecutionResult) -> dict[str, int]:

@@ -15,7 +15,7 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
 from kubexm_exec.journal.story import ActionStory, SessionStory, Story, whole_graph
-from kubexm_exec.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status
+from kubexm_exec.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
 from kubexm_exec.scheduler import Action
 
 BROKE_OFF: Final = "it was running when the run broke off: nobody knows whether it was done"
@@ -75,7 +75,8 @@ class PastRun(Struct, dict=True):
         for node in self.whole.steps():
             of = NodeResult(node_name=node.id, step_name=node.step_name)
             of.host_results = {host: self._action(node, host) for host in node.hosts}
-            of.status, of.message = _sum_up(node, of)
+            of.status = _sum_up(node, of)
+            of.message = node_message(of, node.skip)
             times = [each for each in of.host_results.values() if each.start_time is not None]
             of.start_time = min((each.start_time for each in times if each.start_time is not None), default=None)
             of.end_time = max((each.end_time for each in times if each.end_time is not None), default=None)
@@ -160,19 +161,19 @@ def _is_left(each: HostResult) -> bool:
     return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED
 
 
-def _sum_up(node: ExecutionNode, of: NodeResult) -> tuple[Status, str]:
+def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:
     """What the outcomes of a node add up to, as far as they are known."""
     every = list(of.host_results.values())
     found = {each.status for each in every}
     failures = sum(each.status is Status.FAILED and not each.ignored for each in every)
     if failures > node.policy.budget(len(every)):
-        return Status.FAILED, f"{failures} of {len(every)} hosts failed"
+        return Status.FAILED
     for status in (Status.RUNNING, Status.PENDING, Status.CANCELLED):
         if status in found:
-            return status, ""
+            return status
     if not every or all(each.reason in BLOCKED for each in every):
-        return Status.SKIPPED, ""
-    return Status.SUCCESS, ""
+        return Status.SKIPPED
+    return Status.SUCCESS
 
 
 def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
