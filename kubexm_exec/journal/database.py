@@ -27,11 +27,18 @@ class Door(Protocol):
     def rows(self, name: str, /, **values: Any) -> list[Any]:
         """What is there."""
 
+    @property
+    def one_kernel(self) -> bool:
+        """Whether all who use the database run on one machine: who began before it was started anew is gone."""
+
     def now(self) -> float:
-        """The time of the database: the clocks of several machines differ."""
+        """The time for leases, by one clock that all who use the database share: theirs differ."""
 
     def lock_leases(self) -> None:
         """Let nobody else change leases until the transaction ends."""
+
+    def lock_run(self, run: str) -> None:
+        """Let nobody else ask anything of a run until the transaction ends: requests are seen in their order."""
 
     def tidy(self) -> None:
         """Put what was written in order, for a moment in which nobody waits; only for a door that is one's own."""

@@ -21,20 +21,27 @@ class Holder(Struct, frozen=True):
     boot: str = ""
     started: str = ""
     """When the process started, in the kernel's count."""
+    space: str = ""
+    """The namespace in which the process has that number; older versions did not write it down."""
 
     @classmethod
     def me(cls) -> Holder:
         """This process."""
         pid = os.getpid()
-        return cls(_user(), socket.gethostname(), pid, _boot(), _started(pid))
+        return cls(_user(), socket.gethostname(), pid, boot_id(), _started(pid), _space())
 
     def alive(self) -> bool | None:
-        """Whether it still runs; None if it is on another machine, where nobody can look."""
-        if self.host != socket.gethostname():
+        """Whether it still runs; None if nobody can tell from here.
+
+        That is so on another machine (or on this one before it was started anew), in another namespace, where its
+        number is another process's, and of a process that is stopped, which may never go on.
+        """
+        if not self.boot or self.boot != boot_id() or self.space not in ("", _space()):
             return None
-        if not self.boot or self.boot != _boot():
-            return False if self.boot else None
-        return _started(self.pid) == self.started
+        found = _stat(self.pid)
+        if not found or found[0] in "ZX" or found[19] != self.started:
+            return False
+        return None if found[0] in "Tt" else True
 
     def to_json(self) -> str:
         """Text for the database."""
@@ -56,18 +63,30 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Tells this start of this machine's kernel from all others; empty if the kernel does not say it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
-def _started(pid: int) -> str:
-    """Empty if there is no such process, or if it has ended and only its parent has not looked."""
+def _space() -> str:
     try:
-        # The name in parentheses may hold anything, also spaces and parentheses.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-    return "" if fields[0] == "Z" else fields[19]
+
+
+def _started(pid: int) -> str:
+    found = _stat(pid)
+    return found[19] if found else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing if there is none."""
+    try:
+        # The name in parentheses may hold anything, also spaces and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

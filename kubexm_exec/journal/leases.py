@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.journal.database import Door
 from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.holder import Holder, boot_id
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
 TERM: Final = 30.0
@@ -43,11 +44,19 @@ class Lease(Struct, frozen=True):
     holder: Holder
     since: float
     expires: float
+    """By the clock of the database, see ``Door.now``."""
 
-    def dead(self, now: float) -> bool:
-        """Whether it may be taken over: its process is gone, or it has not been renewed in time."""
+    def dead(self, door: Door) -> bool:
+        """Whether it may be taken over: its process is gone, or may be and has not renewed it in time.
+
+        A process that is known to live keeps it, however late it is.
+        """
         alive = self.holder.alive()
-        return alive is False or now > self.expires
+        if alive is not None:
+            return not alive
+        if door.one_kernel and self.holder.boot != boot_id():
+            return True
+        return door.now() > self.expires
 
 
 class HeldError(JournalError):
@@ -65,8 +74,14 @@ class HeldError(JournalError):
 def find(store: Store, target: str) -> Lease | None:
     """The lease of a target, whether its holder lives or not."""
     with store.looking() as door:
-        found = door.rows("lease.find", target=target)
-    return _lease(found[0]) if found else None
+        return _find(door, target)
+
+
+def is_held(store: Store, target: str, run: str) -> bool:
+    """Whether somebody works on a target for a run now."""
+    with store.looking() as door:
+        lease = _find(door, target)
+        return lease is not None and lease.run == run and not lease.dead(door)
 
 
 def acquire(
@@ -76,15 +91,14 @@ def acquire(
     term = term_of_leases() if term is None else term
     with store.writing() as door:
         door.lock_leases()
-        now = door.now()
-        values = {"run": run, "epoch": epoch, "holder": holder.to_json(), "since": now, "expires": now + term}
-        found = door.rows("lease.find", target=target)
-        if not found:
+        expires = door.now() + term
+        values = {"run": run, "epoch": epoch, "holder": holder.to_json(), "since": time.time(), "expires": expires}
+        old = _find(door, target)
+        if old is None:
             door.do("lease.new", target=target, **values)
             return None
-        old = _lease(found[0])
         # Also if it is for the same run: of two who go on with it, one is second.
-        if not old.dead(now):
+        if not old.dead(door):
             raise HeldError(old)
         door.do("lease.take", of=target, **values)
         if old.run != run:
@@ -177,6 +191,9 @@ class Keeper:
                     return
 
 
-def _lease(row: Sequence[Any]) -> Lease:
-    target, run, epoch, holder, since, expires = row
+def _find(door: Door, target: str) -> Lease | None:
+    found = door.rows("lease.find", target=target)
+    if not found:
+        return None
+    target, run, epoch, holder, since, expires = found[0]
     return Lease(target, run, epoch, Holder.from_json(holder), since, expires)

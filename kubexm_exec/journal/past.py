@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -24,14 +23,11 @@ _NEVER: Final = "the run ended before it could start"
 
 
 def is_alive(store: Store, row: RunRow) -> bool:
-    """Whether somebody works on a run now; one on another machine does while its lease is renewed."""
+    """Whether somebody works on a run now; one that cannot be seen from here does while its lease is renewed."""
     if row.over:
         return False
     known = row.holder.alive()
-    if known is not None:
-        return known
-    lease = leases.find(store, row.target)
-    return lease is not None and lease.run == row.id and not lease.dead(time.time())
+    return leases.is_held(store, row.target, row.id) if known is None else known
 
 
 def state_of(store: Store, row: RunRow) -> Status:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -39,6 +39,11 @@ class ServerDoor:
         """What is there."""
         return [tuple(row) for row in self._connection.execute(STATEMENTS[name], values)]
 
+    @property
+    def one_kernel(self) -> bool:
+        """Many machines use a server."""
+        return False
+
     def now(self) -> float:
         """The time of the server."""
         return float(self._connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
@@ -46,6 +51,13 @@ class ServerDoor:
     def lock_leases(self) -> None:
         """Let nobody else change leases until the transaction ends."""
         self._connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
+
+    def lock_run(self, run: str) -> None:
+        """Let nobody else ask anything of a run until the transaction ends.
+
+        Otherwise a request with a lower number could become visible after one with a higher number was read.
+        """
+        self._connection.execute(text("SELECT 1 FROM runs WHERE id = :run FOR NO KEY UPDATE"), {"run": run})
 
     def tidy(self) -> None:
         """The server does that by itself."""

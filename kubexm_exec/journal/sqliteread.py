@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 from kubexm_exec.journal.database import is_current
 from kubexm_exec.journal.errors import BusyError, JournalError
 from kubexm_exec.journal.prepared import SQLITE
-from kubexm_exec.journal.sqlitefile import revision_of
+from kubexm_exec.journal.sqlitefile import kernel_time, revision_of
 
 T = TypeVar("T")
 
@@ -58,9 +57,14 @@ class SqliteReading:
         """What is there."""
         return self._ask(lambda connection: connection.execute(SQLITE[name], values).fetchall())
 
+    @property
+    def one_kernel(self) -> bool:
+        """As for whoever writes it."""
+        return True
+
     def now(self) -> float:
-        """The time of this machine."""
-        return time.time()
+        """The time of this machine's kernel."""
+        return kernel_time()
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -82,6 +86,10 @@ class SqliteReading:
         self.writing()
 
     connect = lock_leases = give_back = writing
+
+    def lock_run(self, run: str) -> NoReturn:
+        """Not here."""
+        self.writing()
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         for _ in range(_TRIES):

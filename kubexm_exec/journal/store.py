@@ -56,11 +56,6 @@ class RunRow(Struct, frozen=True, kw_only=True):
         """Whether it came to an end by itself."""
         return self.status != RUNNING
 
-    @property
-    def alive(self) -> bool:
-        """Whether its process works on it now, as far as this machine can know."""
-        return not self.over and self.holder.alive() is not False
-
 
 class Store:
     """The journal in one database. May be used by several threads, and by many processes at once."""
@@ -231,6 +226,7 @@ class Store:
     def ask(self, run: str, kind: str, by: str) -> None:
         """Ask a running run for something; durable when this returns."""
         with self.writing() as door:
+            door.lock_run(run)
             door.do("request.new", run=run, kind=kind, at=time.time(), by=by)
 
     def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -151,6 +152,64 @@ def test_run_that_slept_past_its_lease_is_taken_over_and_stops_itself_when_it_wa
     assert site.lines("count.after") == 2
     assert "the host shows that it was done" in said
     assert site.story(old["id"]).actions["m/t/gate", "n"].attempts == 2  # type: ignore[index]
+
+
+@pytest.fixture
+def container() -> tuple[str, ...]:
+    """Words that begin a command in a PID namespace of its own, as in another container with the same host name."""
+    command = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if os.geteuid() != 0 or subprocess.run([*command, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no PID namespaces here: they need root")
+    return command
+
+
+def test_living_run_is_not_robbed_from_another_pid_namespace_with_the_same_host_name(
+    site: Site, container: tuple[str, ...]
+) -> None:
+    first = site.start("kubexm-run", "spec.yaml", "--output", "quiet")
+    begun(site, first)
+    site.within = container
+    said = site.run("kubexm-run", "spec.yaml", code=3)
+    assert f"(process {first.pid})" in said
+    assert site.status() == "Running"
+    (site.host / "go.a").touch()
+    ended(first, 0)
+    assert [each["status"] for each in site.runs()] == ["Success"]
+
+
+def test_run_that_was_killed_in_another_pid_namespace_is_taken_over_when_its_lease_has_run_out(
+    sites: Sites, container: tuple[str, ...]
+) -> None:
+    site = sites(gated(), KUBEXM_LEASE="2")
+    site.within = container
+    first = site.start("kubexm-run", "spec.yaml", "--output", "quiet")
+    begun(site, first)
+    site.within = ()
+    assert "is being worked on" in site.run("kubexm-run", "spec.yaml", code=3)
+    first.kill()
+    first.wait()
+    (site.host / "go.a").touch()
+    site.run("kubexm-run", "spec.yaml", "--wait", "--output", "quiet", code=0)
+    assert [each["status"] for each in site.runs()] == ["Success", "Interrupted"]
+
+
+def test_living_run_is_not_robbed_by_a_process_whose_clock_is_an_hour_ahead(
+    site: Site, container: tuple[str, ...]
+) -> None:
+    ahead = site.folder / "ahead"
+    ahead.mkdir()
+    shifted = "import time\nright = time.time\ntime.time = lambda: right() + 3600\n"
+    (ahead / "sitecustomize.py").write_text(shifted)
+    # Where nobody can look at the process, only its lease tells that it lives.
+    site.within = container
+    first = site.start("kubexm-run", "spec.yaml", "--output", "quiet")
+    begun(site, first)
+    site.within = ()
+    said = site.run("kubexm-run", "spec.yaml", code=3, PYTHONPATH=str(ahead))
+    assert "is being worked on" in said
+    assert site.status() == "Running"
+    (site.host / "go.a").touch()
+    ended(first, 0)
 
 
 def test_seconds_of_a_lease_that_are_no_number_are_refused(site: Site) -> None:
