@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Severity, Span
-from kubexm_spec.textlines import LineTable
+from kubexm_spec.textlines import LineTable, is_spec
 
 if TYPE_CHECKING:  # only for its type: rendering loads no YAML
     from kubexm_spec.source import SourceFile
@@ -31,7 +31,8 @@ def render(
 ) -> str:
     """All findings by file and line, each with its excerpt, an empty line between them.
 
-    The text of a file is taken from `sources` (by its name), else read again; a file that is gone shows no excerpt.
+    The text of a file is taken from `sources` (by its name), else read again; a file that is gone, or is no spec of
+    ours, shows no excerpt.
     """
     secret = {(d.span.file, d.span.line) for d in diagnostics if d.code in _SECRET and d.span is not None}
     painter = _Painter(color, width, _Texts(sources or {}), secret)
@@ -52,28 +53,27 @@ def summary_line(diagnostics: Diagnostics, ran: bool = False) -> str:
 
 
 class _Texts:
-    """The lines of files by their names."""
+    """The lines of files by their names; none of a file that is no spec of ours."""
 
     def __init__(self, sources: Mapping[str, SourceFile]) -> None:
         self._sources = sources
         self._read: dict[str, list[str]] = {}
 
     def lines(self, name: str) -> list[str]:
-        if name in self._sources:
-            return self._sources[name].lines
         if name not in self._read:
-            self._read[name] = self._from_disk(name)
+            text = self._sources[name].text if name in self._sources else self._from_disk(name)
+            self._read[name] = LineTable(text).lines if is_spec(text) else []
         return self._read[name]
 
     @staticmethod
-    def _from_disk(name: str) -> list[str]:
+    def _from_disk(name: str) -> str:
         try:
             status = Path(name).stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-                return []
-            return LineTable(Path(name).read_bytes().decode("utf-8-sig", "replace")).lines
+                return ""
+            return Path(name).read_bytes().decode("utf-8-sig", "replace")
         except (OSError, ValueError):  # gone, or a name that is no path ("<text>"): the message stands without it
-            return []
+            return ""
 
 
 class _Painter:

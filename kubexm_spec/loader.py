@@ -154,7 +154,7 @@ class Loader:
         else:
             self.diagnostics.error(
                 "unknown-api-version",
-                f'apiVersion "{version}" is not kubexm\'s',
+                "the apiVersion is not kubexm's",
                 place.child("apiVersion"),
                 hint=f"write apiVersion: {API_VERSION}",
                 notes=notes,
@@ -220,7 +220,8 @@ class Loader:
     def choose(self, source: SourceFile, wanted: str, kind: str, used_by: Place) -> Loaded[Document] | None:
         """The document of a kind in a file, by its name if there are several."""
         notes = (Note("used by", used_by.span()),) if source.name != used_by.source.name else ()
-        raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict)]
+        # Others are not looked into: nothing of them may be named.
+        raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict) and _is_ours(d)]
         of_kind = [(i, d) for i, d in raw if d.get("kind") == kind]
         names = [_name(d) for _, d in of_kind]
         if wanted:
@@ -259,6 +260,10 @@ class Loader:
             )
             return None
         return self.document(source, chosen[0], notes)
+
+
+def _is_ours(data: dict[str, object]) -> bool:
+    return str(data.get("apiVersion")).startswith("kubexm")
 
 
 def _name(data: dict[str, object]) -> str:

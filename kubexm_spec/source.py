@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from kubexm_spec.diagnostics import Diagnostic, Span, SpecError, did_you_mean
 from kubexm_spec.positions import Entry, Node, Range, compose
-from kubexm_spec.textlines import LineTable
-from kubexm_spec.yamlload import load_documents
+from kubexm_spec.textlines import LineTable, is_spec
+from kubexm_spec.yamlload import load_documents, unquoted
 
 Path = tuple[str | int, ...]
 
@@ -50,7 +50,13 @@ class SourceFile:
         """Read and parse a file; raises `SpecError` with every finding for anything that is wrong with it."""
         shown = os.fspath(path) if name is None else name
         data = read_bytes(path, shown)
-        return cls(shown, pathlib.Path(path).absolute(), data)
+        try:
+            return cls(shown, pathlib.Path(path).absolute(), data)
+        except SpecError as error:
+            if is_spec(data.decode("utf-8", "replace")):
+                raise
+            # From None: what the parser says holds pieces of the file.
+            raise SpecError(map(unquoted, error.diagnostics)) from None
 
     @classmethod
     def from_text(cls, text: str, name: str = "<text>") -> SourceFile:

@@ -10,6 +10,15 @@ from kubexm_spec.diagnostics import Span
 
 # What editors call a line end, and what loading lets through of what YAML calls one.
 _LINE_END = re.compile(r"\r\n|\n|\r")
+_OURS = re.compile(r"""(?:^|[{,])[ \t]*(?:---[ \t]+)?["']?apiVersion["']?[ \t]*:[ \t]*["']?kubexm""", re.MULTILINE)
+
+
+def is_spec(text: str) -> bool:
+    """Whether a text is a spec of ours, readable or not: only what is one may be quoted in messages.
+
+    Any file can be named where a spec is expected, also one with the secrets of the whole machine.
+    """
+    return _OURS.search(text) is not None
 
 
 class LineTable:

@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
+from msgspec import structs
+
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.textlines import LineTable
 from kubexm_spec.yamlsyntax import syntax_error
 
@@ -50,6 +52,22 @@ class _Marker:
 _NO_KEY: Final = _Marker()
 _MERGE: Final = _Marker()
 _REFUSED: Final = _Marker()
+
+
+_UNQUOTED: Final = {
+    "duplicate-key": "this key is in the mapping already",
+    "key-not-a-string": "a key must be a text",
+    "recursive-alias": "this alias is inside the very value it stands for",
+    "unknown-alias": "there is no such anchor before this",
+    "unknown-tag": "a tag is not allowed",
+    "yaml-syntax": "this is not YAML",
+}
+
+
+def unquoted(finding: Diagnostic) -> Diagnostic:
+    """The same finding without a word of the file that it is about."""
+    summary = _UNQUOTED.get(finding.code)
+    return finding if summary is None else structs.replace(finding, summary=summary, hint="")
 
 
 def load_documents(text: str, name: str) -> list[Any]:

@@ -206,8 +206,9 @@ def _read_values(files: tuple[str, ...], output: str) -> dict[str, Any]:
             show_diagnostics(error.diagnostics, {}, output)
             raise SystemExit(codes.WRONG) from None
         data = source.documents[0] if source.documents else {}
-        if not isinstance(data, dict):
-            fail(f"{name} holds no mapping of parameters to values", output=output)
+        # What is no name is not quoted: it may be any file.
+        if not isinstance(data, dict) or not all(map(str.isidentifier, data)):
+            fail(f"{name} holds no mapping of names of parameters to values", output=output)
         found.update(data)
     return found
 

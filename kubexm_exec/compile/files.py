@@ -85,6 +85,14 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
             for path in (pathlib.Path(folder, one) for one in sorted(names)):
                 if path.is_file():
                     yield path, path.relative_to(found).as_posix()
+    elif not found.is_file():
+        state.diagnostics.error(
+            "unreadable-file",
+            f'"{name}" cannot be read: it is no regular file',
+            draft.place.child("with", key),
+            hint="name a file or a folder",
+            notes=draft.notes,
+        )
     else:
         yield found, found.name
 

@@ -7,7 +7,9 @@ import re
 import shlex
 from typing import Any, Final
 
-from kubexm_spec.diagnostics import Diagnostics
+from msgspec import structs
+
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics
 from kubexm_spec.inventories.ansible import UNGROUPED, Found, Var, Vars, to_body
 from kubexm_spec.inventories.converted import Body
 from kubexm_spec.ranges import expand_range
@@ -16,6 +18,17 @@ from kubexm_spec.textlines import LineTable
 
 _SECTION: Final = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _KINDS: Final = ("hosts", "vars", "children")
+_NAME: Final = re.compile(r"(?:[\w.@%~,-]|\[[^\]]*\])+|[0-9a-fA-F:.]+(?:%\w+)?")
+"""What a host can be called: a name, perhaps with ranges, or an IPv6 address."""
+_UNQUOTED: Final = {
+    "bad-section": "this is no section of an ansible inventory",
+    "bad-variable": "this is no variable of an ansible inventory",
+    "bad-host": "this is no host of an ansible inventory",
+    "bad-range": "this is no range of hosts",
+    "group-cycle": "this group is below itself",
+    "unknown-group": "this child is no group",
+}
+"""Findings in words that quote nothing: a file with lines that are not of an inventory may be any file."""
 
 
 def looks_like_ini(text: str) -> bool:
@@ -31,11 +44,18 @@ def looks_like_ini(text: str) -> bool:
 def read_ini(text: str, name: str, diagnostics: Diagnostics) -> Body | None:
     """The inventory in our form, or None with findings."""
     table = LineTable(text)
-    found = Found(diagnostics, lambda origin: table.span(name, int(origin[0]), int(origin[1])) if origin else None)
-    before = len(diagnostics.errors)
+    findings = Diagnostics()
+    found = Found(findings, lambda origin: table.span(name, int(origin[0]), int(origin[1])) if origin else None)
     _Reader(found).read(text)
+    foreign = findings.has_errors
     body = to_body(found)
-    return body if len(diagnostics.errors) == before else None
+    diagnostics.extend(map(_unquoted, findings) if foreign else findings)
+    return None if findings.has_errors else body
+
+
+def _unquoted(finding: Diagnostic) -> Diagnostic:
+    hint = "" if finding.code == "unknown-group" else finding.hint
+    return structs.replace(finding, summary=_UNQUOTED.get(finding.code, finding.summary), hint=hint)
 
 
 class _Reader:
@@ -94,6 +114,9 @@ class _Reader:
         name, *settings = words
         variables: Vars = {}
         name, port = _port(name)
+        if not _NAME.fullmatch(name):
+            self.found.error("bad-host", f'"{_cut(name)}" is no name of a host', origin, "begin with its name")
+            return
         if port:
             variables["ansible_port"] = Var(int(port), (origin[0], origin[0] + len(name) + 1 + len(port)))
         at = len(name)

@@ -112,9 +112,7 @@ def _json(text: str, shown: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _failure(
-            f"{shown} did not print JSON: {error}", "print one object: groups, and _meta.hostvars", text[:200]
-        ) from None
+        raise _failure(f"{shown} did not print JSON: {error}", "print one object: groups, and _meta.hostvars") from None
 
 
 def _failure(summary: str, hint: str, detail: str = "") -> SpecError:

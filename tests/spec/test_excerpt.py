@@ -14,9 +14,12 @@ from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError
 from kubexm_spec.excerpt import render, summary_line
 from kubexm_spec.source import SourceFile
 
+OURS = "---\napiVersion: kubexm.io/v1\n"
+"""What makes a text a spec: no other is shown."""
+
 
 def show(text: str, path: tuple[str | int, ...], *, key: bool = False, width: int = 100, hint: str = "") -> list[str]:
-    source = SourceFile.from_text(text, "f.yaml")
+    source = SourceFile.from_text(text + OURS, "f.yaml")
     found = Diagnostics()
     found.error("code", "summary", source.place(0, path, key=key), hint=hint)
     return render(found, width=width, sources={"f.yaml": source}).splitlines()
@@ -43,7 +46,7 @@ def under_caret(lines: list[str]) -> str:
 
 def test_a_finding_looks_as_designed() -> None:
     text = "\n" * 12 + "steps:\n  - with:\n      pth: /etc/motd\n"
-    source = SourceFile.from_text(text, "specs/site.yaml")
+    source = SourceFile.from_text(text + OURS, "specs/site.yaml")
     found = Diagnostics()
     found.error(
         "unknown-key",
@@ -83,13 +86,13 @@ def test_a_finding_without_a_place_shows_its_hint_below() -> None:
 
 def test_the_text_is_read_from_the_file_when_it_is_not_given(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
-    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nbb: \xff\r\n")
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nbb: \xff\r\napiVersion: kubexm.io/v1\r\n")
     found = Diagnostics()
     found.error("x", "here", Span(str(path), 2, 1, 2, 3))
     assert render(found).splitlines()[-2:] == [" 2 | bb: \N{REPLACEMENT CHARACTER}", "   | ^^"]
 
 
-@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.write_text("a: 1\n")])
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.write_text(OURS)])
 def test_a_file_that_is_gone_or_shorter_now_shows_no_excerpt(tmp_path: Path, make: object) -> None:
     path = tmp_path / "f.yaml"
     assert callable(make)
@@ -139,7 +142,7 @@ def test_a_hint_that_finds_no_room_beside_the_caret_is_below() -> None:
 
 def test_nothing_in_a_file_or_a_message_can_steer_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
-    path.write_text("a: \x1b[31m\u202ered\x07\n")
+    path.write_text("a: \x1b[31m\u202ered\x07\n" + OURS)
     found = Diagnostics()
     found.error(
         "x", "sum\x1b[2Jmary\nsecond", Span(str(path), 1, 4, 1, 6), hint="h\x1b", detail="d\x07", notes=[Note("n\x1b")]
@@ -148,7 +151,7 @@ def test_nothing_in_a_file_or_a_message_can_steer_the_terminal(tmp_path: Path) -
 
 
 def test_colour_adds_nothing_but_colour() -> None:
-    source = SourceFile.from_text("a: 1\nb: 2\n", "f")
+    source = SourceFile.from_text("a: 1\nb: 2\n" + OURS, "f")
     found = Diagnostics()
     found.error("x", "here", source.place(0, ("b",)), hint="do", notes=[Note("n")])
     found.warning("y", "there", source.place(0, ("a",)))
@@ -178,10 +181,21 @@ def test_any_line_with_any_span_at_any_width_is_shown(
 ) -> None:
     line = re.sub(r"[\r\n]", "", text)
     try:
-        source = SourceFile.from_text(f"# {line}\na: 1\n", "f")
+        source = SourceFile.from_text(f"# {line}\na: 1\n{OURS}", "f")
     except SpecError:
         return
     found = Diagnostics()
     found.error("x", text, Span("f", 1, start + 1, 1, start + 1 + length), hint=text, detail=text)
     shown = render(found, color=color, width=width, sources={"f": source})
     assert "^" in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["root:$6$hash:1\n", "apiVersion: v1\nkind: Secret\n", "# apiVersion: kubexm.io/v1 of ours\n"]
+)
+def test_a_text_that_is_no_spec_shows_no_excerpt(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    found = Diagnostics()
+    found.error("x", "here", Span(str(path), 1, 1, 1, 2))
+    assert render(found) == f"error[x]: here\n  --> {path}:1:1\n"
