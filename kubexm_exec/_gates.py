@@ -26,13 +26,16 @@ def judge(gate: Gate) -> None:
 
     failed: a node it waits for (``on: success``) has more failures than it allows, a gate it waits for has failed, or
     it is a batch gate and more hosts failed so far than the task allows. closed: failed, or something it waits for was
-    skipped because of a closed gate, or was cancelled. Hosts that failed within the budget are out: they stay behind.
+    skipped because of a closed gate, or was cancelled. Hosts that failed within the budget are out: they stay behind,
+    also behind what runs on other hosts only.
     """
     hopes: list[bool] = []
     _add_up_failures(gate)
     for watch in gate.watches:
         if watch.node.bad or watch.on == ON_FAILURE:
             _judge_watch(gate, watch, hopes)
+        if watch.node.passes and watch.on == ON_SUCCESS:
+            _pass_on(gate, watch)
     for source, on in gate.sources:
         if on == ON_SUCCESS:
             gate.failed |= source.failed
@@ -113,6 +116,20 @@ def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:
                     _close(gate, blame)
     elif watch.on == ON_FAILURE:
         hopes.append(over)
+
+
+def _pass_on(gate: Gate, watch: Watch) -> None:
+    """Hosts that had left the run before what the gate waits for are out, whichever hosts that is on."""
+    seen: dict[int, tuple[dict[str, Blame], int]] = {}
+    for act in watch.node.at.values() if not watch.partial or watch.members is None else watch.members:
+        if act.out is not None:
+            out, far = act.out
+            known = seen.get(id(out))
+            if known is None or far < known[1]:
+                seen[id(out)] = out, far
+    for out, far in seen.values():
+        for host, blame in out.items():
+            _leave(gate, host, further(blame, far))
 
 
 def _add_up_failures(gate: Gate) -> None:

@@ -61,9 +61,9 @@ fragment share the place of the node they grew from and are told apart by their 
 added depends on the interleaving, and the blame must not."""
 
 
-def further(blame: Blame) -> Blame:
-    """The same blame seen from one edge further away."""
-    return (blame[0] + 1, blame[1], blame[2])
+def further(blame: Blame, edges: int = 1) -> Blame:
+    """The same blame seen from one edge further away, or from some."""
+    return (blame[0] + edges, blame[1], blame[2])
 
 
 class Action(NamedTuple):
@@ -76,10 +76,15 @@ class Action(NamedTuple):
 class Doubt:
     """What an action has heard of its dependencies that may keep it from running; most actions never have one."""
 
-    __slots__ = ("blame", "limit", "met", "off", "shut", "unmet")
+    __slots__ = ("blame", "far", "limit", "met", "off", "out", "shut", "unmet")
 
     def __init__(self) -> None:
         self.blame: Blame | None = None
+        self.out: dict[str, Blame] | None = None
+        """Hosts that have left the run before it, with who is to blame: to be passed on, whichever host it is on
+        itself. Many actions share one mapping, so that nobody may change it."""
+        self.far = 0
+        """How many edges away from the action those who are to blame are seen."""
         self.shut = False
         self.limit = False
         self.off = False
@@ -98,6 +103,18 @@ class Doubt:
         """A dependency is bad."""
         if self.blame is None or blame < self.blame:
             self.blame = blame
+
+    def leave_behind(self, out: dict[str, Blame], far: int) -> None:
+        """Some hosts have left the run, as is seen from so many edges away."""
+        if self.out is None or self.out is out:
+            self.far = far if self.out is None else min(self.far, far)
+            self.out = out
+            return
+        merged = {host: further(blame, self.far) for host, blame in self.out.items()}
+        for host, blame in out.items():
+            blame = further(blame, far)
+            merged[host] = min(blame, merged.get(host, blame))
+        self.out, self.far = merged, 0
 
 
 class Act:
@@ -130,15 +147,18 @@ class Act:
                 doubt = self._doubting()
                 doubt.accuse(further(source.blame))
                 doubt.shut |= source.shut
+                if source.host != self.host and source.state != CANCELLED:
+                    self._leave_behind({source.host: source.blame}, 1)
+            if source.out is not None:
+                self._leave_behind(*source.out)
         elif on == ON_FAILURE:
             self._hope(source.state in (FAILED, IGNORED))
 
     def hear_gate(self, gate: Gate, on: int) -> None:
         """The gate this one waits for has been judged."""
         if on == ON_SUCCESS:
-            out = gate.out.get(self.host)
-            if out is not None:
-                self._doubting().accuse(further(out))
+            if gate.out:
+                self._leave_behind(gate.out, 1)
             if gate.blame is not None:
                 doubt = self._doubting()
                 doubt.accuse(further(gate.blame))
@@ -148,6 +168,24 @@ class Act:
                 self._doubting().off = True
         elif on == ON_FAILURE:
             self._hope(gate.failed)
+
+    @property
+    def out(self) -> tuple[dict[str, Blame], int] | None:
+        """Hosts that have left the run before it, and from how many edges away who waits for it sees the blame.
+
+        What was cancelled has perhaps not heard of all of them, and closes what is behind it anyway.
+        """
+        doubt = self.doubt
+        return None if doubt is None or doubt.out is None or self.state == CANCELLED else (doubt.out, doubt.far + 1)
+
+    def _leave_behind(self, out: dict[str, Blame], far: int) -> None:
+        """Some hosts have left the run; if its own is among them, it does not run."""
+        doubt = self._doubting()
+        doubt.leave_behind(out, far)
+        self.node.passes = True
+        mine = out.get(self.host)
+        if mine is not None:
+            doubt.accuse(further(mine, far))
 
     def _hope(self, met: bool) -> None:
         doubt = self._doubting()
@@ -165,7 +203,7 @@ class Node:
 
     __slots__ = (
         *("at", "bad", "children", "digest", "edges", "fails", "final", "gate", "gates", "hi", "id"),
-        *("left", "limit", "owner", "parts", "pause", "pausing", "rank", "spec", "status"),
+        *("left", "limit", "owner", "parts", "passes", "pause", "pausing", "rank", "spec", "status"),
     )
 
     def __init__(self, spec: ExecutionNode, rank: int, owner: Node | None) -> None:
@@ -190,6 +228,8 @@ class Node:
         self.left = 0
         """Actions and parts that have not ended."""
         self.bad: list[Act] = []
+        self.passes = False
+        """Some of its actions know of hosts that have left the run."""
         self.fails = 0
         """Failed actions, ignored ones aside."""
         self.edges: list[tuple[dict[str, Act], int]] = []

@@ -223,14 +223,14 @@ class Scheduler:
         while True:
             if ended:
                 act = ended.popleft()
-                node, host, bad = act.node, act.host, act.state >= BAD
+                node, host, loud = act.node, act.host, act.state >= BAD or act.doubt is not None
                 node.left -= 1
                 if not node.left:
                     self._complete(node)
                 for at, on in node.edges:
                     to = at.get(host)
                     if to is not None:
-                        if bad or on == ON_FAILURE:
+                        if loud or on == ON_FAILURE:
                             to.hear(act, on)
                         to.pending -= 1
                         if not to.pending:

@@ -6,7 +6,7 @@ It shares no code with the scheduler. There are no counters and no queues: an ac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
 from tests.scheduler.definitions import Act, Definition, Definitions, Door, Look
@@ -24,6 +24,8 @@ class End:
     blame: Blame | None = None
     shut: bool = False
     message: str = ""
+    out: dict[str, Blame] = field(default_factory=dict)
+    """Hosts that failed in something that it waited for, directly or over others, and so have left the run."""
 
     @property
     def good(self) -> bool:
@@ -46,6 +48,17 @@ class DoorEnd:
 def nearest(*blames: Blame | None) -> Blame | None:
     """The least one."""
     return min((blame for blame in blames if blame is not None), default=None)
+
+
+def all_further(out: dict[str, Blame]) -> dict[str, Blame]:
+    """All of them seen over one edge more."""
+    return {host: (blame[0] + 1, *blame[1:]) for host, blame in out.items()}
+
+
+def add_out(known: dict[str, Blame], more: dict[str, Blame]) -> None:
+    """The nearest blame for each host."""
+    for host, blame in more.items():
+        known[host] = min(blame, known.get(host, blame))
 
 
 def one_further(blame: Blame | None) -> Blame | None:
@@ -166,9 +179,29 @@ class Model(Definitions):
             end = self.finished.get(act)
             if end is None and act not in self.running and act not in self.deferred:
                 end = self._decide(act)
+            elif end is not None and end.what != "Cancelled":
+                end = replace(end, out=self._out(act))
             if end is not None:
                 self.ends[act] = end
         return self.ends.get(act)
+
+    def _out(self, act: Act) -> dict[str, Blame]:
+        """The hosts that have left the run before an action of which all that it waits for has ended."""
+        out: dict[str, Blame] = {}
+        for need, on in self.needs[act]:
+            if on is not On.SUCCESS:
+                continue
+            if need in self.doors:
+                door = self._opened(need)
+                assert door is not None
+                add_out(out, all_further(door.out))
+            else:
+                end = self._end(need)  # type: ignore[arg-type]
+                assert end is not None
+                add_out(out, all_further(end.out))
+                if end.blame is not None and end.what != "Cancelled" and need[1] != act[1]:
+                    add_out(out, all_further({str(need[1]): end.blame}))
+        return out
 
     def _decide(self, act: Act) -> End | None:
         name, host = act
@@ -180,7 +213,7 @@ class Model(Definitions):
                 if door is None:
                     return None
                 if on is On.SUCCESS:
-                    blame = nearest(blame, one_further(door.blame), one_further(door.out.get(host)))
+                    blame = nearest(blame, one_further(door.blame))
                     shut |= door.blame is not None
                     limit |= door.limit
                     off |= door.unmet
@@ -198,12 +231,14 @@ class Model(Definitions):
                     failed = end.what.startswith("Failed")
                     met |= failed
                     unmet |= not failed
+        out = self._out(act)
+        blame = nearest(blame, out.get(host))
         if blame is not None:
-            return End("Skipped limit" if limit else "Skipped dependency", blame, shut)
+            return End("Skipped limit" if limit else "Skipped dependency", blame, shut, out=out)
         if off or (unmet and not met):
-            return End("Skipped condition", message="nothing failed")
+            return End("Skipped condition", message="nothing failed", out=out)
         if self.nodes[name].skip:
-            return End("Skipped condition", message=self.nodes[name].skip)
+            return End("Skipped condition", message=self.nodes[name].skip, out=out)
         self.go.append(act)
         return None
 
@@ -274,6 +309,7 @@ class Model(Definitions):
                 if over:
                     result.blame = nearest(result.blame, (1, self.place[look.node], look.node))
                 for host, end in found_ends.items():
+                    add_out(result.out, all_further(end.out))
                     if not end.good:
                         further = one_further(end.blame)
                         result.out[host] = nearest(result.out.get(host), further) or (0, 0, "")
@@ -285,8 +321,7 @@ class Model(Definitions):
             if on is On.SUCCESS:
                 result.failed |= earlier.failed
                 result.blame = nearest(result.blame, one_further(earlier.blame))
-                for host, out in earlier.out.items():
-                    result.out[host] = nearest(result.out.get(host), one_further(out)) or (0, 0, "")
+                add_out(result.out, all_further(earlier.out))
             elif on is On.FAILURE:
                 hopes.append(earlier.failed)
         if budget is not None:
