@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
+
+from kubexm_spec.hostnames import is_address, is_user
 
 _NONE: Final = "none"
 _HIGHEST_PORT: Final = 65535
@@ -33,7 +34,8 @@ def _check(hop: str, text: str) -> None:
     host, colon, port = (place, "", "") if place.count(":") > 1 else place.partition(":")
     if not host:
         raise ValueError(f'"{text}" names no host to go through where there should be one; {_EXAMPLE}')
-    if re.search(r"[\s/]", hop):
+    user, at, _ = hop.rpartition("@")
+    if "/" in hop or not is_address(host) or (at and not is_user(user)):
         raise ValueError(f'"{hop}" is no host to go through; {_EXAMPLE}')
     if colon and not is_port(port):
         raise ValueError(f'"{hop}" has the port "{port}", and a port is a number from 1 to {_HIGHEST_PORT}; {_EXAMPLE}')

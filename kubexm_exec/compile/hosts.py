@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from kubexm_exec.graph import GraphHost
 from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.hostnames import ADDRESS_RULE, HOST_RULE, USER_RULE, is_address, is_host_name, is_user
 from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody
 from kubexm_spec.models.common import Model
 from kubexm_spec.models.inventory import BecomeSpec
@@ -66,6 +66,11 @@ def _addresses(name: str, names: list[str], address: str | None) -> list[str]:
     if address is not None and is_range(address):
         return [expanded for _, expanded in expand_pair(name, address)]
     return [address or ""] * len(names)
+
+
+def _quoted(text: str) -> str:
+    """For a message: with escapes for what a terminal would obey."""
+    return f'"{text}"' if text.isprintable() else repr(text)
 
 
 class _Inventory:
@@ -140,15 +145,22 @@ class _Inventory:
                         hint=f"also at {self.expanded[name].place.child('name').file_line}",
                     )
                     continue
-                if re.search(r"[\s/\[\]#+*?]", name):
+                if not is_host_name(name):
                     diagnostics.error(
                         "bad-host-name",
-                        f'"{name}" cannot be the name of a host',
+                        f"{_quoted(name)} cannot be the name of a host",
                         place.child("name"),
-                        hint="leave out blanks and / [ ] # + * ?",
+                        hint=f"it can have {HOST_RULE}",
                     )
                     continue
+                self._check_address(address, place.child("address"))
+                self._check_address(inner, place.child("internalAddress"))
                 self.expanded[name] = _Expanded(spec, index, place, address, inner)
+
+    def _check_address(self, address: str, place: Place) -> None:
+        if address and not is_address(address):
+            message = f"{_quoted(address)} is not an address"
+            self.state.diagnostics.error("bad-address", message, place, hint=f"write {ADDRESS_RULE}")
 
     def _groups(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -185,6 +197,9 @@ class _Inventory:
                     place.child(*path),
                     hint=f"write {path[-1]}: env:NAME or file:PATH",
                 )
+        if spec.user is not None and not is_user(spec.user):
+            message = f"{_quoted(spec.user)} cannot be the name of a user"
+            diagnostics.error("bad-user", message, place.child("user"), hint=f"it can have {USER_RULE}")
         if spec.proxy_jump is not None and spec.proxy_command is not None:
             diagnostics.error(
                 "two-proxies",

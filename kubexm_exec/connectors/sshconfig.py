@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
+import shlex
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
 from kubexm_exec.connectors.sshinclude import config_text
 from kubexm_exec.connectors.sshkeyfiles import check_readable
-from kubexm_exec.connectors.sshoptions import SshOptions
+from kubexm_exec.connectors.sshoptions import SshOptions, check_address
 from kubexm_spec.hops import is_port
+
+_TOKEN: Final = re.compile("%[%hnpru]")
 
 
 def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str]:
@@ -102,6 +107,8 @@ def _config_class() -> Any:
             """What is configured for a host; only to be read."""
             found = self._found.get(hostname)
             if found is None:
+                # paramiko puts it into the commands of ProxyCommand and Match exec as it is.
+                check_address(hostname)
                 found = super().lookup(hostname)
                 _check_port(hostname, found)
                 self._found[hostname] = found
@@ -120,15 +127,16 @@ def _check_port(host: str, found: Any) -> None:
 
 
 def expanded(command: str, host: str, options: SshOptions, found: Any) -> str:
-    """The command with %h, %p and %r filled in, by the library that does it for ~/.ssh/config."""
-    import paramiko
-
-    config = paramiko.SSHConfig()
-    lines = [f"Hostname {found.get('hostname', host)}", f"Port {options.port or found.get('port', 22)}"]
-    user = options.user or found.get("user")
-    lines += [f"User {user}"] if user else []
-    config.parse(StringIO("\n".join(["Host *", *lines, f"ProxyCommand {command}"])))
-    return str(config.lookup(host)["proxycommand"])
+    """The command with %h, %n, %p, %r and %u filled in, each as one word of a shell; %% is a percent sign."""
+    local = getpass.getuser()
+    values = {
+        "%h": found.get("hostname", host),
+        "%n": host,
+        "%p": options.port or found.get("port", 22),
+        "%r": options.user or found.get("user") or local,
+        "%u": local,
+    }
+    return _TOKEN.sub(lambda token: "%" if token[0] == "%%" else shlex.quote(str(values[token[0]])), command)
 
 
 def bare(hop: str) -> str:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.hostkeys import Policy
 from kubexm_exec.graph import GraphHost
+from kubexm_spec.hostnames import ADDRESS_RULE, USER_RULE, is_address, is_user
 
 CONNECT_TIMEOUT: Final = 30.0
 Method = Literal["sudo", "su", "doas"]
@@ -99,6 +100,10 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
     if policy not in ("acceptNew", "strict", "off"):
         raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
     known = given.get("knownHosts")
+    # Compiling has looked at them; a graph can come from elsewhere.
+    check_address(host.address or host.name)
+    if host.user is not None and not is_user(host.user):
+        raise ConnectorError(f"host {host.name}: {host.user!r} cannot be the name of a user; it can have {USER_RULE}")
     becoming = functools.cache(lambda: _becoming(given.get("become"), host.name, secrets))
     return SshOptions(
         name=host.name,
@@ -118,6 +123,12 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         become=becoming() if host.becomes else None,
         becoming=becoming,
     )
+
+
+def check_address(address: str) -> None:
+    """Raise ConnectorError if an address cannot be one: command lines, log lines and known_hosts get it as it is."""
+    if not is_address(address):
+        raise ConnectorError(f"{address!r} is not an address; write {ADDRESS_RULE}")
 
 
 def _becoming(given: Any, host: str, secrets: Callable[[str], str]) -> Become:

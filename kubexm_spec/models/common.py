@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from kubexm_spec.duration import Duration
+from kubexm_spec.hostnames import is_user
 
 API_VERSION = "kubexm.io/v1"
 
@@ -27,7 +28,7 @@ def written_out(value: str) -> str:
     """The name of a user; raises ValueError."""
     if value.lower() in ("yes", "no", "on", "off", "true", "false"):
         raise ValueError("should be true or false, or the name of a user")
-    if "{{" in value or not re.fullmatch(r"[^\s:/-][^\s:/]*", value):
+    if not is_user(value):
         raise ValueError("should be the name of a user, written out")
     return value
 

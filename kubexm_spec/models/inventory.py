@@ -42,7 +42,9 @@ class ConnectionSpec(Model):
     proxy_jump: Hops | None = Field(
         default=None, description="Hosts to go through, first one first: `user@bastion:22,inner`."
     )
-    proxy_command: str | None = Field(default=None, description="Program that makes the connection; takes %h, %p, %r.")
+    proxy_command: str | None = Field(
+        default=None, description="Program that makes the connection; takes %h, %n, %p, %r, %u."
+    )
     connect_timeout: Duration | None = Field(default=None, description="Time for connecting and logging in (30s).")
     server_alive_interval: Duration | None = Field(
         default=None, description="Silence after which a host is asked whether it is there (15s); 0 never asks."
