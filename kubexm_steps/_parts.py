@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from kubexm_exec.step import Forecast, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import Content, FileOutputs, Wanted, forecast_file, restore, write_file
 from kubexm_steps._lines import Pattern
-from kubexm_steps._types import OneFileParams
+from kubexm_steps._types import OneFileParams, located
 
 
 class PartParams(OneFileParams):
@@ -50,6 +50,7 @@ class PartStep(Step[Q], Generic[Q]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Work out the new text, and compare."""
+        self.params = located(ctx, self.params, last=True)
         wanted = self._wanted(ctx)
         if wanted is None:
             if self.params.state == "absent":
@@ -59,6 +60,7 @@ class PartStep(Step[Q], Generic[Q]):
 
     def run(self, ctx: StepContext) -> Result:
         """Write the new text."""
+        self.params = located(ctx, self.params, last=True)
         wanted = self._wanted(ctx)
         if wanted is None:
             if self.params.state == "absent":

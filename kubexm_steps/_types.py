@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from kubexm_exec.step import Inspected, Params
+from kubexm_exec.step import Inspected, Params, StepContext
 
 _MODE: Final = re.compile(r"(?:0o|0)?([0-7]{3,4})")
 
@@ -94,7 +95,30 @@ Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | 
 """Text; a number that an expression gave is taken as its digits."""
 
 
-class OwnedParams(Params):
+class FollowParams(Params):
+    """The parameters of everything that works at a path which the spec names."""
+
+    follow: bool = Field(
+        False,
+        description="Go through links on the way to `path` also where other users may write. Without it, a link in a "
+        "folder that somebody else than root and the step's own user may write is a failure: it could lead anywhere.",
+    )
+
+
+F = TypeVar("F", bound=FollowParams)
+
+
+def located(ctx: StepContext, params: F, *, last: bool = False) -> F:
+    """The parameters, with `follow: true` those of the path that links lead to; ``last``: also a link at its end."""
+    path: str = getattr(params, "path")  # noqa: B009  each of them has one, and says more about it
+    if not params.follow:
+        return params
+    folder, name = posixpath.split(path)
+    real = ctx.runner.follow(path) if last else posixpath.join(ctx.runner.follow(folder), name)
+    return params.model_copy(update={"path": real})
+
+
+class OwnedParams(FollowParams):
     """The parameters of everything that has permissions and an owner."""
 
     mode: Mode | None = Field(

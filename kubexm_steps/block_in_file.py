@@ -55,7 +55,8 @@ class BlockInFileStep(PartStep[BlockInFileParams]):
 
     - A file can have many blocks: give each a `name`. Where `#` begins no comment, say what does with `comment`.
     - A marker without its partner is a failure: nothing is guessed about what belongs to the block.
-    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed.
+    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed;
+      where others may write, a link is a failure (`follow`).
     - Undo puts the file back as it was. Writing, mode and owner are as in `file`.
     """
 

@@ -14,7 +14,7 @@ from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepCon
 from kubexm_steps._files import NEW_FILE, Wanted, forecast_file, restore, write_file
 from kubexm_steps._localtrees import Tree, nothing, permissions, read_tree
 from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree, wanted_file
-from kubexm_steps._types import InspectedPath
+from kubexm_steps._types import InspectedPath, located
 
 
 class CopyParams(TreeParams):
@@ -59,6 +59,7 @@ class CopyStep(Step[CopyParams]):
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare by digest."""
         local = self._local(ctx)
+        self.params = located(ctx, self.params, last=local.is_dir())
         if not local.is_dir():
             forecast = forecast_file(ctx, self._wanted(ctx, local))
             outputs = {**forecast.outputs, "files": 1} if forecast.outputs else {}
@@ -75,6 +76,7 @@ class CopyStep(Step[CopyParams]):
     def run(self, ctx: StepContext) -> Result:
         """Send what differs."""
         local = self._local(ctx)
+        self.params = located(ctx, self.params, last=local.is_dir())
         if not local.is_dir():
             result = write_file(ctx, self._wanted(ctx, local))
             outputs = {**result.outputs, "files": 1}

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import posixpath
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import KEEP_LIMIT, remove_made
-from kubexm_steps._types import InspectedPath, OwnedParams, show_mode
+from kubexm_steps._types import InspectedPath, OwnedParams, located, show_mode
 
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700
 # Archives never leave standard input and output: a name with a colon would be taken for another host's.
-_SAVE: Final = 'cd -- "$1" && tar -czf - -- "./$2"'
-_FIRST: Final = 'ls -A -- "$1" | head -n 1'
-_LOAD: Final = 'cd -- "$1" && tar -xzpf -'
+_SAVE: Final = WAY + 'go "$1"; tar -czf - -- "./$name"'
+_FIRST: Final = WAY + 'reach "$1/."; ls -A . | head -n 1'
+_LOAD: Final = (
+    WAY
+    + """
+go "$1"
+private "$2" || exit
+tar -xzpf - && mv -T -- "./$name" "../$name"
+code=$?
+cd .. && rm -rf -- "./$2"
+exit $code
+"""
+)
 
 
 class DirectoryParams(OwnedParams):
@@ -53,7 +65,8 @@ class DirectoryOutputs(Outputs):
 class DirectoryStep(Step[DirectoryParams]):
     """A folder with given permissions and owner, or no folder.
 
-    Missing folders above it are made too. A link to a folder counts as that folder and is left alone.
+    Missing folders above it are made too. A link to a folder counts as that folder and is left alone; where others may
+    write, it is a failure (`follow`).
 
     - A new folder is `0755` unless `mode` says otherwise, `0700` if the step is `sensitive`; one that is there keeps
       its mode and owner unless they are given.
@@ -75,6 +88,7 @@ class DirectoryStep(Step[DirectoryParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare what is there with what should be."""
+        self.params = located(ctx, self.params, last=self.params.state == "present")
         before = self._look(ctx)
         params = self.params
         if params.state == "absent":
@@ -97,6 +111,7 @@ class DirectoryStep(Step[DirectoryParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Make, change or remove the folder."""
+        self.params = located(ctx, self.params, last=self.params.state == "present")
         before = self._look(ctx)
         params = self.params
         if params.state == "absent":
@@ -123,12 +138,13 @@ class DirectoryStep(Step[DirectoryParams]):
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
-        path = self.params.path
+        path = located(ctx, self.params, last=self.params.state == "present").path
         if "made" in undo:
             remove_made(ctx, undo["made"])
         elif "packed" in undo:
             if not ctx.runner.inspect(path, digest=False).exists:
-                ctx.runner.shell(_LOAD, posixpath.dirname(path), stdin=ctx.kept(undo["packed"]), live=False)
+                stage = f".kx-{secrets.token_hex(8)}.tree"
+                ctx.runner.shell(_LOAD, path, stage, stdin=ctx.kept(undo["packed"]), live=False)
         elif "empty" in undo:
             ctx.runner.mkdir(path, mode=undo["mode"], owner=undo["owner"], group=undo["group"])
         else:
@@ -179,8 +195,7 @@ class DirectoryStep(Step[DirectoryParams]):
         return Result(message=f"removed {params.path}", outputs=self._outputs())
 
     def _keep_all(self, ctx: StepContext) -> None:
-        folder, name = posixpath.split(self.params.path)
-        packed = ctx.runner.shell(_SAVE, folder, name, live=False, max_output=KEEP_LIMIT)
+        packed = ctx.runner.shell(_SAVE, self.params.path, live=False, max_output=KEEP_LIMIT)
         if packed.dropped:
             ctx.log.warning("cannot be undone: the folder holds too much to be kept", limit=KEEP_LIMIT)
         else:

@@ -26,7 +26,7 @@ from kubexm_exec.step import (
     StepFailed,
 )
 from kubexm_steps._files import Change, Content, FileOutputs, Wanted, apply_change, compare, remember, restore
-from kubexm_steps._types import OneFileParams
+from kubexm_steps._types import OneFileParams, located
 
 
 class DownloadParams(OneFileParams):
@@ -98,6 +98,7 @@ class DownloadStep(Step[DownloadParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare by digest, without fetching anything if the digest is known."""
+        self.params = located(ctx, self.params)
         resource = self._resource(ctx)
         digest = self._digest(ctx, resource)
         path = self.params.path
@@ -117,6 +118,7 @@ class DownloadStep(Step[DownloadParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Fetch it, and put it in place."""
+        self.params = located(ctx, self.params)
         resource = self._resource(ctx)
         path = self.params.path
         before = ctx.runner.inspect(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import secrets
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
-from kubexm_steps._types import HostPath
+from kubexm_steps._types import FollowParams, HostPath, located
 
 
-class FetchParams(Params):
+class FetchParams(FollowParams):
     """Parameters of ``fetch``."""
 
     path: HostPath = Field(description="The file on the host, as an absolute path.")
@@ -71,8 +72,9 @@ class FetchStep(Step[FetchParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare the digests."""
-        state = self._look(ctx)
         local = self._local(ctx)
+        self.params = located(ctx, self.params, last=True)
+        state = self._look(ctx)
         if state.kind == "absent":
             if self.params.required:
                 return Forecast.unknown(f"{self.params.path} is not there yet")
@@ -83,8 +85,9 @@ class FetchStep(Step[FetchParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Bring it."""
-        state = self._look(ctx)
         local = self._local(ctx)
+        self.params = located(ctx, self.params, last=True)
+        state = self._look(ctx)
         if state.kind == "absent":
             if self.params.required:
                 raise StepFailed(
@@ -110,8 +113,9 @@ class FetchStep(Step[FetchParams]):
         try:
             temporary = local.with_name(f".kx-{secrets.token_hex(8)}.tmp")
             if "content" in undo:
-                temporary.write_bytes(ctx.kept(undo["content"]))
-                temporary.chmod(undo["mode"])
+                with temporary.open("xb") as file:
+                    os.fchmod(file.fileno(), undo["mode"])
+                    file.write(ctx.kept(undo["content"]))
                 temporary.rename(local)
             elif "link" in undo:
                 temporary.symlink_to(undo["link"])

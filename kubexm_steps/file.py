@@ -18,7 +18,7 @@ from kubexm_steps._files import (
     restore,
     write_file,
 )
-from kubexm_steps._types import OneFileParams, Text
+from kubexm_steps._types import OneFileParams, Text, located
 
 
 class FileParams(OneFileParams):
@@ -49,7 +49,8 @@ class FileStep(Step[FileParams]):
     - The file is replaced in one go: nobody ever reads half of it, and a failure leaves the old one.
     - Mode and owner of a file that is there are kept unless they are given; a new file is `0644`.
     - A file of a `sensitive` step, or with a secret in it, is `0600` unless `mode` says otherwise; its diff is hidden.
-    - A link at `path` is replaced by a file; what it points to is left alone.
+    - A link at `path` is replaced by a file; what it points to is left alone. A link on the way to it is a failure
+      where others may write (`follow`).
     - Undo brings back the old content, mode and owner, or removes the file and the folders made for it.
     """
 
@@ -67,12 +68,14 @@ class FileStep(Step[FileParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare what is there with what should be."""
+        self.params = located(ctx, self.params)
         if self.params.state == "absent":
             return forecast_absence(ctx, self.params.path)
         return forecast_file(ctx, self._wanted())
 
     def run(self, ctx: StepContext) -> Result:
         """Write or remove the file."""
+        self.params = located(ctx, self.params)
         if self.params.state == "absent":
             return remove_file(ctx, self.params.path)
         return write_file(ctx, self._wanted())

@@ -50,7 +50,8 @@ class LineInFileStep(PartStep[LineInFileParams]):
     added: where `insertAfter` or `insertBefore` says, else at the end.
 
     - If `line` itself does not match `match` and is in the file already, nothing changes.
-    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed.
+    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed;
+      where others may write, a link is a failure (`follow`).
     - Writing, mode, owner and undo are as in `file`.
     """
 

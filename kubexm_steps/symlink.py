@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
 from kubexm_steps._files import Change, Wanted, remember, restore
-from kubexm_steps._types import InspectedPath
+from kubexm_steps._types import FollowParams, InspectedPath, located
 
 
-class SymlinkParams(Params):
+class SymlinkParams(FollowParams):
     """Parameters of ``symlink``."""
 
     path: InspectedPath = Field(description="The link on the host, as an absolute path.")
@@ -58,6 +58,7 @@ class SymlinkStep(Step[SymlinkParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare what is there with what should be."""
+        self.params = located(ctx, self.params)
         before = self._look(ctx)
         path = self.params.path
         if self._is_right(before):
@@ -76,6 +77,7 @@ class SymlinkStep(Step[SymlinkParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Make, change or remove the link."""
+        self.params = located(ctx, self.params)
         before = self._look(ctx)
         path = self.params.path
         if self._is_right(before):

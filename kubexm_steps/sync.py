@@ -13,6 +13,7 @@ from kubexm_spec.models.common import no_items
 from kubexm_steps._localtrees import Tree, read_tree
 from kubexm_steps._patterns import Excluded, checked_pattern
 from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree
+from kubexm_steps._types import located
 
 
 class SyncParams(TreeParams):
@@ -73,6 +74,7 @@ class SyncStep(Step[SyncParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare by digest."""
+        self.params = located(ctx, self.params, last=True)
         path = self.params.path
         plan = self._plan(ctx)
         above = posixpath.dirname(path)
@@ -84,6 +86,7 @@ class SyncStep(Step[SyncParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Send what differs, and remove what is too much."""
+        self.params = located(ctx, self.params, last=True)
         plan = self._plan(ctx)
         outputs = self._outputs(plan.tree)
         if not plan.any:

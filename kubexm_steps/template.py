@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kubexm_exec.step import Forecast, Result, Step, StepContext, TemplateName
 from kubexm_steps._files import Content, FileOutputs, Wanted, forecast_file, restore, write_file
-from kubexm_steps._types import OneFileParams
+from kubexm_steps._types import OneFileParams, located
 
 
 class TemplateParams(OneFileParams):
@@ -58,6 +58,6 @@ class TemplateStep(Step[TemplateParams]):
         restore(ctx, undo)
 
     def _wanted(self, ctx: StepContext) -> Wanted:
-        params = self.params
+        params = located(ctx, self.params)
         content = Content.of(ctx.render_template(params.src, params.vars))
         return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)

@@ -4,33 +4,70 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubexm_exec.connectors.way import WAY
+
 BLOCK: Final = 131_072
 """Bytes that are written at once."""
 
-BEGIN: Final = """
+# Goes to the folder of the file, and looks at both. `tmp` is a name that nobody can guess; where others may write too,
+# it is that of a folder which only we can enter: what is in there, nobody can put anything else in the place of.
+BEGIN: Final = f"""{WAY}
+clean() {{ if [ $up = . ]; then rm -f -- "$file"; else cd .. && rm -rf -- "./$tmp"; fi; }}
 path=$1 tmp=$2 mode=$3 owner=$4 size=$5
-if [ -d "$path" ] && ! [ -L "$path" ]; then echo "$path: Is a directory" >&2; exit 1; fi
+go "$path"
+if [ -d "./$name" ] && ! [ -L "./$name" ]; then echo "$path: Is a directory" >&2; exit 1; fi
 umask 077
+both=$(stat -c %a/%u/%g/%U/%G -- . "./$name" 2>/dev/null) here=${{both%%
+*}} old= plain=n file=./$tmp up=.
+if [ "$here" != "$both" ] && [ -f "./$name" ] && ! [ -L "./$name" ]; then
+  old=${{both#*
+}}
+  if [ -O "./$name" ] && [ -G "./$name" ]; then case $here in [2367]???/*) ;; *) plain=y ;; esac; fi
+fi
+if judge "$here"; then
+  up=.. file=./$name
+  case $mode_of_here/${{old#*/}} in
+    [1357]??[2367]/0/*|[1357]??[2367]/) ;;
+    [1357]??[2367]/*)
+      if ! [ -O "./$name" ] && [ -z "${{owner%%:*}}" ]; then
+        u=${{old%/*}}
+        why="it is a file of user ${{u##*/}}, and everybody may put files there: give it an owner, or remove it first"
+        stop
+      fi ;;
+  esac
+fi
 """
-CLEAN: Final = "trap 'rm -f -- \"$tmp\"' EXIT\n"
+MAKE: Final = """
+[ $up = . ] || private "$tmp" || exit
+"""
+AGAIN: Final = """
+[ $up = . ] || enter "$tmp" || exit
+"""
+CLEAN: Final = """
+trap clean EXIT
+"""
 # dd syncs the file itself, which is cheaper and more common than `sync FILE`.
 WRITE: Final = f"""
-said=$(dd of="$tmp" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
+said=$(dd of="$file" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
 """
 FINISH: Final = """
-if [ -f "$path" ] && ! [ -L "$path" ]; then
-  old=$(stat -c '%a %u %g' -- "$path") || exit
-  mine=$(stat -c '%u %g' -- "$tmp") || exit
-  m=${old%% *} was=${old#* }
-  [ -n "$mode" ] || mode=$m
-  u=${owner%%:*} g=
+if [ -n "$old" ]; then
+  [ -n "$mode" ] || mode=${old%%/*}
+  was=${old#*/} u=${owner%%:*} g=
+  gid=${was#*/} was=${was%%/*}
   case $owner in *:*) g=${owner#*:} ;; esac
-  if [ "$was" != "$mine" ] || [ -n "$owner" ]; then owner=${u:-${was% *}}:${g:-${was#* }}; fi
+  if [ $plain = n ] || [ -n "$owner" ]; then owner=${u:-$was}:${g:-${gid%%/*}}; fi
 fi
-if [ -n "$owner" ]; then chown -- "$owner" "$tmp" || exit; fi
-chmod -- "${mode:-0644}" "$tmp" || exit
-mv -fT -- "$tmp" "$path" || exit
+if [ -n "$owner" ]; then chown -- "$owner" "$file" || exit; fi
+chmod -- "${mode:-0644}" "$file" || exit
+mv -fT -- "$file" "$up/$name" || exit
 trap - EXIT
+[ $up = . ] || { cd .. && rmdir -- "./$tmp"; } || :
+"""
+# What only this user has put there is removed, and nothing else of that name.
+DROP: Final = f"""{WAY}
+go "$1"
+if [ -O "./$2" ] && ! [ -L "./$2" ]; then rm -rf -- "./$2"; fi
 """
 
 

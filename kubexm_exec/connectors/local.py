@@ -8,7 +8,6 @@ import functools
 import grp
 import io
 import os
-import posixpath
 import pwd
 import secrets as random
 import stat
@@ -30,6 +29,7 @@ from kubexm_exec.connectors.base import (
     Sink,
 )
 from kubexm_exec.connectors.guard import Guard
+from kubexm_exec.connectors.way import at, user_name
 from kubexm_exec.graph import GraphHost
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
@@ -113,12 +113,15 @@ class LocalConnector:
         with _named(path):
             uid = -1 if owner is None else _user_id(owner)
             gid = -1 if group is None else _group_id(group)
-            before = _lstat(path)
-            if before is not None and stat.S_ISREG(before.st_mode):
-                mode = stat.S_IMODE(before.st_mode) if mode is None else mode
-                uid = before.st_uid if uid == -1 else uid
-                gid = before.st_gid if gid == -1 else gid
-            _replace(path, source, _DEFAULT_MODE if mode is None else mode, uid, gid, deadline, cancel)
+            with at(path) as (folder, name):
+                before = _lstat(name, folder)
+                if before is not None and stat.S_ISREG(before.st_mode):
+                    if uid == -1:
+                        _check_owner(folder, before)
+                    mode = stat.S_IMODE(before.st_mode) if mode is None else mode
+                    uid = before.st_uid if uid == -1 else uid
+                    gid = before.st_gid if gid == -1 else gid
+                _replace(folder, name, source, _DEFAULT_MODE if mode is None else mode, uid, gid, deadline, cancel)
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
@@ -154,8 +157,10 @@ def base_environment() -> dict[str, str]:
 
 
 def _regular(path: str) -> io.FileIO:
-    # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with at(path, last=True) as (folder, name):
+        # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+        fd = os.open(name, flags, dir_fd=folder)
     kind = os.fstat(fd).st_mode
     if stat.S_ISREG(kind):
         return io.FileIO(fd)
@@ -176,11 +181,29 @@ def _named(path: str) -> Iterator[None]:
         raise OSError(errno.EINVAL, str(error), path) from error
 
 
+def _check_owner(folder: int, before: os.stat_result) -> None:
+    """Where everybody may put files, one of somebody else's may wait for what others write into it."""
+    here = os.fstat(folder)
+    everybody = here.st_mode & stat.S_IWOTH and here.st_mode & stat.S_ISVTX
+    if everybody and before.st_uid not in (0, os.geteuid()):
+        who = user_name(before.st_uid)
+        raise OSError(
+            errno.EEXIST,
+            f"it is a file of user {who}, and everybody may put files there: give it an owner, or remove it first",
+        )
+
+
 def _replace(
-    path: str, source: bytes | BinaryIO, mode: int, uid: int, gid: int, deadline: Deadline, cancel: Cancel
+    folder: int,
+    name: str,
+    source: bytes | BinaryIO,
+    mode: int,
+    uid: int,
+    gid: int,
+    deadline: Deadline,
+    cancel: Cancel,
 ) -> None:
-    folder = posixpath.dirname(path) or "."
-    temporary = posixpath.join(folder, f".kx-{random.token_hex(8)}.tmp")
+    temporary = f".kx-{random.token_hex(8)}.tmp"
     fd, nameless = _temporary(folder, temporary)
     try:
         with os.fdopen(fd, "wb", buffering=0):
@@ -192,26 +215,28 @@ def _replace(
             os.fsync(fd)
             if nameless:
                 # With a file descriptor Python follows the link that this name is.
-                os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
-        Path(temporary).rename(path)
+                os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, dst_dir_fd=folder, follow_symlinks=True)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
         raise
     _sync_folder(folder)
 
 
-def _temporary(folder: str, name: str) -> tuple[int, bool]:
+def _temporary(folder: int, name: str) -> tuple[int, bool]:
     """A new file in a folder; without a name where the file system can, so that whoever is killed leaves nothing."""
     if _NAMELESS is not None and Path("/proc/self/fd").is_dir():
         with contextlib.suppress(OSError):
-            return os.open(folder, os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600), True
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), False
+            return os.open(".", os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600, dir_fd=folder), True
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=folder), False
 
 
-def _sync_folder(folder: str) -> None:
+def _sync_folder(folder: int) -> None:
     """Make the new name durable; a folder that may be written to but not read cannot be synced by us."""
     with contextlib.suppress(PermissionError):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.fsync(fd)
         finally:
@@ -259,9 +284,9 @@ def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
         raise CommandTimedOut("its time was over")
 
 
-def _lstat(path: str) -> os.stat_result | None:
+def _lstat(name: str, folder: int) -> os.stat_result | None:
     try:
-        return os.lstat(path)
+        return os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
         return None
 

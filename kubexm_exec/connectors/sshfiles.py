@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import re
 import secrets
 from collections.abc import Iterator
 from typing import Final
 
 from kubexm_exec.connectors.base import Cancel, Deadline, Readable
-from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, CLEAN, FINISH, WRITE, mode_argument, owner_argument
+from kubexm_exec.connectors.filescripts import (
+    AGAIN,
+    BEGIN,
+    BLOCK,
+    CLEAN,
+    DROP,
+    FINISH,
+    MAKE,
+    WRITE,
+    mode_argument,
+    owner_argument,
+)
 from kubexm_exec.connectors.sshshell import Job, raise_if_over
+from kubexm_exec.connectors.way import WAY, refusal
 
 CHUNK: Final = 1 << 19
 SMALL: Final = 64 << 10
@@ -22,25 +33,32 @@ CANNOT_DECODE: Final = 97
 NOT_A_FILE: Final = "not a regular file"
 _ENGLISH: Final = {"LC_ALL": "C"}
 
-_WRITE: Final = BEGIN + CLEAN + WRITE
+_WRITE: Final = BEGIN + MAKE + CLEAN + WRITE
 _COUNT: Final = """
-[ "$(stat -c %s -- "$tmp")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
+[ "$(stat -c %s -- "$file")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
 """
 # The size tells whether there was a base64 at all.
 _DECODE: Final = (
     BEGIN
+    + MAKE
     + CLEAN
     + f"""
-said=$(base64 -d 2>/dev/null | dd of="$tmp" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
-[ "$(wc -c <"$tmp")" -eq "$size" ] || exit {CANNOT_DECODE}
+said=$(base64 -d 2>/dev/null | dd of="$file" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
+[ "$(wc -c <"$file")" -eq "$size" ] || exit {CANNOT_DECODE}
 """
 )
 _KEEP: Final = "trap - EXIT\n"
-_TAKE: Final = "path=$1 tmp=$2 mode=$3 owner=$4\n" + CLEAN
-_READ: Final = f"""
-if [ -d "$1" ]; then echo "$1: Is a directory" >&2; exit 1; fi
-if [ -e "$1" ] && ! [ -f "$1" ]; then echo "$1: {NOT_A_FILE}" >&2; exit 1; fi
-if [ -n "$2" ]; then exec head -c "$2" -- "$1"; else exec cat -- "$1"; fi
+_TAKE: Final = BEGIN + AGAIN + CLEAN
+# Where others may write too, it is what was looked at that is read, whatever has the name by then.
+_READ: Final = f"""{WAY}
+reach "$1"
+if [ -d "./$name" ]; then echo "$1: Is a directory" >&2; exit 1; fi
+if [ -e "./$name" ] && ! [ -f "./$name" ]; then echo "$1: {NOT_A_FILE}" >&2; exit 1; fi
+[ -r "./$name" ] || {{ stat -- "./$name" >/dev/null && echo "$1: Permission denied" >&2; exit 1; }}
+{{
+  if shared && ! is_this 9 "$name"; then echo "kx: $1 was replaced while it was read" >&2; exit 1; fi
+  if [ -n "$2" ]; then exec head -c "$2" <&9; else exec cat <&9; fi
+}} 9<"./$name"
 """
 _REASONS: Final = {
     os.strerror(code).lower(): code
@@ -55,10 +73,7 @@ class Writing:
     """One file that is being written: beside its place first, then renamed."""
 
     def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
-        folder = posixpath.dirname(path) or "."
-        temporary = posixpath.join(folder, f".kx-{secrets.token_hex(8)}.tmp")
-        self.temporary = temporary
-        self._arguments = (path, temporary, mode_argument(mode), owner_argument(owner, group))
+        self._arguments = (path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode), owner_argument(owner, group))
 
     def whole(self) -> Job:
         """Write lines of text and put them in place."""
@@ -82,7 +97,7 @@ class Writing:
 
     def remove(self) -> Job:
         """Leave nothing behind."""
-        return Job(("rm", "-f", "--", self.temporary))
+        return self._job(DROP)
 
     def _job(self, script: str, *more: str) -> Job:
         return Job(("/bin/sh", "-c", script, "kx", *self._arguments, *more), env=dict(_ENGLISH), question=True)
@@ -129,6 +144,8 @@ def file_error(stderr: str, path: str) -> OSError:
             code = _REASONS[reason]
             return OSError(code, os.strerror(code), path)
     said = lines[-1] if lines else "the host gave no reason"
+    if refusal(said):
+        return OSError(errno.ELOOP, said.removeprefix("kx: "), path)
     if NOT_A_FILE in said:
         return OSError(errno.EINVAL, NOT_A_FILE, path)
     nobody = re.search(r"(?:invalid|unknown) (user|group)(?:: | )['‘]?([^'’]*)['’]?$", said)

@@ -140,8 +140,12 @@ class Runner:
         return files.missing_folders(self._session, path)
 
     def resolve(self, path: str) -> str:
-        """The path with all links in it followed."""
+        """The path with all links in it followed; one that another user could have made is a failure."""
         return files.resolve(self._session, path)
+
+    def follow(self, path: str) -> str:
+        """The path with all links in it followed, whoever made them: for specs that say so."""
+        return files.follow(self._session, path)
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
         """The bytes of a file that is not larger than the limit."""

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from kubexm_exec.connectors.base import Command, CommandResult, ConnectorError
+from kubexm_exec.connectors.way import other_names, refusal
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 
@@ -46,6 +47,10 @@ _HINTS: Final = {
     errno.ELOOP: "links on the way to {path} go round in a circle",
 }
 
+_UNTRUSTED: Final = (
+    "another user could have made it to have something else read or changed: name the file that is meant, or give the "
+    "step `follow: true` if you trust whoever may write there"
+)
 _NOBODY: Final = re.compile(r"there is no (user|group) ")
 
 
@@ -70,13 +75,19 @@ def file_failure(
         hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or {way}"
     elif number == errno.ENOSPC:
         reason += " (the file system is full)"
+    elif refusal(reason):
+        hint = _UNTRUSTED
+    elif other_names(reason):
+        hint = "what is changed under this name changes under the others too: remove it, or close its folder to others"
     elif missing := _NOBODY.match(reason):
         hint = hint or f"look at its name, or make it first with a {missing[1]} step"
     if not hint and number in _HINTS:
         hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
     if session.sensitive:
         command = stderr = ""
-    return StepFailed(f"{what} {path}: {reason}", command=command, exit_code=exit_code, stderr=stderr, hint=hint)
+    return StepFailed(
+        f"{what} {path}".rstrip() + f": {reason}", command=command, exit_code=exit_code, stderr=stderr, hint=hint
+    )
 
 
 def reason_of(stderr: str) -> tuple[str, int | None]:

@@ -7,11 +7,13 @@ import errno
 import hashlib
 import os
 import posixpath
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
@@ -26,26 +28,67 @@ _FOLDER_MODE: Final = 0o755
 _MOST_SEEN: Final = 1 << 20
 _MANY_SEEN: Final = 16
 
-# The folder is closed to others until its owner and mode are right.
-_MKDIR: Final = """
-mode=$1 owner=$2; shift 2
+# The folder is closed to others until its owner and mode are right. Where others may write too, it is made in a folder
+# of our own first: nobody can put anything else in its place meanwhile.
+_MKDIR: Final = f"""{WAY}
+mode=$1 owner=$2 tmp=$3; shift 3
 umask 077
 for d do
-  mkdir -- "$d" || [ -d "$d" ] || exit
-  if [ -n "$owner" ]; then chown -- "$owner" "$d" || exit; fi
-  chmod -- "$mode" "$d" || exit
+  go "$d"
+  if [ -d "./$name" ] && ! [ -L "./$name" ]; then change "$name" "$owner" "$mode" || exit
+  elif shared; then
+    private "$tmp" || exit
+    mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -T -- "./$name" "../$name" ||
+      {{ code=$?; cd .. && rm -rf -- "./$tmp"; exit $code; }}
+    cd .. && rmdir -- "./$tmp"
+  else mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" || exit; fi
 done
 """
-_REMOVE: Final = """
-if [ -d "$1" ] && ! [ -L "$1" ]; then
-  if [ "$2" = yes ]; then rm -rf -- "$1"; else rmdir -- "$1"; fi
-else rm -f -- "$1"; fi
+_REMOVE: Final = f"""{WAY}
+go "$1"
+if [ -d "./$name" ] && ! [ -L "./$name" ]; then
+  if [ "$2" = yes ]; then rm -rf -- "./$name"; else rmdir -- "./$name"; fi
+else rm -f -- "./$name"; fi
+"""
+_REMOVE_EMPTY: Final = f"""{WAY}
+for d do
+  if at "$d"; then
+    if [ -d "./$name" ] && ! [ -L "./$name" ]; then rmdir -- "./$name" 2>/dev/null || printf '%s\\0' "$d"; fi
+  elif [ -n "$why" ]; then printf '%s\\0' "$d"; fi
+done
 """
 # A new link beside the old one, then renamed over it: there is no moment without a link.
-_SYMLINK: Final = """
-new=$2.kx-$$
-ln -s -- "$1" "$new" || exit
-mv -fT -- "$new" "$2" || { code=$?; rm -f -- "$new"; exit $code; }
+_SYMLINK: Final = f"""{WAY}
+tmp=$3
+go "$2"
+if shared; then
+  private "$tmp" || exit
+  ln -s -- "$1" "./$name" && mv -fT -- "./$name" "../$name" || {{ code=$?; cd .. && rm -rf -- "./$tmp"; exit $code; }}
+  cd .. && rmdir -- "./$tmp"
+else
+  ln -s -- "$1" "./$tmp" || exit
+  mv -fT -- "./$tmp" "./$name" || {{ code=$?; rm -f -- "./$tmp"; exit $code; }}
+fi
+"""
+_CHANGE: Final = f'{WAY}go "$1"; change "$name" "$2" "$3"'
+_RENAME: Final = f"""{WAY}
+go "$1"; from=${{PWD%/}}/$name
+go "$2"; mv -fT -- "$from" "./$name"
+"""
+_RESOLVE: Final = f"""{WAY}
+reach "$1"
+if [ "$name" = . ]; then printf '%s\\nx' "$PWD"; else printf '%s\\nx' "${{PWD%/}}/$name"; fi
+"""
+# Where everybody may write, but nobody may rename what is not his own.
+_TEMPORARY: Final = f"""{WAY}
+for t in "${{TMPDIR:-/tmp}}" /tmp /var/tmp; do
+  cd -P -- "$t" 2>/dev/null || continue
+  if shared; then
+    case $mode_of_here in [1357]???) [ "$owner_of_here" = 0 ] || [ -O . ] || continue ;; *) continue ;; esac
+  fi
+  made=$(mktemp -d ./kx.XXXXXXXXXX) && printf '%s\\n' "${{PWD%/}}/${{made#./}}" && exit
+done
+exit 1
 """
 
 
@@ -175,7 +218,7 @@ def mkdir(
 
 
 def _make(session: Session, folders: Sequence[str], mode: int, owner: str) -> None:
-    _on_path(session, "make folder", folders[-1], _MKDIR, f"{mode:04o}", owner, *folders)
+    _on_path(session, "make folder", folders[-1], _MKDIR, f"{mode:04o}", owner, _new_name(), *folders)
 
 
 def remove(session: Session, path: str, *, recursive: bool = False) -> None:
@@ -189,47 +232,50 @@ def remove(session: Session, path: str, *, recursive: bool = False) -> None:
 
 def remove_empty(session: Session, folders: Sequence[str]) -> list[str]:
     """Remove those of the folders that are empty, the last one first; gives those that stay, in that order."""
-    body = """
-for d do if [ -d "$d" ] && ! [ -L "$d" ]; then rmdir -- "$d" 2>/dev/null || printf '%s\\0' "$d"; fi; done
-"""
     if not folders:
         return []
-    done = execute(session, script(body, *reversed(folders), question=True), live=False)
+    done = execute(session, script(_REMOVE_EMPTY, *reversed(folders), question=True), live=False)
     return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
 
 def symlink(session: Session, target: str, path: str) -> None:
     """Make a link, atomically in place of another link or file."""
-    _on_path(session, "link", path, _SYMLINK, target, path)
+    _on_path(session, "link", path, _SYMLINK, target, path, _new_name())
 
 
 def chmod(session: Session, path: str, mode: int) -> None:
     """Change the mode."""
-    _on_path(session, "change the mode of", path, 'chmod -- "$1" "$2"', f"{mode:04o}", path)
+    _on_path(session, "change the mode of", path, _CHANGE, path, "", f"{mode:04o}")
 
 
 def chown(session: Session, path: str, owner: str | None, group: str | None) -> None:
     """Change the owner, the group or both; a link itself, not what it points to."""
-    _on_path(session, "change the owner of", path, 'chown -h -- "$1" "$2"', _ownership(owner, group), path)
+    _on_path(session, "change the owner of", path, _CHANGE, path, _ownership(owner, group), "")
 
 
 def rename(session: Session, source: str, target: str) -> None:
     """Rename, in place of a file of the new name."""
-    _on_path(session, f"rename {source} to", target, 'mv -fT -- "$1" "$2"', source, target)
+    _on_path(session, f"rename {source} to", target, _RENAME, source, target)
 
 
 def resolve(session: Session, path: str) -> str:
-    """The path with all links in it followed; the last part may be missing."""
-    result = execute(session, script('readlink -f -- "$1" && printf x', path, question=True), check=False, live=False)
+    """The path with all links in it followed, as far as they can be trusted; the last part may be missing."""
+    result = execute(session, script(_RESOLVE, path, question=True), check=False, live=False)
     if result.exit_code != 0:
         raise file_failure(session, "follow", path, result, hint="a link on the way leads nowhere")
     return result.stdout.decode("utf-8", "surrogateescape").removesuffix("\nx")
 
 
+def follow(session: Session, path: str) -> str:
+    """The path with all links in it followed, whoever made them; itself if it leads to nothing yet."""
+    result = execute(session, script('readlink -f -- "$1" && printf x', path, question=True), check=False, live=False)
+    return os.fsdecode(result.stdout).removesuffix("\nx") if result.exit_code == 0 else path
+
+
 @contextlib.contextmanager
 def temporary_folder(session: Session) -> Iterator[str]:
     """A folder on the host that only we can enter; it is removed with all that is in it, whatever happens."""
-    result = execute(session, script('mktemp -d "${TMPDIR:-/tmp}/kx.XXXXXXXXXX"'), check=False, live=False)
+    result = execute(session, script(_TEMPORARY), check=False, live=False)
     folder = result.out.rstrip("\n")
     if result.exit_code != 0 or "/kx." not in folder:
         raise file_failure(session, "make a temporary folder in", "/tmp", result)
@@ -237,6 +283,11 @@ def temporary_folder(session: Session) -> Iterator[str]:
         yield folder
     finally:
         execute(session.for_cleanup(), script('rm -rf -- "$1"', folder), check=False, live=False)
+
+
+def _new_name() -> str:
+    """A name in a folder that nobody can guess, for a moment."""
+    return f".kx-{secrets.token_hex(8)}.tmp"
 
 
 def _ownership(owner: str | None, group: str | None) -> str:
@@ -261,6 +312,7 @@ __all__ = [
     "chmod",
     "chown",
     "content",
+    "follow",
     "inspect",
     "missing_folders",
     "mkdir",

@@ -10,8 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.way import WAY, refusal
 from kubexm_exec.runner.commands import HIDDEN, execute, failure
-from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import FileState
@@ -25,21 +26,34 @@ TOOLS: Final = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n"
 # A file is told as `file`, then its real path, what it is, its `stat` and its bytes; what else is told is a named part.
 _PRELUDE: Final = (
     TOOLS
+    + WAY
     + r"""
+home=$PWD
 part() { printf '\0kx %s\n' "$1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 file() {
-  f=$1
-  if [ -L "$f" ]; then f=$(readlink -f -- "$f") || f=$1; fi
   part file
-  printf '%s\n' "$f"
-  if [ -f "$f" ]; then
-    if [ -r "$f" ]; then echo file; else echo unreadable; return; fi
-    stat -c '%a/%u/%g/%U/%G' -- "$f" && cat -- "$f"
-  elif [ -d "$f" ]; then echo directory
-  elif [ -e "$f" ]; then echo other
-  elif [ -d "${f%/*}/" ]; then echo absent
-  else echo nofolder; fi
+  if ! to "$1"; then
+    [ -z "$why" ] || stop
+    printf '%s\nnofolder\n' "$1"
+  elif printf '%s\n' "${PWD%/}/$name"; [ -f "./$name" ]; then tell "$name"
+  elif [ -d "./$name" ]; then echo directory
+  elif [ -e "./$name" ]; then echo other
+  else echo absent; fi
+  code=$?
+  cd -- "$home"
+  return $code
+}
+tell() {
+  if [ -r "./$1" ]; then echo file; else echo unreadable; return; fi
+  both=$(stat -c %a/%u/%g/%U/%G -- . "./$1") || return
+  {
+    if judge "${both%%
+*}" && ! is_this 9 "$1"; then echo "kx: ${PWD%/}/$1 was replaced while it was read" >&2; return 1; fi
+    printf '%s\n' "${both#*
+}"
+    cat <&9
+  } 9<"./$1"
 }
 n=$1; shift
 while [ "$n" -gt 0 ]; do file "$1" || exit; shift; n=$((n - 1)); done
@@ -104,6 +118,8 @@ def look(
     """
     command = script(_PRELUDE + body, str(len(files)), *files, *arguments, stdin=stdin, max_output=_MOST)
     result = execute(session, command, check=False, live=False)
+    if result.exit_code != 0 and refusal(reason_of(result.err)[0]):
+        raise file_failure(session, what, "", result)
     if result.exit_code != 0:
         raise failure(session, command, result, message=f"{what}: exit code {result.exit_code}")
     if result.dropped:

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Command, CommandResult
+from kubexm_exec.connectors.way import WAY, refusal
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.quote import EACH, script
@@ -63,9 +64,11 @@ class FileState(Struct, frozen=True):
 
 # One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
 # processes however many paths there are (a function has arguments of its own without one). What cannot be found is
-# asked for once more, for the reason. Its arguments are whether digests are wanted, of how many of the paths (of the
-# others those of small files are), and the paths.
-SCRIPT: Final = r"""
+# asked for once more, for the reason. The way to each has to be one that can be trusted. Its arguments are whether
+# digests are wanted, of how many of the paths (of the others those of small files are), and the paths.
+SCRIPT: Final = (
+    WAY
+    + r"""
 kind() {
   if [ -L "$1" ]; then if [ -d "$1" ]; then k=m; else k=l; fi
   elif [ -f "$1" ]; then if [ -r "$1" ]; then k=f; else k=u; fi
@@ -98,7 +101,14 @@ absent() {
   for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
   [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
 }
-digest=$1 own=$2 kinds=; shift 2
+digest=$1 own=$2 kinds= was=$PWD folder=; shift 2
+for p do
+  if [ "${p%/*}" != "$folder" ]; then
+    folder=${p%/*}
+    at "$p" || [ -z "$why" ] || stop
+  fi
+done
+cd -- "$was"
 for p do kind "$p"; kinds=$kinds$k; done
 rows=$(there "$@") || exit
 printf '%s\n' "$kinds${rows:+
@@ -108,6 +118,7 @@ if [ $digest = yes ] || [ $own -lt $# ]; then sums "$@" || exit; fi
 printf '\0\n'
 absent "$@"
 """.replace("LARGE", str(LARGE))
+)
 # The same for any number of paths, which come as its input.
 MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2" {MOST_PATHS}'
 _KINDS: Final[dict[str, Kind]] = {
@@ -176,7 +187,7 @@ def asked(session: Session, command: Command, path: str, read: Callable[[Command
                 return read(result)
             except ChangedMeanwhile:
                 continue
-        elif result.exit_code in (126, 127):
+        elif result.exit_code in (126, 127) or refusal(reason_of(result.err)[0]):
             break
     raise file_failure(
         session, "look at", path, result, hint="the host needs sh, stat, readlink and sha256sum (GNU or busybox)"

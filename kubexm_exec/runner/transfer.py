@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
-from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, FINISH, mode_argument, owner_argument
+from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, DROP, FINISH, mode_argument, owner_argument
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
@@ -27,23 +28,28 @@ SMALL: Final = 64 << 10
 _CUT: Final = 95
 _DAMAGED: Final = 96
 
-# A part is bound to what it will be and to its place. It is taken by renaming it, so that nobody else goes on with it,
+# A part is bound to what it will be and to its place; where others may write too, it is a folder of our own with the
+# file in it. It is taken by renaming it, so that nobody else goes on with it,
 # and only if nobody else can have a hand on it. Whoever was cut off may still write to it: the same bytes at the same
 # places. Parts that nobody came back for in a day, and what killed runs left, are removed.
-_CLAIM: Final = f"""
-folder=$1 id=$2 mine=$3
-find "$folder/" -maxdepth 1 -type f -name '.kx-*' \\( -name '*.part' -o -name '*.tmp' \\) -mtime +0 \\
-  -exec rm -f -- {{}} + 2>/dev/null
-best= most=-1
-for p in "$folder"/.kx-"$id".*.part; do
-  if [ -f "$p" ] && ! [ -L "$p" ] && [ -O "$p" ] && n=$(stat -c %s -- "$p") && [ "$n" -gt "$most" ]
+_CLAIM: Final = f"""{WAY}
+id=$2 mine=$3
+go "$1"
+find . -maxdepth 1 -name '.kx-*' \\( -name '*.part' -o -name '*.tmp' \\) -mtime +0 -user "$(id -u)" \\
+  -exec rm -rf -- {{}} + 2>/dev/null
+best= most=-1 inside=
+if shared; then inside=/$name; fi
+for p in ./.kx-"$id".*.part; do
+  if ! [ -L "$p" ] && [ -O "$p" ] && [ -f "$p$inside" ] && n=$(stat -c %s -- "$p$inside") && [ "$n" -gt "$most" ]
   then best=$p most=$n; fi
 done
-[ -n "$best" ] && mv -fT -- "$best" "$mine" 2>/dev/null || exit 0
-if [ -L "$mine" ] || ! [ -O "$mine" ] || [ "$(stat -c %h -- "$mine")" != 1 ]; then rm -f -- "$mine"; exit 0; fi
+[ -n "$best" ] && mv -fT -- "$best" "./$mine" 2>/dev/null || exit 0
+file=./$mine
+if [ -n "$inside" ]; then enter "$mine" || exit; file=./$name; fi
+if [ -L "$file" ] || ! [ -O "$file" ] || [ "$(stat -c %h -- "$file")" != 1 ]; then rm -f -- "$file"; exit 0; fi
 n=$((most / {BLOCK} * {BLOCK}))
 [ "$n" -gt 0 ] || exit 0
-sum=$(head -c "$n" -- "$mine" | sha256sum) || exit 0
+sum=$(head -c "$n" -- "$file" | sha256sum) || exit 0
 echo "$n ${{sum%% *}}"
 """
 # No trap while it is written: what was cut is gone on with the next time.
@@ -51,14 +57,15 @@ _WRITE: Final = (
     BEGIN
     + f"""
 at=$6 sha=$7
+if [ $up = . ]; then :; elif [ -d "./$tmp" ]; then enter "$tmp"; else private "$tmp"; fi || exit
 if [ "$at" -eq 0 ]; then set -- conv=fsync; else set -- conv=notrunc,fsync seek=$((at / {BLOCK})); fi
-said=$(dd of="$tmp" bs={BLOCK} "$@" 2>&1) || {{ rm -f -- "$tmp"; printf '%s\\n' "$said" >&2; exit 1; }}
-n=$(stat -c %s -- "$tmp") || exit
-if [ "$n" -lt "$size" ]; then case $tmp in *.part) ;; *) rm -f -- "$tmp" ;; esac; exit {_CUT}; fi
-trap 'rm -f -- "$tmp"' EXIT
+said=$(dd of="$file" bs={BLOCK} "$@" 2>&1) || {{ clean; printf '%s\\n' "$said" >&2; exit 1; }}
+n=$(stat -c %s -- "$file") || exit
+if [ "$n" -lt "$size" ]; then case $tmp in *.part) ;; *) clean ;; esac; exit {_CUT}; fi
+trap clean EXIT
 [ "$n" -eq "$size" ] || exit {_DAMAGED}
 if [ "$at" -gt 0 ]; then
-  sum=$(sha256sum <"$tmp") || exit
+  sum=$(sha256sum <"$file") || exit
   [ "${{sum%% *}}" = "$sha" ] || exit {_DAMAGED}
 fi
 """
@@ -104,7 +111,7 @@ def send(session: Session, source: Source, target: Target) -> None:
         except OSError as error:
             raise file_failure(session, "write", target.path, error) from error
     elif source.size < LARGE:
-        _write(session, source, target, _beside(target.path, f"{secrets.token_hex(8)}.tmp"))
+        _write(session, source, target, f".kx-{secrets.token_hex(8)}.tmp")
     else:
         _send_large(session, source, target)
 
@@ -118,7 +125,7 @@ def _send_large(session: Session, source: Source, target: Target) -> None:
     with session.transfers.upload(session.deadline, session.cancel, waiting):
         # Of the same content for another place there may be a part too, perhaps being written right now.
         bound = hashlib.sha256(f"{source.sha256} {name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        part = _beside(target.path, f"{bound}.{secrets.token_hex(8)}.part")
+        part = f".kx-{bound}.{secrets.token_hex(8)}.part"
         at = _claim(session, source, target, bound, part)
         try:
             _write(session, source, target, part, at)
@@ -129,8 +136,7 @@ def _send_large(session: Session, source: Source, target: Target) -> None:
 
 def _claim(session: Session, source: Source, target: Target, bound: str, part: str) -> int:
     """Take over what an earlier try has sent; how much of it is right."""
-    folder = posixpath.dirname(target.path) or "."
-    answer = execute(session, script(_CLAIM, folder, bound, part), check=False, live=False).out.split()
+    answer = execute(session, script(_CLAIM, target.path, bound, part), check=False, live=False).out.split()
     if len(answer) != 2 or not answer[0].isdecimal():
         return 0
     at, digest = int(answer[0]), answer[1]
@@ -161,10 +167,10 @@ def _write(session: Session, source: Source, target: Target, temporary: str, at:
             result = execute(session, command, check=False, live=False)
         except (CommandTimedOut, CommandCancelled) as error:
             if not resumable:
-                _remove(session, temporary)
+                _remove(session, target.path, temporary)
             raise type(error)(f"while sending {target.path} ({data.done} of {source.size} bytes)") from error
         except StepFailed:
-            _remove(session, temporary)
+            _remove(session, target.path, temporary)
             raise
     _check(session, target.path, result)
 
@@ -180,12 +186,8 @@ def _check(session: Session, path: str, result: CommandResult) -> None:
         raise file_failure(session, "write", path, result)
 
 
-def _remove(session: Session, temporary: str) -> None:
-    execute(session.for_cleanup(), script('rm -f -- "$1"', temporary), check=False, live=False)
-
-
-def _beside(path: str, name: str) -> str:
-    return posixpath.join(posixpath.dirname(path) or ".", f".kx-{name}")
+def _remove(session: Session, path: str, temporary: str) -> None:
+    execute(session.for_cleanup(), script(DROP, path, temporary), check=False, live=False)
 
 
 class _Outgoing:

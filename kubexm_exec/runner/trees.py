@@ -11,6 +11,8 @@ from typing import Final
 from msgspec import Struct, field
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
+from kubexm_exec.connectors.filescripts import DROP
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import EACH, script
@@ -41,28 +43,90 @@ _TYPES: Final[Mapping[int, Kind]] = {0x8: "file", 0x4: "directory", 0xA: "link"}
 # Who we are; then everything below the folder, each with a mark behind its name (which may hold line breaks); then what
 # is asked about the paths that come as input.
 _LOOK: Final = (
-    r"""
+    WAY
+    + r"""
 id -u && id -g || exit
 if [ "$3" = yes ] && [ -d "$4" ]; then
-  ( cd -- "$4" && find . -xdev -name '.kx-*.tree' -prune -o -exec stat -c "%f/%u/%g/%s/%d/%U/%G/%n/$5" {} + ) || exit
+  ( reach "$4/." && find . -xdev -name '.kx-*.tree' -prune -o -exec stat -c "%f/%u/%g/%s/%d/%U/%G/%n/$5" {} + ) || exit
 fi
 printf '=%s\n' "$5"
 """
     + MANY
 )
 _LISTED: Final = re.compile(r"([0-9a-f]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/([^/]*)/(.*)", re.DOTALL)
-_READ: Final = EACH + "each 500 cat --"
+# Runs a command on the names that paths have in their folders, one folder after the other: the way to each is checked.
+IN_FOLDERS: Final = (
+    WAY
+    + r"""
+act() {
+  case $what in
+    read) cat -- "$@" ;;
+    remove) rm -f -- "$@" ;;
+    empty) rmdir -- "$@" ;;
+    make) mkdir -m "$mode" -- "$@" ;;
+    change) for e do change "${e#./}" "$owner" "$mode" || return; done ;;
+  esac
+}
+last() { k=$1; shift; shift "$k"; act "$@"; }
+what=$1 owner=$2 mode=$3 folder=; shift 3
+n=$#
+while [ $n -gt 0 ]; do
+  if [ "${1%/*}" != "$folder" ]; then
+    [ $# -eq $n ] || last $n "$@" || exit
+    i=0
+    for e do shift; [ $i -ge $n ] || set -- "$@" "$e"; i=$((i + 1)); done
+    folder=${1%/*}
+    go "$1"
+  else name=${1##*/}; fi
+  shift; n=$((n - 1))
+  set -- "$@" "./$name"
+done
+[ $# -eq 0 ] || act "$@"
+"""
+)
+_READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
+# Puts what lies in the folder `t` of a stage, which is where we are, into the place of the same name below `root`. One
+# mv a folder, not one a file. What is put in place of a link, replaces the link.
+PLACE: Final = r"""
+stage=$PWD
+move() {
+  d=$1 n=$(($# - 1)); shift
+  if [ $n -gt 300 ]; then
+    find "$stage/$d/." -maxdepth 1 ! -type d -exec sh -c 'exec mv -f -- "$@" ./' kx {} +
+    return
+  fi
+  while [ $n -gt 0 ]; do
+    e=$stage/$1 n=$((n - 1)); shift
+    if [ -L "$e" ] || { [ -e "$e" ] && ! [ -d "$e" ]; }; then set -- "$@" "$e"; fi
+  done
+  [ $# -eq 0 ] || mv -f -- "$@" ./
+}
+place() {
+  d=$1
+  cd -- "$stage" || return
+  set -- "$d"/* "$d"/.[!.]* "$d"/..?*
+  go "$root${d#t}/."
+  move "$d" "$@" || return
+  for e do
+    if [ -d "$stage/$e" ] && ! [ -L "$stage/$e" ]; then ( place "$e" ) || return; fi
+  done
+}
+"""
 # All of it is on the disk before anything is changed, in a folder inside: that is the same file system even if the
-# folder is a mount point. Then each file is renamed into its place. One mv a folder, not one a file.
+# folder is a mount point. Then each file is renamed into its place.
 _CHANGE: Final = (
     EACH
+    + WAY
+    + PLACE
     + r"""
-root=$1 stage=$2 owner=$3 mode=$4 flags=$5
+root=$1 new=$2 owner=$3 mode=$4 flags=$5 in=$6
 umask 077
-find "$root/" -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -exec rm -rf -- {} + 2>/dev/null
-trap 'rm -rf -- "$stage"' EXIT
-mkdir -- "$stage" && cd -- "$stage" && mkdir t || exit
-tar -"$flags"f - || exit
+reach "$root/."; root=${PWD%/}
+find . -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -user "$(id -u)" -exec rm -rf -- {} + 2>/dev/null
+private "$new" || exit
+stage=$PWD
+trap 'cd -- "$stage/.." && rm -rf -- "./$new"' EXIT
+mkdir t && tar -"$flags"f - || exit
 [ -f end ] || { echo "its end did not arrive" >&2; exit 1; }
 if [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
 for f in again-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#again-}" <"$f" || exit; fi; done
@@ -70,33 +134,15 @@ if [ -s links ]; then
   each 2 sh -c 'd=t/$2; mkdir -p -- "${d%/*}" && exec ln -s -- "$1" "$d"' kx <links || exit
 fi
 sync -f . 2>/dev/null || sync
-if [ -s gone ]; then each 500 rm -f -- <gone || exit; fi
-if [ -s emptied ]; then each 500 rmdir -- <emptied || exit; fi
+if [ -s gone ]; then each 500 sh -c "$in" kx remove "" "" <gone || exit; fi
+if [ -s emptied ]; then each 500 sh -c "$in" kx empty "" "" <emptied || exit; fi
 if [ -s folders ]; then
-  each 500 mkdir -m "$mode" -- <folders || exit
-  if [ -n "$owner" ]; then each 500 chown -- "$owner" <folders || exit; fi
+  each 500 sh -c "$in" kx make "" "$mode" <folders || exit
+  if [ -n "$owner" ]; then each 500 sh -c "$in" kx change "$owner" "" <folders || exit; fi
 fi
-move() {
-  d=$1 n=$(($# - 1)); shift
-  if [ $n -gt 300 ]; then
-    find "$d/." -maxdepth 1 ! -type d -exec sh -c 't=$1; shift; exec mv -f -- "$@" "$t/"' kx "$root/${d#t}" {} +
-    return
-  fi
-  while [ $n -gt 0 ]; do
-    e=$1 n=$((n - 1)); shift
-    if [ -L "$e" ] || { [ -e "$e" ] && ! [ -d "$e" ]; }; then set -- "$@" "$e"; fi
-  done
-  [ $# -eq 0 ] || mv -f -- "$@" "$root/${d#t}/"
-}
-walk() {
-  move "$1" "$1"/* "$1"/.[!.]* "$1"/..?* || return
-  for e in "$1"/* "$1"/.[!.]* "$1"/..?*; do
-    if [ -d "$e" ] && ! [ -L "$e" ]; then walk "$e" || return; fi
-  done
-}
-walk t || exit 1
-for f in own-*; do if [ -s "$f" ]; then each 500 chown -h -- "${f#own-}" <"$f" || exit; fi; done
-for f in mode-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#mode-}" <"$f" || exit; fi; done
+( place t ) || exit
+for f in own-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "${f#own-}" "" <"$f" || exit; fi; done
+for f in mode-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "" "${f#mode-}" <"$f" || exit; fi; done
 :
 """
 )
@@ -213,7 +259,7 @@ class Trees:
         if not states:
             return []
         total = sum(state.size for state in states)
-        command = script(_READ, stdin=path_list(state.path for state in states), max_output=total + 1)
+        command = script(_READ, IN_FOLDERS, stdin=path_list(state.path for state in states), max_output=total + 1)
         result = execute(self._session, command, check=False, live=False)
         if result.exit_code != 0:
             raise file_failure(self._session, "read", states[0].path, result)
@@ -274,7 +320,7 @@ class Trees:
         self, root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str], look: TreeLook
     ) -> None:
         session = self._session
-        stage = f"{root.rstrip('/')}/.kx-{secrets.token_hex(8)}.tree"
+        stage = f".kx-{secrets.token_hex(8)}.tree"
         flags = "xpm" if look.uid == 0 else "xpmo"
         total = sum(file.size for file in files)
         name = posixpath.basename(root) or root
@@ -287,7 +333,8 @@ class Trees:
             session.progress(f"{name}: waits, {session.transfers.uploads} uploads are going on", None, None)
 
         stream = TarStream(_members(root, change, files, links), progress if large else None)
-        command = script(_CHANGE, root, stage, change.owner, f"{change.folder_mode:04o}", flags, stdin=stream)
+        mode = f"{change.folder_mode:04o}"
+        command = script(_CHANGE, root, stage, change.owner, mode, flags, IN_FOLDERS, stdin=stream)
         try:
             if large:
                 with session.transfers.upload(session.deadline, session.cancel, waiting):
@@ -295,7 +342,7 @@ class Trees:
             else:
                 result = execute(session, command, check=False, live=False)
         except (CommandTimedOut, CommandCancelled, StepFailed) as error:
-            execute(session.for_cleanup(), script('rm -rf -- "$1"', stage), check=False, live=False)
+            execute(session.for_cleanup(), script(DROP, f"{root.rstrip('/')}/x", stage), check=False, live=False)
             if isinstance(error, StepFailed):
                 raise
             raise type(error)(f"while writing to {root}") from error
