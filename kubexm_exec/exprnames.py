@@ -8,6 +8,8 @@ from jinja2 import nodes
 from msgspec import Struct
 from msgspec.structs import replace
 
+SECRET = "secret"
+"""The function that looks a secret up."""
 OWN_NAMES = frozenset({"loop", "caller", "varargs", "kwargs", "self", "super"})
 """What Jinja2 itself defines in loops, macros and templates."""
 
@@ -21,6 +23,8 @@ class Reference(Struct, frozen=True):
     """False if the chain goes on with something that is computed."""
     optional: bool = False
     """True where it is allowed to be missing: under ``default`` or ``is defined``."""
+    argument: str = ""
+    """What ``secret(...)`` is called with, as far as it is written: the beginning of it if it is not ``exact``."""
 
     def __str__(self) -> str:
         text = self.root
@@ -65,6 +69,12 @@ def _forgives(node: nodes.Filter | nodes.Test) -> bool:
 
 
 def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optional: bool = False) -> None:
+    if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name == SECRET not in own:
+        argument, whole = _beginning(node.args[0]) if node.args else ("", False)
+        found.setdefault(Reference(SECRET, (), whole or not argument, optional, argument))
+        for each in node.args:
+            _walk(each, own, found)
+        return
     chain = _chain(node)
     if chain is not None:
         root, path, exact, rest = chain
@@ -76,6 +86,15 @@ def _walk(node: nodes.Node, own: set[str], found: dict[Reference, None], optiona
     forgiven = node.node if isinstance(node, nodes.Filter | nodes.Test) and _forgives(node) else None
     for child in node.iter_child_nodes():
         _walk(child, own, found, child is forgiven)
+
+
+def _beginning(node: nodes.Node) -> tuple[str, bool]:
+    """The text that an expression begins with, and whether that is all of it."""
+    if isinstance(node, nodes.Const) and isinstance(node.value, str):
+        return node.value, True
+    if isinstance(node, nodes.Concat) and node.nodes:
+        return _beginning(node.nodes[0])[0], False
+    return (_beginning(node.left)[0], False) if isinstance(node, nodes.Add) else ("", False)
 
 
 def _chain(node: nodes.Node) -> tuple[str, tuple[str, ...], bool, list[nodes.Node]] | None:

@@ -107,7 +107,7 @@ class Runtime:
             self.expressions,
             records=self.records,
             facts=self.facts,
-            secret=secrets.resolve,
+            secret=self.secret,
             run_id=bus.run,
         )
         self.foresight = Foresight(self.graph, steps, self.evaluator)
@@ -151,6 +151,10 @@ class Runtime:
         """Renders templates with the run's expressions."""
         return Templates(self.expressions, self._finder_for)
 
+    def finder(self, scope: str) -> TemplateFinder:
+        """Finds templates as nodes of a scope see them."""
+        return self._finder_for(self._base(scope))
+
     def _finder_for(self, base: str) -> TemplateFinder:
         if self._finder is None:
             return TemplateFinder.for_spec(base, self.options.templates)
@@ -179,6 +183,12 @@ class Runtime:
             raise UnknownValueError(f"host {host}", self.offline)
         return self.connections.get(host, deadline, cancel)
 
+    def secret(self, reference: str) -> str:
+        """The value behind a reference, for an expression; raises SecretError."""
+        if self.offline:
+            raise UnknownValueError(f"secret({reference!r})", "a dry run looks no secret up")
+        return self.secrets.resolve(reference)
+
     def facts(self, host: str) -> Mapping[str, Any]:
         """The facts of a host for an expression."""
         if self.offline:
@@ -204,7 +214,10 @@ class Runtime:
 
     def base(self, node: ExecutionNode) -> str:
         """The folder that a node's relative paths start in."""
-        scope = self.graph.scopes.get(node.scope)
+        return self._base(node.scope)
+
+    def _base(self, scope_id: str) -> str:
+        scope = self.graph.scopes.get(scope_id)
         while scope is not None and not scope.base:
             scope = self.graph.scopes.get(scope.parent) if scope.parent is not None else None
         return scope.base if scope is not None else str(Path.cwd())

@@ -37,7 +37,8 @@ class SecretError(Exception):
 class SecretProvider(Protocol):
     """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings.
 
-    It may have a set ``hidden``: more that is to be masked, such as the token it logs in with.
+    It may have a set ``hidden``: more that is to be masked, such as the token it logs in with; and ``early = True`` if
+    what it gives is there before a run begins: then all that a run will need is looked up before its first action.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None: ...
@@ -48,6 +49,8 @@ class SecretProvider(Protocol):
 
 class EnvSecrets:
     """Secrets in environment variables: ``env:NAME``."""
+
+    early = True
 
     def __init__(self, warn: Callable[[str], None], environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
@@ -71,6 +74,8 @@ class FileSecrets:
 
     A key with dots goes into mappings in the mapping. A relative path starts at the current folder.
     """
+
+    early = True
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -135,6 +140,11 @@ class Secrets:
                     self._warn(f'the secret "{reference}" is too short to be masked in output; use a longer one')
                 self._values[reference] = value
             return self._values[reference]
+
+    def is_early(self, reference: str) -> bool:
+        """Whether the secret can be had before a run begins; raises SecretError if it never can."""
+        with self._lock:
+            return bool(getattr(self._provider(reference), "early", False))
 
     def _provider(self, reference: str) -> SecretProvider:
         scheme, colon, _ = reference.partition(":")

@@ -30,6 +30,8 @@ class VaultSecrets:
     (VAULT_KUBERNETES_ROLE). KUBEXM_VAULT_AUTH says which one if there are several.
     """
 
+    early = True
+
     def __init__(self, warn: Callable[[str], None], environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
         self._client: Any = None

@@ -34,7 +34,8 @@ def render(
     The text of a file is taken from `sources` (by its name), else read again; a file that is gone, or is no spec of
     ours, shows no excerpt.
     """
-    secret = {(d.span.file, d.span.line) for d in diagnostics if d.code in _SECRET and d.span is not None}
+    hidden = [d.span for d in diagnostics if d.code in _SECRET and d.span is not None]
+    secret = {(span.file, line) for span in hidden for line in range(span.line, span.end_line + 1)}
     painter = _Painter(color, width, _Texts(sources or {}), secret)
     return "\n".join("".join(f"{line}\n" for line in painter.lines(d)) for d in diagnostics.sorted())
 

@@ -194,6 +194,7 @@ def resume(
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.runtime.prior = known
+    run.left = lambda action: action not in known or known[action].outcome is None
     run.sessions = story.sessions
     run.keep(session, story)
     _tell_done(run, whole.actions(), list(known.values()))

@@ -100,6 +100,7 @@ def roll_back(
     run.configure_logs("warning", "text")
     run.executor_class = lambda: RollbackExecutor(story, again)
     run.success = "RolledBack"
+    run.left = frozenset(can).__contains__
     run.keep(session, story)
     return run.exit_code(run.execute())
 

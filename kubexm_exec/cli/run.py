@@ -146,6 +146,7 @@ def command(
         graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads, expressions=expressions
     )
     run.configure_logs(log_level, log_format)
+    run.check_secrets()
     if run.acts and not no_journal:
         place = spec or plan_file or ""
         if not place.startswith("kubexm:"):

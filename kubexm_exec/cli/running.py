@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, wants_color
+from kubexm_exec.cli.common import fail, show_diagnostics, wants_color
 from kubexm_exec.cli.interrupts import Presses
 from kubexm_exec.cli.journaled import open_store, refuse, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kubexm_exec.console.checkview import ForecastLog
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.story import SessionStory, Story
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
+    from kubexm_exec.scheduler import Action
 
 
 def _warn(message: str) -> None:
@@ -70,6 +71,9 @@ class Run:
         """This session and those before it, if it is not the first."""
         self.done_before = 0
         """Actions that earlier sessions have done."""
+        self.left: Callable[[Action], bool] | None = None
+        """Which actions this session has to do, if not all."""
+        self._checked = executor == "dry-run"
         self.success = "Success"
         """What the journal calls a run that went well."""
         self.output = output
@@ -139,6 +143,21 @@ class Run:
             compile_fragment=fragment,
             expressions=expressions,
         )
+
+    def check_secrets(self) -> None:
+        """Look up what can be before the run; ends the program if something is missing: nothing has changed yet."""
+        if self._checked:
+            return
+        self._checked = True
+        from kubexm_exec.secretuse import check, uses_of
+
+        runtime = self.runtime
+        uses = uses_of(runtime.graph, runtime.steps.load, runtime.expressions, runtime.finder, self.left)
+        found = check(uses, self.secrets)
+        if len(found):
+            show_diagnostics(found, {}, "json" if self.output == "json" else "text")
+        if found.has_errors:
+            raise SystemExit(codes.WRONG)
 
     def configure_logs(self, level: str, form: str) -> None:
         """Log lines go to stderr; where a tree is drawn on the same terminal, they scroll by above it."""
@@ -228,6 +247,7 @@ class Run:
             runtime.interrupt()
         try:
             runtime.watch()
+            self.check_secrets()
             result = self.executor_class().execute(runtime)
         finally:
             try:

@@ -36,6 +36,12 @@ def command(host: str, inventory: str | None, spec: str | None, only_print: bool
         fail(f'"{host}" means {len(names)} hosts; a shell is for one', "hosts: " + ", ".join(names[:8]))
     if site.state is None:
         raise RuntimeError("a site without findings has its state")
+    if "privateKey" in site.state.hosts[names[0]].options:
+        fail(
+            f"host {names[0]} logs in with a key that is a secret, and `ssh` takes keys from files and agents only",
+            f"kubexm exec {names[0]} --shell LINE runs a line there",
+            code=codes.FAILED,
+        )
     argv = shell_argv(site.state.hosts[names[0]], os.environ.get("SHELL", ""))
     if argv is None:
         connector = site.state.hosts[names[0]].connector

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
-from kubexm_exec.compile.params import is_reference
+from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.selectors import match, match_hosts
 from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.graph import GraphHost
@@ -23,13 +23,14 @@ from kubexm_spec.ranges import expand_pair, expand_range, is_range
 from kubexm_spec.source import Place
 
 _OPTION_KEYS = (
-    "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump", "proxy_command",
-    "connect_timeout", "server_alive_interval", "server_alive_count_max", "become",
+    "private_key", "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump",
+    "proxy_command", "connect_timeout", "server_alive_interval", "server_alive_count_max", "become",
 )  # fmt: skip
 CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 """All settings of a connection, as the models name them."""
 
-_PROXY_KEYS = ("proxy_jump", "proxy_command")
+_ONE_OF = (("proxy_jump", "proxy_command"), ("private_key", "private_key_path"))
+"""Two ways to say the same: the stronger layer's must not meet the weaker one's."""
 
 
 def build_hosts(state: State) -> None:
@@ -186,6 +187,7 @@ class _Inventory:
         secrets: dict[tuple[str, ...], str | None] = {
             ("password",): spec.password,
             ("passphrase",): spec.passphrase,
+            ("privateKey",): spec.private_key,
         }
         if isinstance(spec.become, BecomeSpec):
             secrets["become", "password"] = spec.become.password
@@ -195,7 +197,7 @@ class _Inventory:
                     "plain-password",
                     f"a {path[-1]} is given as a secret reference, never as its value",
                     place.child(*path),
-                    hint=f"write {path[-1]}: env:NAME or file:PATH",
+                    hint=meant_reference(value, path[-1]),
                 )
         if spec.user is not None and not is_user(spec.user):
             message = f"{_quoted(spec.user)} cannot be the name of a user"
@@ -205,6 +207,13 @@ class _Inventory:
                 "two-proxies",
                 "proxyJump and proxyCommand both say how the connection is made",
                 place.child("proxyCommand"),
+                hint="leave one of them out; the other replaces both of them in weaker places, such as defaults",
+            )
+        if spec.private_key is not None and spec.private_key_path is not None:
+            diagnostics.error(
+                "two-keys",
+                "privateKey and privateKeyPath both say which key logs in",
+                place.child("privateKeyPath"),
                 hint="leave one of them out; the other replaces both of them in weaker places, such as defaults",
             )
         if spec.connector is not None and self.state.connectors is not None:
@@ -256,9 +265,9 @@ class _Inventory:
         connection: dict[str, Any] = {}
         for layer in layers:
             given = {key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None}
-            if not given.keys().isdisjoint(_PROXY_KEYS):
-                # Two ways to say the same: the stronger layer's must not meet the weaker one's.
-                connection = {key: value for key, value in connection.items() if key not in _PROXY_KEYS}
+            for keys in _ONE_OF:
+                if not given.keys().isdisjoint(keys):
+                    connection = {key: value for key, value in connection.items() if key not in keys}
             connection.update(given)
         return connection
 

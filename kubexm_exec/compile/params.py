@@ -72,7 +72,8 @@ def problem(value: Any, spec: ParamSpec) -> str:
     """What is wrong with a value, or an empty text; a secret is never repeated."""
     if spec.type is ParamType.SECRET:
         if not isinstance(value, str) or not is_reference(value):
-            return _NOT_A_REFERENCE
+            guess = meant_provider(value) if isinstance(value, str) else ""
+            return _NOT_A_REFERENCE + (f"; {guess}" if guess else "")
     elif not _has_type(value, spec.type):
         return f"should be of type {spec.type.value}; got {_shown(value)}"
     if spec.enum is not None and not any(value == one and type(value) is type(one) for one in spec.enum):
@@ -99,6 +100,19 @@ def is_reference(text: str) -> bool:
     return match is not None and match[1] in secret_schemes()
 
 
+def meant_provider(text: str) -> str:
+    """The provider that a reference to a secret may mean, as a question, or an empty text.
+
+    Nothing of the text is repeated: it may be the secret itself.
+    """
+    return did_you_mean(text.partition(":")[0], sorted(secret_schemes())) if ":" in text else ""
+
+
+def meant_reference(text: str, key: str) -> str:
+    """What to write in place of a text that is no reference to a secret, which is not repeated."""
+    return meant_provider(text) or f"write {key}: env:NAME or file:PATH"
+
+
 @cache
 def secret_schemes() -> frozenset[str]:
     """What references to secrets can begin with; installed packages do not change while a program runs."""
@@ -122,7 +136,7 @@ def check_declarations(params: Mapping[str, ParamSpec], place: Place, diagnostic
             wrong = "a default is a plain value, not an expression" if dynamic else problem(spec.default, spec)
             if wrong:
                 diagnostics.error(
-                    "bad-default",
+                    _code("bad-default", spec),
                     f'default of parameter "{name}": {wrong}',
                     place.child(name, "default"),
                     hint="put it into `vars`, which may refer to params" if dynamic else "",
@@ -201,13 +215,18 @@ def bind(
         if name in given:
             wrong = "" if is_dynamic(given[name]) else problem(given[name], spec)
             if wrong:
-                diagnostics.error("bad-param", f'parameter "{name}" of {owner}: {wrong}', given_at.child(name),
-                                  notes=[declared])  # fmt: skip
+                diagnostics.error(_code("bad-param", spec), f'parameter "{name}" of {owner}: {wrong}',
+                                  given_at.child(name), notes=[declared])  # fmt: skip
         elif spec.is_required:
             where = given_at.key() if given else user
             diagnostics.error("missing-param", _missing(owner, name, spec), where, hint=f"add `{name}` under `with`",
                               notes=[declared])  # fmt: skip
     return values
+
+
+def _code(code: str, spec: ParamSpec) -> str:
+    """The code of a finding about a value; one that may be a secret is never shown, nor are the lines beside it."""
+    return "plain-password" if spec.type is ParamType.SECRET else code
 
 
 def _missing(owner: str, name: str, spec: ParamSpec) -> str:

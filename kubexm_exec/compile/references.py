@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.names import Looker, Names
+from kubexm_exec.compile.params import meant_provider, secret_schemes
 from kubexm_exec.compile.places import TemplatePlace, find_reference
 from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State, StepDraft
@@ -18,7 +19,7 @@ from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.expr import Compiled, ExpressionError, Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionNode, Scope
 from kubexm_exec.resources.resolve import VARIANT
-from kubexm_spec.diagnostics import Note
+from kubexm_spec.diagnostics import Note, Span
 from kubexm_spec.source import Place
 
 _OF_STEPS = frozenset({"steps", "tasks", "modules", "item"})
@@ -164,6 +165,8 @@ class _Checker:
         self, reference: Reference, place: Place | TemplatePlace, looker: Looker, notes: Sequence[Note]
     ) -> None:
         """Check one chain of names, and what the variable behind it refers to."""
+        if reference.argument and not self._is_provided(reference):
+            self._no_secret(reference.argument, place.find(reference.argument), notes)
         problem = self.names.problem(reference, looker)
         if problem is not None:
             if problem.sure or not looker.forgives(reference):
@@ -172,6 +175,22 @@ class _Checker:
         elif reference.path and reference.root in ("vars", "params") and reference.root not in looker.extra:
             for written in self._written(reference.root, reference.path[0], looker.node):
                 self._follow(written, looker, notes)
+
+    def _no_secret(self, argument: str, span: Span, notes: Sequence[Note]) -> None:
+        """A reference that nobody can resolve; what is not even meant as one may be the secret itself."""
+        guess = meant_provider(argument)
+        if guess:
+            summary = "this names no provider of secrets that is installed"
+            self.state.diagnostics.error("unknown-secret-provider", summary, span, hint=guess, notes=notes)
+        else:
+            summary = "secret(...) takes a reference of a provider that is installed, never the secret itself"
+            hint = f"installed: {', '.join(sorted(secret_schemes()))}"
+            self.state.diagnostics.error("plain-password", summary, span, hint=hint, notes=notes)
+
+    @staticmethod
+    def _is_provided(reference: Reference) -> bool:
+        scheme, colon, _ = reference.argument.partition(":")
+        return scheme in secret_schemes() if colon else not reference.exact
 
     def _follow(self, written: _Written, looker: Looker, notes: Sequence[Note]) -> None:
         """Check the expressions of a variable or parameter, once for each node that sees it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from kubexm_exec.compile.files import names_of, remember_file
-from kubexm_exec.compile.params import is_reference
+from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import marks_of
@@ -94,7 +94,7 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
                 "plain-password",
                 f"{name} is given as a secret reference, never as its value",
                 place.child("s3", name),
-                hint=f"write {name}: env:NAME or file:PATH",
+                hint=meant_reference(key, name),
             )
     return len(diagnostics) == before
 

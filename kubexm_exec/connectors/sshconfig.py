@@ -14,7 +14,7 @@ from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
 from kubexm_exec.connectors.sshfabric import private_key
 from kubexm_exec.connectors.sshinclude import config_text
-from kubexm_exec.connectors.sshkeyfiles import check_readable
+from kubexm_exec.connectors.sshkeyfiles import check_readable, usable_key
 from kubexm_exec.connectors.sshoptions import SshOptions, check_address
 from kubexm_spec.hops import is_port
 
@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile("%[%hnpru]")
 
 def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str]:
     """The key files of the SSH configuration that are there; none if there is a password, which is meant to be used."""
-    if target and options.password is not None and options.private_key_path is None:
+    if target and options.password is not None and not options.has_key:
         return []
     configured = connection.ssh_config.get("identityfile", [])
     certificate = connection.ssh_config.get("certificatefile")
@@ -48,7 +48,9 @@ def authentication(options: SshOptions, connection: Any, configured: list[str], 
     given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not configured}
     first: list[str] = []
     if target:
-        if options.private_key_path is not None:
+        if options.private_key is not None:
+            given.update(pkey=usable_key(options), look_for_keys=False)
+        elif options.private_key_path is not None:
             path = Path(options.private_key_path).expanduser()
             check_readable(path, options.name)
             first = [str(path)]
@@ -61,6 +63,10 @@ def authentication(options: SshOptions, connection: Any, configured: list[str], 
     passphrase = given.get("passphrase") or given.get("password")
     # paramiko must not see a file that is no key: it would not say which one it is, and the other keys may do.
     files = [*first, *(path for path in configured if private_key(path, passphrase) is not None)]
+    if "pkey" in given:
+        if files:
+            given["key_filename"] = files
+        return given
     key = private_key(files[0], passphrase) if files else None
     if key is not None:
         given["pkey"] = key

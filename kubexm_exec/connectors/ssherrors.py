@@ -97,7 +97,7 @@ def _refused(options: SshOptions, error: Exception) -> str:
 
 def _tried(options: SshOptions) -> tuple[str, str]:
     """What the host was shown, and what to look at if that would not do."""
-    key = options.private_key_path
+    key = options.private_key_path or ("the key of `privateKey`" if options.private_key is not None else None)
     if options.password is None:
         return key or "keys of the agent and of ~/.ssh", "`user`, `privateKeyPath` and the host's authorized_keys"
     if key is None:

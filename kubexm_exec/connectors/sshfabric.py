@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import struct
 import sys
+from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -129,7 +131,38 @@ def _load(name: str, passphrase: str | None, stamp: tuple[int, int, int]) -> par
             key = kind.from_private_key_file(name, passphrase)
             if stamp[2]:
                 key.load_certificate(name + CERTIFICATE)
-        except (paramiko.SSHException, OSError, ValueError):
+        except (paramiko.SSHException, OSError, ValueError, IndexError, struct.error):  # of one that is cut off
             continue
         return key
     return None
+
+
+@once
+def key_from_text(text: str, passphrase: str | None) -> paramiko.PKey | None:
+    """The key in a text; None if it cannot be used. It never touches a disk."""
+    import paramiko
+
+    if b"-----BEGIN PRIVATE KEY-----" in (raw := text.encode()) or b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in raw:
+        converted = _from_pkcs8(raw, passphrase)
+        if converted is None:
+            return None
+        text, passphrase = converted, None
+    for kind in (paramiko.Ed25519Key, paramiko.RSAKey, paramiko.ECDSAKey):
+        try:
+            return kind.from_private_key(StringIO(text + "\n"), passphrase)
+        except (paramiko.SSHException, ValueError, IndexError, struct.error):  # of one that is cut off
+            continue
+    return None
+
+
+def _from_pkcs8(raw: bytes, passphrase: str | None) -> str | None:
+    """The same key in OpenSSH's form, which paramiko reads."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as form
+
+    try:
+        key = form.load_pem_private_key(raw, None if passphrase is None else passphrase.encode())
+        plain = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return plain.decode("ascii")

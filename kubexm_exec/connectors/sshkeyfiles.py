@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kubexm_exec.connectors.base import ConnectorError
-from kubexm_exec.connectors.sshfabric import CERTIFICATE, private_key
+from kubexm_exec.connectors.sshfabric import CERTIFICATE, key_from_text, private_key
 from kubexm_exec.connectors.sshoptions import SshOptions
+
+if TYPE_CHECKING:
+    import paramiko
 
 _INVENTORY: Final = "privateKeyPath"
 _CONFIG: Final = "IdentityFile"
@@ -29,6 +33,21 @@ def check_readable(path: Path, host: str) -> None:
             raise ConnectorError(
                 f"host {host}: the key file {each} cannot be read: {error.strerror}; {_LOOK[_INVENTORY]}"
             ) from error
+
+
+def usable_key(options: SshOptions) -> paramiko.PKey:
+    """The key that the inventory gives as a secret; ConnectorError, which quotes nothing of it, if it is none."""
+    text = options.private_key or ""
+    key = key_from_text(text, options.passphrase)
+    if key is None:
+        if "PRIVATE KEY-----" not in text:
+            fault = "is not a private key; give all of its lines, from BEGIN to END"
+        elif options.passphrase is None:
+            fault = "cannot be read; if it has a passphrase, give it as `passphrase: env:NAME`"
+        else:
+            fault = "cannot be opened with the passphrase that is given; look at `passphrase`"
+        raise ConnectorError(f"host {options.name}: the secret behind `privateKey` {fault}")
+    return key
 
 
 def problem(options: SshOptions) -> str | None:
@@ -89,6 +108,6 @@ def _is_locked(name: str) -> bool:
             kind.from_private_key_file(name)
         except paramiko.PasswordRequiredException:
             return True
-        except (paramiko.SSHException, OSError, ValueError):
+        except (paramiko.SSHException, OSError, ValueError, IndexError, struct.error):
             continue
     return False

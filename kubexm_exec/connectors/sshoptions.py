@@ -51,6 +51,8 @@ class SshOptions(Struct, frozen=True):
     port: int | None = None
     user: str | None = None
     private_key_path: str | None = None
+    private_key: str | None = None
+    """The text of the key itself."""
     passphrase: str | None = None
     password: str | None = None
     host_keys: Policy = "acceptNew"
@@ -64,6 +66,11 @@ class SshOptions(Struct, frozen=True):
     """The user that commands run as, if it is not the one who logs in."""
     becoming: Callable[[], Become] = Become
     """How another user is become; a password is looked up only then."""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the inventory names a key."""
+        return self.private_key_path is not None or self.private_key is not None
 
     def as_user(self, user: bool | str) -> Become | None:
         """How to become a certain user: True is root, False whoever logs in."""
@@ -111,6 +118,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         port=host.port,
         user=host.user,
         private_key_path=given.get("privateKeyPath"),
+        private_key=secret("privateKey"),
         passphrase=secret("passphrase"),
         password=secret("password"),
         host_keys=policy,

@@ -29,6 +29,8 @@ _SECRETS: Final = {
     "ansible_password": "password",
     "ansible_ssh_pass": "password",
     "ansible_ssh_password": "password",
+    "ansible_private_key": "privateKey",
+    "ansible_ssh_private_key": "privateKey",
     "ansible_private_key_passphrase": "passphrase",
     "ansible_ssh_private_key_passphrase": "passphrase",
 }

@@ -33,8 +33,11 @@ class ConnectionSpec(Model):
     user: str | None = Field(default=None, description="User to log in as.")
     connector: str | None = Field(default=None, description="ssh (default), local, or a third party's.")
     private_key_path: str | None = Field(default=None, description="Key file.")
+    private_key: str | None = Field(
+        default=None, description="The key itself, only as a secret reference; it is used from memory."
+    )
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
-    passphrase: str | None = Field(default=None, description="Of the key file; only as a secret reference.")
+    passphrase: str | None = Field(default=None, description="Of the key; only as a secret reference.")
     host_keys: Literal["acceptNew", "strict", "off"] | None = Field(
         default=None, description="acceptNew (default) trusts a host on first contact, strict never, off always."
     )

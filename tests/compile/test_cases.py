@@ -42,6 +42,7 @@ ELSEWHERE = {
     "inventory-program": "test_inventories.py",
     "inventory-source-failed": "test_inventories.py",
     "no-inventory-output": "test_inventories.py",
+    "missing-secret": "tests/cli/test_secret_references.py",
     "not-utf8": "tests/spec/test_source.py",
     "permission": "tests/spec/test_source.py",
     "too-deep": "tests/spec/test_yamlload.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.sshfabric import make_connection, private_key
+from kubexm_exec.connectors.sshfabric import key_from_text, make_connection, private_key
 from tests.lab.sshd import make_key
 
 
@@ -75,3 +75,45 @@ def test_connections_share_what_is_configured_and_nothing_that_is_set_on_one() -
     assert (other.host, other.port, other.user) == ("127.0.0.9", 22, "root")
     assert "password" not in other.connect_kwargs
     assert "password" not in make_connection("box", config).connect_kwargs
+
+
+def _written(path: Path, form: str, passphrase: str) -> str:
+    """A key in another of the forms that keys come in."""
+    if form == "pkcs8":
+        return _as_pkcs8(path.read_bytes(), passphrase)
+    if form == "pem":
+        subprocess.run(
+            ["ssh-keygen", "-q", "-p", "-m", "PEM", "-P", passphrase, "-N", passphrase, "-f", path], check=True
+        )
+    return path.read_text()
+
+
+def _as_pkcs8(data: bytes, passphrase: str) -> str:
+    from cryptography.hazmat.primitives import serialization as form
+
+    secret = passphrase.encode() or None
+    locked = form.BestAvailableEncryption(secret) if secret else form.NoEncryption()
+    key = form.load_ssh_private_key(data, secret)
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked).decode()
+
+
+@pytest.mark.parametrize("passphrase", ["", "right horse"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *((kind, form) for kind in ("ed25519", "rsa", "ecdsa") for form in ("openssh", "pkcs8")),
+        ("rsa", "pem"),
+        ("ecdsa", "pem"),
+    ],
+)
+def test_a_key_from_a_secret_is_read_in_every_form(tmp_path: Path, kind: str, form: str, passphrase: str) -> None:
+    path = make_key(tmp_path / "id", kind=kind, passphrase=passphrase)
+    # As providers give it: without its last line end.
+    text = _written(path, form, passphrase).removesuffix("\n")
+    key = key_from_text(text, passphrase or None)
+    assert key is not None
+    assert key.get_base64() == (tmp_path / "id.pub").read_text().split()[1]
+    if passphrase:
+        assert key_from_text(text, None) is None
+        assert key_from_text(text, "wrong horse") is None
+    assert key_from_text(text[: len(text) // 2], passphrase or None) is None

@@ -76,7 +76,7 @@ def test_secret_value_is_masked_in_events_and_result(executor: type[Executor], m
     told = _everything(ran)
     assert SECRET not in told
     assert SECRET[:-4] not in told
-    assert "***" in told
+    assert ("***" in told) is (executor is not DryRunExecutor)  # which looks no secret up
     assert SECRET not in str(ran.result)
 
 
