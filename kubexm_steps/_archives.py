@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from kubexm_exec.runner import Entry
-from kubexm_exec.runner.archives import Format
+from kubexm_exec.runner.archives import EntryKind, Format, special_bits
 from kubexm_exec.step import StepFailed
 from kubexm_steps._files import local_failure
 
@@ -34,13 +34,15 @@ def _tar_entries(path: Path) -> list[Entry]:
             if member.isfile():
                 file = tar.extractfile(member)
                 assert file is not None
-                entries.append(Entry(member.name, "file", _digest(file)))
+                entries.append(Entry(member.name, "file", _digest(file), special=special_bits(member.mode)))
             elif member.isdir():
                 entries.append(Entry(member.name, "directory"))
             elif member.issym():
                 entries.append(Entry(member.name, "link", "", member.linkname))
             else:
-                entries.append(Entry(member.name, "hardlink" if member.islnk() else "other"))
+                special = "" if member.islnk() else "a device, a pipe or a socket"
+                kind: EntryKind = "hardlink" if member.islnk() else "other"
+                entries.append(Entry(member.name, kind, "", member.linkname, special))
     return entries
 
 
@@ -53,8 +55,9 @@ def _zip_entries(path: Path) -> list[Entry]:
             elif stat.S_ISLNK(info.external_attr >> 16):
                 entries.append(Entry(info.filename, "link", "", archive.read(info).decode("utf-8", "surrogateescape")))
             else:
+                special = special_bits(info.external_attr >> 16)
                 with archive.open(info) as file:
-                    entries.append(Entry(info.filename, "file", _digest(file)))
+                    entries.append(Entry(info.filename, "file", _digest(file), special=special))
     return entries
 
 

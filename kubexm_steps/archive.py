@@ -12,15 +12,13 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Entry, FileState
-from kubexm_exec.runner.archives import Format, checked, format_of
-from kubexm_exec.runner.quote import EACH
+from kubexm_exec.runner.archives import Format, Unpacking, checked, format_of
 from kubexm_exec.step import (
     RESOURCE,
     Diff,
     Forecast,
     LocalFile,
     Outputs,
-    Params,
     Result,
     Step,
     StepContext,
@@ -28,10 +26,10 @@ from kubexm_exec.step import (
 )
 from kubexm_steps._archives import local_entries
 from kubexm_steps._files import Change, Content, Wanted, remember, restore
-from kubexm_steps._types import Account, HostPath
+from kubexm_steps._types import Account, FollowParams, HostPath, located
 
 
-class ArchiveParams(Params):
+class ArchiveParams(FollowParams):
     """Parameters of ``archive``."""
 
     path: HostPath = Field(description="Folder to unpack into; with `action: pack` the archive to be written.")
@@ -58,6 +56,16 @@ class ArchiveParams(Params):
     owner: Account | None = Field(None, description="User that what is unpacked belongs to; else the one we work as.")
     group: Account | None = Field(None, description="Group that what is unpacked belongs to.")
     create_parents: bool = Field(False, description="Make missing folders above `path` (0755).")
+    allow_special: bool = Field(
+        False,
+        description="Unpack also what runs as its owner or group (setuid, setgid), devices, pipes and sockets. Without "
+        "it, an archive that holds such a thing is refused.",
+    )
+    follow: bool = Field(
+        False,
+        description="Go through links: on the way to `path` also where other users may write, and in `path` where the "
+        "archive has a folder. Without it, both are a failure.",
+    )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> ArchiveParams:
@@ -70,6 +78,7 @@ class ArchiveParams(Params):
                 "sha256": self.sha256,
                 "owner": self.owner,
                 "group": self.group,
+                "allowSpecial": self.allow_special,
             }
             if given := [name for name, value in wrong.items() if value]:
                 raise ValueError(f"{' and '.join(given)} cannot go with `action: pack`")
@@ -120,7 +129,10 @@ class ArchiveStep(Step[ArchiveParams]):
     Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
 
     - What is there already with the same content is recognised; then nothing is done. Permissions are not compared.
-    - An archive with names that lead out of the folder (`../`, absolute, through its own links) is refused as a whole.
+    - An archive with names that lead out of the folder (`../`, absolute, through its own links) is refused as a whole;
+      so is one with setuid programs or devices, unless `allowSpecial: true`.
+    - It is unpacked beside its place first, and then put there file by file. A link that is there in place of a file is
+      replaced; one in place of a folder is a failure, unless `follow: true`.
     - Unpacked files belong to the user that kubexm works as, or to `owner` and `group`, never to those in the archive.
     - Packing is repeated only if names, modes, owners, times or content in the folder have changed.
     - Undo removes what was new and brings back what was replaced (up to 64 MiB).
@@ -143,8 +155,8 @@ class ArchiveStep(Step[ArchiveParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare the archive with what is there."""
-        params = self.params
         self._learn(ctx)
+        params = self.params
         if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
             return Forecast.satisfied(f"{params.creates} exists", self._outputs(0))
         if params.src is not None and not ctx.runner.inspect(params.src, digest=False).exists:
@@ -172,6 +184,9 @@ class ArchiveStep(Step[ArchiveParams]):
         restore(ctx, undo)
 
     def _learn(self, ctx: StepContext) -> None:
+        self.params = located(ctx, self.params, last=self.params.action == "unpack")
+        if self.params.follow and self.params.src is not None:
+            self.params = self.params.model_copy(update={"src": ctx.runner.follow(self.params.src)})
         source = self.params.local_src or ""
         if source.startswith(RESOURCE):
             self._file = ctx.resource(source.removeprefix(RESOURCE)).filename
@@ -197,14 +212,15 @@ class ArchiveStep(Step[ArchiveParams]):
 
     def _extract(self, ctx: StepContext) -> None:
         params = self.params
+        how = Unpacking(params.strip_components, self._owner, params.allow_special, params.follow)
         if params.src is not None:
-            ctx.runner.unpack(params.src, params.path, self._format, strip=params.strip_components)
+            ctx.runner.unpack(params.src, params.path, self._format, how)
             return
         with ctx.runner.temporary_folder() as folder:
             sent = f"{folder}/archive"
             with ctx.local_path(params.local_src or "").open("rb") as file:
                 ctx.runner.write(sent, file, mode=0o600)
-            ctx.runner.unpack(sent, params.path, self._format, strip=params.strip_components)
+            ctx.runner.unpack(sent, params.path, self._format, how)
 
     def _pack(self, ctx: StepContext) -> Result:
         params = self.params
@@ -235,6 +251,11 @@ class ArchiveStep(Step[ArchiveParams]):
         for state in states:
             entry = paths.get(state.path)
             wanted_folder = entry is None or entry.kind == "directory"
+            if wanted_folder and state.kind == "link" and state.path != params.path and not params.follow:
+                raise StepFailed(
+                    f"unpack {self._name}: {state.path} is a link to {state.target}, in the archive it is a folder",
+                    hint="what is in it would be written to where the link leads: remove it, or say `follow: true`",
+                )
             if (
                 state.exists
                 and (state.kind == "directory") != wanted_folder
@@ -254,7 +275,8 @@ class ArchiveStep(Step[ArchiveParams]):
         # If everything is there, only the content can tell whether it is the same.
         complete = not changes and not missing
         if complete and params.src is not None and not self._matches(ctx, params.src, entries):
-            changes, foreign = [_replaced(state) for state in states if state.kind == "file"], []
+            changes = [_replaced(state) for state in states if state.kind == "file"]
+            foreign = [change for change in foreign if change.before.kind == "directory"]
         return _Plan(entries, changes, sorted(missing, key=lambda path: path.count("/")), foreign)
 
     def _matches(self, ctx: StepContext, src: str, entries: list[Entry]) -> bool:
@@ -267,11 +289,14 @@ class ArchiveStep(Step[ArchiveParams]):
         if params.src is not None:
             if params.sha256 is not None:
                 self._verify(params.src, ctx.runner.inspect(params.src).sha256)
-            return ctx.runner.archive_entries(params.src, self._format, strip=params.strip_components)
+            return ctx.runner.archive_entries(
+                params.src, self._format, strip=params.strip_components, special=params.allow_special
+            )
         path: Path = ctx.local_path(params.local_src or "")
         if params.sha256 is not None:
             self._verify(str(path), Content.of_file(ctx, path).sha256)
-        return checked(local_entries(path, self._format), str(path), params.strip_components)
+        entries = local_entries(path, self._format)
+        return checked(entries, str(path), params.strip_components, special=params.allow_special)
 
     def _verify(self, name: str, digest: str) -> None:
         wanted = (self.params.sha256 or "").lower()
@@ -282,13 +307,14 @@ class ArchiveStep(Step[ArchiveParams]):
             )
 
     def _give_away(self, ctx: StepContext, plan: _Plan) -> None:
+        """What was there and stays; what is unpacked comes with its owner."""
+        if self._owner and plan.foreign:
+            ctx.runner.give_away([change.before.path for change in plan.foreign], self._owner)
+
+    @property
+    def _owner(self) -> str:
         params = self.params
-        if params.owner is None and params.group is None:
-            return
-        wanted = f"{params.owner or ''}{':' + params.group if params.group else ''}"
-        names = [posixpath.join(params.path, entry.name) for entry in plan.entries]
-        listed = "".join(f"{name}\0" for name in [*plan.folders, *names]).encode("utf-8", "surrogateescape")
-        ctx.runner.shell(EACH + 'each 500 chown -h -- "$1"', wanted, stdin=listed, live=False)
+        return f"{params.owner or ''}{':' + params.group if params.group else ''}"
 
     @cached_property
     def _format(self) -> Format:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
 from kubexm_exec.runner import archives, commands, fetching, files, transfer
-from kubexm_exec.runner.archives import Entry, Format
+from kubexm_exec.runner.archives import Entry, Format, Unpacking
 from kubexm_exec.runner.files import READ_LIMIT
 from kubexm_exec.runner.look import Held
 from kubexm_exec.runner.quote import join, quote, script
@@ -241,18 +241,25 @@ class Runner:
 
     # archives
 
-    def archive_entries(self, path: str, fmt: Format, *, strip: int = 0) -> list[Entry]:
-        """What an archive on the host would unpack; one that would write outside its folder is refused."""
-        return archives.checked(archives.entries_on_host(self._session, path, fmt), path, strip)
+    def archive_entries(self, path: str, fmt: Format, *, strip: int = 0, special: bool = False) -> list[Entry]:
+        """What an archive on the host would unpack; one that would write outside its folder is refused.
+
+        Also one with devices, pipes, and programs that run as somebody else, unless ``special`` allows them.
+        """
+        return archives.checked(archives.entries_on_host(self._session, path, fmt), path, strip, special=special)
 
     def archive_matches(self, path: str, fmt: Format, folder: str, entries: Sequence[Entry], *, strip: int = 0) -> bool:
         """Whether the files in a folder hold what the archive's files hold."""
         names = [entry.name for entry in entries if entry.kind == "file"]
         return archives.same_content(self._session, path, fmt, strip, folder, names)
 
-    def unpack(self, path: str, folder: str, fmt: Format, *, strip: int = 0) -> None:
+    def unpack(self, path: str, folder: str, fmt: Format, how: Unpacking | None = None) -> None:
         """Unpack an archive on the host into a folder that is there. List it first: that refuses dangerous ones."""
-        archives.unpack(self._session, path, folder, fmt, strip)
+        archives.unpack(self._session, path, folder, fmt, how or Unpacking())
+
+    def give_away(self, paths: Sequence[str], owner: str) -> None:
+        """Change the owner (``user``, ``:group`` or ``user:group``) of many files, links and folders."""
+        archives.give_away(self._session, paths, owner)
 
     def pack(self, folder: str, path: str, fmt: Format) -> None:
         """Pack all that is in a folder into an archive, atomically."""

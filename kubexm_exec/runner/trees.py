@@ -85,10 +85,9 @@ done
 """
 )
 _READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
-# Puts what lies in the folder `t` of a stage, which is where we are, into the place of the same name below `root`. One
-# mv a folder, not one a file. What is put in place of a link, replaces the link.
+# `place t`, called in a stage, puts what lies in its folder `t` into the place of the same name below `root`. One mv a
+# folder, not one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
 PLACE: Final = r"""
-stage=$PWD
 move() {
   d=$1 n=$(($# - 1)); shift
   if [ $n -gt 300 ]; then
@@ -105,6 +104,16 @@ place() {
   d=$1
   cd -- "$stage" || return
   set -- "$d"/* "$d"/.[!.]* "$d"/..?*
+  if [ -n "$fill" ] && [ "$d" != t ]; then
+    go "$root${d#t}"
+    if [ -L "./$name" ] && [ "$fill" != follow ]; then
+      echo "kx: ${PWD%/}/$name is a link to $(readlink -- "./$name"), and a folder is to be filled there" >&2
+      return 1
+    elif ! [ -d "./$name" ]; then
+      m=$(stat -c %a -- "$stage/$d") && (umask 077; mkdir -- "./$name") || return
+      change "$name" "$owner" "${m#"${m%???}"}" || return
+    fi
+  fi
   go "$root${d#t}/."
   move "$d" "$@" || return
   for e do
@@ -124,7 +133,7 @@ umask 077
 reach "$root/."; root=${PWD%/}
 find . -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -user "$(id -u)" -exec rm -rf -- {} + 2>/dev/null
 private "$new" || exit
-stage=$PWD
+stage=$PWD fill=
 trap 'cd -- "$stage/.." && rm -rf -- "./$new"' EXIT
 mkdir t && tar -"$flags"f - || exit
 [ -f end ] || { echo "its end did not arrive" >&2; exit 1; }

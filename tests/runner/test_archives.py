@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.runner import Runner
-from kubexm_exec.runner.archives import Entry, Format, checked, format_of
+from kubexm_exec.runner.archives import Entry, Format, Unpacking, checked, format_of
 from kubexm_exec.step import StepFailed
 
 FILES = {"top/a.txt": b"a\n", "top/bin/tool": b"#!/bin/sh\n", "top/odd é \\name": b"odd"}
@@ -56,7 +56,7 @@ def test_leading_parts_of_names_are_taken_off(runner: Runner, folder: Path) -> N
     (folder / "to").mkdir()
     entries = runner.archive_entries(archive, "tar.gz", strip=1)
     assert [entry.name for entry in entries] == ["a.txt", "bin/tool", "odd é \\name"]
-    runner.unpack(archive, f"{folder}/to", "tar.gz", strip=1)
+    runner.unpack(archive, f"{folder}/to", "tar.gz", Unpacking(strip=1))
     assert (folder / "to/bin/tool").stat().st_mode & 0o111
     assert runner.archive_matches(archive, "tar.gz", f"{folder}/to", entries, strip=1)
 

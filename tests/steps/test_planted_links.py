@@ -66,6 +66,8 @@ KINDS = {
     "symlink": Kind("symlink", {"target": "elsewhere", "force": True}, replaces=True),
     "line-in-file": Kind("line-in-file", {"line": "new"}),
     "block-in-file": Kind("block-in-file", {"content": "new"}),
+    "archive": Kind("archive", {"localSrc": "x.tar"}, name="d", folder=True),
+    "archive that is packed": Kind("archive", {"action": "pack", "src": "$PACKED"}, name="x.tar", replaces=True),
     "authorized-key": Kind("authorized-key", {"user": "root", "keys": KEY}, follows=False),
 }  # fmt: skip
 FOLLOWING = {name: kind for name, kind in KINDS.items() if kind.follows}
@@ -85,6 +87,7 @@ class Ground:
             self.victim, {"x": {"content": "old\n", "mode": "0640"}, "token": {"content": "t\n", "mode": "0600"}}
         )
         trees.make(self.victim, {"d/a": "old\n", "d/sub/b": "old\n", "d/keep": "kept\n"})
+        (self.local / "x.tar").write_bytes(trees.archive("tar", {"a": "new\n", "sub/b": "new\n"}))
         self.theirs = base / "theirs"
         self.theirs.mkdir()
         os.chown(self.theirs, uid, gid)
@@ -125,7 +128,10 @@ def host(request: pytest.FixtureRequest, box: GraphHost | None) -> GraphHost | N
 
 
 def world(ground: Ground, kind: Kind, path: Path | str, host: GraphHost | None, **more: Any) -> World:
-    return World(ground.local, kind.step, {**kind.more, "path": str(path), **more}, host=host)
+    more = {**kind.more, "path": str(path), **more}
+    if more.get("src") == "$PACKED":
+        more["src"] = f"{ground.local}/folder"
+    return World(ground.local, kind.step, more, host=host)
 
 
 def refused(call: Callable[[], object], link: Path, kind: Kind) -> None:
