@@ -92,7 +92,9 @@ class ActionRecords:
             return None
         more = self._more.get((node, host))
         if more is None:
-            return ActionRecord(result.status.value, result.changed)
+            return ActionRecord(result.status.value, result.changed, message=result.message)
         # A check that has seen what would change knows that it changes, and so what would be restarted for it.
         foreseen = result.forecast is ForecastState.CHANGE and bool(result.diffs)
-        return ActionRecord(result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown)
+        return ActionRecord(
+            result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown, result.message
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, Scope
+from kubexm_exec.result import Status
+from kubexm_exec.sandbox import Explained
 
 ROOTS = ("host", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
 """The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
@@ -29,6 +31,8 @@ class ActionRecord(Struct, frozen=True):
     outputs: Mapping[str, Any] = field(default_factory=dict)
     unknown: str = ""
     """Not empty: its outputs are not known (dry-run, check), because of this; that it changes something may be."""
+    message: str = ""
+    """What was said of it: why it was skipped, how it failed."""
 
 
 class Records(Protocol):
@@ -205,6 +209,10 @@ class Evaluator:
         context = self.context(node, host, result=own)
         return {**own, **self.expressions.render(node.outputs, context)}
 
+    def output(self, node: ExecutionNode, host: str, value: Any, own: Mapping[str, Any]) -> Any:
+        """One of those that the spec adds."""
+        return self.expressions.render(value, self.context(node, host, result=own))
+
 
 def _as_written(condition: str | bool) -> str:
     return condition if isinstance(condition, str) else str(condition).lower()
@@ -271,9 +279,16 @@ class _View:
 
     def step(self, key: str, node: ExecutionNode) -> Any:
         found = self.evaluator.index.find(key, node)
+        if not found and "+" in key:
+            # A step of a fragment is not there as long as the step that returns it has not run.
+            found = [one for one in self.evaluator.index.find(key.partition("+")[0], node) if not self._has_run(one)]
         if not found:
             raise KeyError(key)
         return _step_view(self, key, found)
+
+    def _has_run(self, node_id: NodeID) -> bool:
+        record = self.evaluator.records.get(node_id, self.host)
+        return record is not None and record.status == Status.SUCCESS and not record.unknown
 
     def task(self, module: str, name: str) -> Any:
         return self._outputs_of(f"{module}/{name}", module, name, f"tasks.{name}")
@@ -342,7 +357,8 @@ def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
     here = [node for node in looped if view.host in node.hosts]
     if not here and any((node.module, node.task) != (view.node.module, view.node.task) for node in looped):
         here = looped
-    return {"items": {item_key(node.id): _node_view(view, f"{key}[{item_key(node.id)}]", node.id) for node in here}}
+    items = {item_key(node.id): _node_view(view, f"{key}[{item_key(node.id)}]", node.id) for node in here}
+    return {"items": items or Explained({}, f"step {key} has no items: {NO_ITEMS}")}
 
 
 def item_key(node_id: NodeID) -> str:
@@ -368,15 +384,18 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
                 raise UnknownValueError(f"steps.{key}.{name}", because)
 
             return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0}, unknown)
-        return {"outputs": record.outputs, "changed": record.changed, "status": record.status}
+        outputs = record.outputs
+        if record.status != Status.SUCCESS or not outputs:
+            outputs = Explained(outputs, _absence(node_id, host, record))
+        return {"outputs": outputs, "changed": record.changed, "status": record.status}
 
     mine = view.host if view.host in hosts else hosts[0] if len(hosts) == 1 else None
 
     def value(name: str) -> Any:
         if name == "hosts":
-            return Namespace(f"steps.{key}.hosts", dict.fromkeys(hosts), of)
+            return _Hosts(node_id, hosts, of)
         if not hosts and name == "outputs":
-            return {}  # it runs nowhere: `default` has its chance
+            return Explained({}, f"step {node_id} runs on no host")  # `default` has its chance
         if mine is None:
             raise ExpressionError(
                 f"step {node_id} did not run on {view.host} but on {len(hosts)} other hosts; "
@@ -386,6 +405,33 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
         return of(mine)[name]
 
     return Namespace(f"steps.{key}", {"outputs": 0, "changed": 0, "status": 0, "hosts": 0}, value)
+
+
+class _Hosts(Namespace):
+    """A step on each of its hosts."""
+
+    def __init__(self, node_id: NodeID, hosts: Sequence[str], of: Callable[[str], Any]) -> None:
+        super().__init__(f"step {node_id}", dict.fromkeys(hosts), of)
+
+    def missing(self, name: str) -> str:
+        """What to say when a host is none of the step's."""
+        some = ", ".join(list(self)[:5]) + (f" and {len(self) - 5} more" if len(self) > 5 else "")
+        return f"{self._label} does not run on {name}; it runs on {some or 'no host'}"
+
+
+def _absence(node_id: NodeID, host: str, record: ActionRecord) -> str:
+    """Why an action gave no outputs."""
+    said = record.message.partition("\n")[0]
+    match record.status:
+        case Status.SUCCESS:
+            what = f"step {node_id} gave no outputs on {host}"
+        case Status.SKIPPED:
+            what, said = f"step {node_id} was skipped on {host}", said.removeprefix("Skipped ")
+        case Status.FAILED:
+            what = f"step {node_id} failed on {host}"
+        case _:
+            what = f"step {node_id} has not run on {host}"
+    return f"{what}: {said}" if said else what
 
 
 def host_values(host: GraphHost) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from jinja2.exceptions import SecurityError
 
 from kubexm_exec.exprnames import OWN_NAMES, Reference, find_references
 from kubexm_exec.exprtools import FILTERS
-from kubexm_exec.sandbox import ExpressionError, Namespace, Sandbox
+from kubexm_exec.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox
 
 __all__ = [
     "GLOBALS",
@@ -52,7 +52,7 @@ class Compiled:
         except ExpressionError:
             raise
         except UndefinedError as error:
-            raise ExpressionError(_undefined_message(error)) from error
+            raise MissingValueError(_undefined_message(error)) from error
         except SecurityError as error:
             raise ExpressionError(f"not allowed in an expression: {error}") from error
         except TemplateError as error:

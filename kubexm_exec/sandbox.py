@@ -41,6 +41,10 @@ class ExpressionError(Exception):
         self.line = line
 
 
+class MissingValueError(ExpressionError):
+    """An expression needs something that is not there."""
+
+
 class Namespace(Mapping[str, Any]):
     """A mapping that makes its values when they are asked for; a value that needs itself is an error."""
 
@@ -81,6 +85,19 @@ class Namespace(Mapping[str, Any]):
 
         guess = did_you_mean(name, list(self._names))
         return f"{self._label} has no {name!r}" + (f"; {guess}" if guess else "")
+
+
+class Explained(dict[str, Any]):
+    """A mapping that says why a name is not in it."""
+
+    def __init__(self, values: Mapping[str, Any], why: str) -> None:
+        super().__init__(values)
+        self._why = why
+
+    def _missing(self, name: str) -> str:
+        """What to say when a name is not there; no expression gets at a name with an underscore."""
+        there = f"; it has {', '.join(self)}" if self else ""
+        return f"there is no {name!r}{there}: {self._why}"
 
 
 class _Account:
@@ -135,6 +152,8 @@ class Missing(StrictUndefined):
     def _undefined_message(self) -> str:
         if self._undefined_hint or not isinstance(self._undefined_obj, Mapping):
             return super()._undefined_message
+        if isinstance(self._undefined_obj, Explained):
+            return self._undefined_obj._missing(str(self._undefined_name))
         from kubexm_spec.diagnostics import did_you_mean
 
         keys = [str(key) for key in self._undefined_obj]
@@ -168,6 +187,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             except KeyError:
                 if isinstance(obj, Namespace) and attribute not in MAPPING_METHODS:
                     return self.undefined(hint=obj.missing(attribute), name=attribute)
+            except MissingValueError as error:
+                # A value that is an expression itself: who uses it may forgive that something in it is not there.
+                return self.undefined(hint=error.message, name=attribute)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -23,6 +23,10 @@ from kubexm_spec.source import Place
 
 _MOST_ITEMS = 10_000
 _OUTSIDE = "--limit leaves out all its hosts"
+TAG_SKIPPED = "its tag is skipped"
+TAGS_NOT_SELECTED = "its tags are not selected"
+TAG_REASONS = frozenset({TAG_SKIPPED, TAGS_NOT_SELECTED})
+"""Why a node is skipped that ``--tags`` or ``--skip-tags`` leave out."""
 
 
 def make_nodes(state: State) -> None:
@@ -256,8 +260,8 @@ def select_nodes(state: State) -> None:
         if not node.hosts:
             reason = _OUTSIDE if state.limit else NO_HOSTS
         elif tags & state.skip_tags:
-            reason = "its tag is skipped"
+            reason = TAG_SKIPPED
         elif state.tags and node.hook is Hook.NONE and not tags & state.tags:
-            reason = "its tags are not selected"
+            reason = TAGS_NOT_SELECTED
         if reason and not node.skip:
             state.nodes[node.id] = replace(node, skip=reason)

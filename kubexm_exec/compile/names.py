@@ -8,10 +8,11 @@ from functools import cached_property
 from msgspec import Struct, field
 
 from kubexm_exec.compile.cycles import Order, scope_graph
+from kubexm_exec.compile.loops import TAG_REASONS, TAGS_NOT_SELECTED
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
-from kubexm_exec.expr import GLOBALS, Reference
+from kubexm_exec.expr import GLOBALS, ExpressionError, Reference
 from kubexm_exec.facts import FACT_NAMES
 from kubexm_exec.graph import ExecutionNode, Hook
 from kubexm_exec.registry import RegistryError, load_step
@@ -36,6 +37,8 @@ class Looker(Struct, frozen=True):
     """Chains that its conditions test with ``is defined``."""
     at_end: bool = False
     """Looks when all of its task or module is done: outputs of scopes."""
+    lenient: bool = False
+    """Looks at a variable whose user forgives that it has no value in this run."""
 
     def forgives(self, reference: Reference) -> bool:
         """Whether the name may be missing."""
@@ -52,6 +55,8 @@ class Problem(Struct, frozen=True):
     hint: str = ""
     sure: bool = True
     """False if ``default`` or ``is defined`` make it harmless."""
+    warns: bool = False
+    """It may do no harm: a condition decides whether the expression is evaluated at all."""
 
 
 class Names:
@@ -86,9 +91,9 @@ class Names:
             case "hosts":
                 return self._host(path)
             case "steps":
-                return self._step(path, looker)
+                return self._step(path, looker) or self._unselected(reference, looker)
             case "tasks" | "modules":
-                return self._outputs_of(root, path, looker)
+                return self._outputs_of(root, path, looker) or self._unselected(reference, looker)
         return None
 
     def _unknown_root(self, root: str, looker: Looker) -> Problem:
@@ -184,7 +189,8 @@ class Names:
         elif rest[0] == "hosts":
             if len(rest) > 1 and rest[1] not in first.hosts:
                 hint = did_you_mean(rest[1], first.hosts) or listed("hosts", first.hosts)
-                return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"', hint, False)
+                limited = ": --limit leaves it out" if self.state.limit and rest[1] in self.state.hosts else ""
+                return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"{limited}', hint, False)
             rest = rest[2:]
         elif looker.node.hosts and not first.hosts:
             because = "--limit leaves its hosts out" if self.state.limit else "no host is selected for it"
@@ -252,6 +258,46 @@ class Names:
             hint = did_you_mean(path[2], scope.outputs) or listed("outputs", scope.outputs)
             return Problem("unknown-output", f'{noun} "{name}" has no output "{path[2]}"', hint, False)
         return None
+
+    def _unselected(self, reference: Reference, looker: Looker) -> Problem | None:
+        """Outputs of a step that ``--tags`` or ``--skip-tags`` leave out, used by one that they do not."""
+        here = looker.node
+        if here.skip or looker.at_end or looker.lenient or not (self.state.tags or self.state.skip_tags):
+            return None
+        step = self._left_out(reference, here, set())
+        if step is None:
+            return None
+        option = "--tags does not select" if step.skip == TAGS_NOT_SELECTED else "--skip-tags leaves out"
+        has = f"choose one of its tags too ({', '.join(step.tags)})" if step.tags else "give it a tag that is chosen"
+        conditional = bool(here.guards) or isinstance(here.when, str) or here.hook is Hook.ON_FAILURE
+        return Problem(
+            "unselected-step",
+            f"{reference} is not there in this run: {option} step {step.id}",
+            f"{has}, or use | default(...)",
+            False,
+            conditional,
+        )
+
+    def _left_out(self, reference: Reference, here: ExecutionNode, seen: set[tuple[str, str]]) -> ExecutionNode | None:
+        """The step of which an output is meant, directly or by way of outputs of scopes, if tags leave it out."""
+        root, path = reference.root, reference.path
+        if root == "steps" and "outputs" in path[1:-1]:
+            found = [self.state.nodes[one] for one in self.index.find(path[0], here)]
+            return found[0] if found and all(node.skip in TAG_REASONS for node in found) else None
+        if root not in ("tasks", "modules") or path[1:2] != ("outputs",) or len(path) < 3:
+            return None
+        module, task = (here.module, path[0]) if root == "tasks" else (path[0], "")
+        scope = self.state.scopes.get(f"{module}/{task}" if task else module)
+        if scope is None or path[2] not in scope.outputs or (scope.id, path[2]) in seen:
+            return None
+        seen.add((scope.id, path[2]))
+        inside = ExecutionNode(id="", module=module, task=task)
+        try:
+            references = self.state.expressions.references(scope.outputs[path[2]])
+        except ExpressionError:  # told where it stands
+            return None
+        needed = (self._left_out(one, inside, seen) for _, _, one in references if not one.optional)
+        return next((step for step in needed if step is not None), None)
 
     # Before and after
 

@@ -43,9 +43,9 @@ def check_references(state: State) -> None:
     checker = _Checker(state)
     for draft in state.all_drafts():
         if draft.nodes and draft.step_type is not None:
-            before = len(state.diagnostics)
+            before = len(state.diagnostics.errors)
             checker.draft(draft, marks_of(draft.step_type.params_model))
-            draft.broken |= len(state.diagnostics) > before
+            draft.broken |= len(state.diagnostics.errors) > before
     if state.documents is None:
         return
     hosts = {task.id: task.hosts for module in state.modules for task in module.tasks}
@@ -90,13 +90,14 @@ class _Checker:
                 self.values(value, place, looker, draft.notes)
         self._templates(draft, looker, marks)
         if isinstance(draft.spec.when, str):
-            self.values(draft.spec.when, draft.place.child("when"), looker, draft.notes, bare=True)
+            always = replace(looker, node=replace(node, when=None))
+            self.values(draft.spec.when, draft.place.child("when"), always, draft.notes, bare=True)
         for name, value in draft.spec.outputs.items():
             place = draft.place.child("outputs", name)
             self.values(value, place, replace(looker, extra=frozenset({"result"})), draft.notes)
         for guard in draft.guards:
             if isinstance(guard.condition, str):
-                outer = replace(node, scope=guard.scope, has_item=False)
+                outer = replace(node, scope=guard.scope, has_item=False, when=None, guards=())
                 self.values(guard.condition, guard.place, Looker(outer), draft.notes, bare=True)
 
     def _tested(self, draft: StepDraft) -> frozenset[tuple[str, tuple[str, ...]]]:
@@ -171,10 +172,12 @@ class _Checker:
         if problem is not None:
             if problem.sure or not looker.forgives(reference):
                 span = find_reference(place, reference)
-                self.state.diagnostics.error(problem.code, problem.summary, span, hint=problem.hint, notes=notes)
+                tell = self.state.diagnostics.warning if problem.warns else self.state.diagnostics.error
+                tell(problem.code, problem.summary, span, hint=problem.hint, notes=notes)
         elif reference.path and reference.root in ("vars", "params") and reference.root not in looker.extra:
+            lenient = looker.lenient or looker.forgives(reference)
             for written in self._written(reference.root, reference.path[0], looker.node):
-                self._follow(written, looker, notes)
+                self._follow(written, replace(looker, lenient=lenient) if lenient else looker, notes)
 
     def _no_secret(self, argument: str, span: Span, notes: Sequence[Note]) -> None:
         """A reference that nobody can resolve; what is not even meant as one may be the secret itself."""
@@ -198,7 +201,7 @@ class _Checker:
         if any(known.variable == written.variable for known in self._chain):
             self._cycle(written)
             return
-        key = (written.variable, f"{looker.node.id}@{written.scope}")
+        key = (written.variable, f"{looker.node.id}@{written.scope}{looker.lenient}")
         if key not in self._seen:
             self._seen.add(key)
             self._chain.append(written)

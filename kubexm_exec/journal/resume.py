@@ -86,17 +86,23 @@ def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: 
         return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
     if told is not None and not told.again and told.done:
         assert told.result is not None
-        outcome = ActionOutcome(told.result, told.result.outputs, added=told.nodes)
-        if told.hidden:
-            outcome.outputs, outcome.unknown = None, f"{_HIDDEN}; resume with --from {node.id} to have them made again"
+        outcome = _kept(node, told.result, told)
+        outcome.added = told.nodes
         return Known(outcome, started=told.started, undo=tuple(told.undo))
     if not selection.wants(node.id, host):
         left = HostResult(host_name=host, status=Status.CANCELLED, message="not chosen for this session")
         kept = told.result if told is not None else None
         if kept is not None and (kept.status is Status.FAILED or kept.reason is SkipReason.CONDITION):
             left = kept
-        return Known(ActionOutcome(left), undo=tuple(told.undo) if told else ())
+        return Known(_kept(node, left, told), undo=tuple(told.undo) if told else ())
     return Known(undo=tuple(told.undo)) if told is not None and told.undo else None
+
+
+def _kept(node: ExecutionNode, result: HostResult, told: ActionStory | None) -> ActionOutcome:
+    """A result of an earlier session with the outputs that were written down."""
+    if told is not None and told.hidden and result is told.result:
+        return ActionOutcome(result, unknown=f"{_HIDDEN}; resume with --from {node.id} to have them made again")
+    return ActionOutcome(result, result.outputs or None)
 
 
 def in_doubt(story: Story, globs: Collection[str]) -> list[Action]:

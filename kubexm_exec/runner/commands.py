@@ -61,16 +61,19 @@ def failure(
         text += f", expected {' or '.join(str(code) for code in sorted(expect))}"
     hint = _HINTS.get(result.exit_code, "")
     if session.sensitive:
-        return StepFailed(f"{text} {HIDDEN}", command=HIDDEN, exit_code=result.exit_code, hint=hint)
-    last = last_line(result.err) or last_line(result.out)
-    return StepFailed(
-        f"{text}: {last}" if last else text,
-        command=shorten(command.display()),
-        exit_code=result.exit_code,
-        stdout=result.out,
-        stderr=result.err,
-        hint=hint,
-    )
+        error = StepFailed(f"{text} {HIDDEN}", command=HIDDEN, exit_code=result.exit_code, hint=hint)
+    else:
+        last = last_line(result.err) or last_line(result.out)
+        error = StepFailed(
+            f"{text}: {last}" if last else text,
+            command=shorten(command.display()),
+            exit_code=result.exit_code,
+            stdout=result.out,
+            stderr=result.err,
+            hint=hint,
+        )
+    error.result = result
+    return error
 
 
 def display(session: Session, command: Command) -> str:
