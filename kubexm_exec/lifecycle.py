@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -12,14 +13,14 @@ from kubexm_exec import unsure
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.context import ActionContext
-from kubexm_exec.expr import texts
+from kubexm_exec.expr import ExpressionError, texts
 from kubexm_exec.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.plain import plain
 from kubexm_exec.result import ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepFailed
 
 KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
@@ -71,7 +72,7 @@ class Lifecycle:
                         result = step.run(ctx)
                     finally:
                         self._foresight.end(attempt)
-                    outcome = self._ran(attempt, step, result, forecast)
+                    outcome = self.ran(attempt, step, result, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)
         except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
@@ -138,7 +139,8 @@ class Lifecycle:
 
     def satisfied(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
         """The outcome when there is nothing to do."""
-        outputs = self._outputs(attempt, step, forecast.outputs)
+        # What ``run`` gives is not known before it has run.
+        outputs = None if forecast.runs else self._outputs(attempt, step, forecast.outputs)
         result = HostResult(
             host_name=attempt.host,
             status=Status.SKIPPED,
@@ -149,7 +151,8 @@ class Lifecycle:
         )
         return ActionOutcome(result, outputs)
 
-    def _ran(self, attempt: Attempt, step: Step[Any], result: Result, forecast: Forecast) -> ActionOutcome:
+    def ran(self, attempt: Attempt, step: Step[Any], result: Result, forecast: Forecast) -> ActionOutcome:
+        """The outcome when it has run."""
         if not isinstance(result, Result):
             _wrong_type(step, "run", "Result", result)
         host_result = HostResult(host_name=attempt.host, status=Status.SUCCESS, changed=result.changed)
@@ -185,7 +188,8 @@ class Lifecycle:
         if ctx is not None and not result.stdout and not result.stderr:
             result.stdout, result.stderr = ctx.output("stdout"), ctx.output("stderr")
         result.ignored = result.status is Status.FAILED and attempt.node.policy.ignore_errors
-        return ActionOutcome(result)
+        given = error.outputs if isinstance(error, StepFailed) else None
+        return ActionOutcome(result, self._salvaged(attempt, given) if given else None)
 
     def done(self, attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
         """The outcome as people may see it: bounded, without secrets, with its end."""
@@ -212,9 +216,18 @@ class Lifecycle:
             return self._evaluator.outputs(attempt.node, attempt.host, own)
         return own or None
 
-    def _declared(self, step: Step[Any], own: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""
-        model = step.outputs_model
+    def _salvaged(self, attempt: Attempt, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What a failure leaves to those who may know of it: as much as can be made of what there is."""
+        node = attempt.node
+        model = self._runtime.steps.load(node.step_name).outputs_model
+        names = self._names_of(model)
+        found = {names.get(key, key): plain(value) for key, value in own.items() if key in names or _takes_any(model)}
+        for name, value in node.outputs.items():
+            with contextlib.suppress(ExpressionError):
+                found[name] = self._evaluator.output(node, attempt.host, value, found)
+        return found or None
+
+    def _names_of(self, model: type[Outputs]) -> dict[str, str]:
         names = self._output_names.get(model)
         if names is None:
             names = self._output_names[model] = {
@@ -222,7 +235,13 @@ class Lifecycle:
                 for name, info in model.model_fields.items()
                 for key in (name, info.alias or name)
             }
-        if model.model_config.get("extra") == "allow":
+        return names
+
+    def _declared(self, step: Step[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""
+        model = step.outputs_model
+        names = self._names_of(model)
+        if _takes_any(model):
             return {names.get(key, key): plain(value) for key, value in own.items()}
         unknown = sorted(key for key in own if key not in names)
         if unknown:
@@ -235,6 +254,10 @@ class Lifecycle:
 def _in_time(attempt: Attempt) -> None:
     if attempt.deadline.passed():
         raise CommandTimedOut("its time was over")
+
+
+def _takes_any(model: type[Outputs]) -> bool:
+    return model.model_config.get("extra") == "allow"
 
 
 def _wrong_type(step: Step[Any], method: str, wanted: str, got: object) -> NoReturn:

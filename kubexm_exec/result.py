@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -60,6 +60,8 @@ class ForecastState(StrEnum):
     SATISFIED = "satisfied"
     CHANGE = "change"
     UNKNOWN = "unknown"
+    NOT_LOOKED_AT = "notLookedAt"
+    """It would run, and nothing but that tells what it comes to."""
 
 
 def timestamp(seconds: float | None) -> str | None:
@@ -150,6 +152,66 @@ class HostResult(Struct, kw_only=True):
         return data
 
 
+COLUMNS: Final = {
+    "changed": "changed",
+    "unchanged": "unchanged",
+    "wouldChange": "would change",
+    "wouldRun": "would run",
+    "unknown": "unknown",
+    "notLookedAt": "not looked at",
+    "skipped": "skipped",
+    "failed": "failed",
+    "unreachable": "unreachable",
+    "ignored": "ignored",
+    "cancelled": "cancelled",
+    "running": "running",
+    "left": "left",
+}
+"""What an action can be counted as, in the order that people read it, with what that is called."""
+_FORECASTS: Final = {
+    ForecastState.CHANGE: "wouldChange",
+    ForecastState.UNKNOWN: "unknown",
+    ForecastState.NOT_LOOKED_AT: "notLookedAt",
+}
+
+
+def column(each: HostResult, executor: str = "") -> str:
+    """The column of ``COLUMNS`` that an action is counted in; every view asks here."""
+    return _column(
+        executor, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.unknown
+    )
+
+
+def column_of(data: Mapping[str, Any], executor: str = "") -> str:
+    """The same, of the JSON form of a result."""
+    found = map(data.get, ("status", "changed", "forecast", "reason", "failureKind", "ignored", "outcomeUnknown"))
+    return _column(executor, *found)
+
+
+def _column(
+    executor: str, status: Any, changed: Any, forecast: Any, reason: Any, kind: Any, ignored: Any, unknown: Any
+) -> str:
+    match status:
+        case Status.SUCCESS if changed:
+            return "changed"
+        case Status.SUCCESS:
+            found = _FORECASTS.get(forecast, "unchanged")
+            # A dry run asks no host: it cannot say that something would change.
+            return "wouldRun" if executor == "dry-run" and found == "wouldChange" else found
+        case Status.SKIPPED:
+            return "unchanged" if reason == SkipReason.PRECHECK else "skipped"
+        case Status.FAILED if ignored:
+            return "ignored"
+        case Status.FAILED:
+            return "unreachable" if kind == FailureKind.UNREACHABLE else "failed"
+        case Status.RUNNING:
+            return "running"
+        case Status.PENDING:
+            return "unknown" if unknown else "left"
+        case _:
+            return "cancelled"
+
+
 class NodeResult(Struct, kw_only=True):
     """The outcome of one node: its hosts' results and what they add up to."""
 
@@ -238,3 +300,18 @@ class GraphExecutionResult(Struct, kw_only=True):
             "nodeResults": {node: result.to_json() for node, result in self.node_results.items()},
             "notReversible": self.not_reversible,
         }
+
+
+def counts(result: GraphExecutionResult) -> dict[str, int]:
+    """How many actions came to what: ok is changed plus unchanged; ignored failures are counted on their own."""
+    total = dict.fromkeys(("ok", *COLUMNS), 0)
+    for node in result.node_results.values():
+        for each in node.host_results.values():
+            total[column(each, result.executor)] += 1
+    total["ok"] = total["changed"] + total["unchanged"]
+    return total
+
+
+def words(total: Mapping[str, int], names: Iterable[str] = COLUMNS) -> str:
+    """``41 changed, 19 unchanged, 2 skipped``: what is not zero, of these columns."""
+    return ", ".join(f"{total[name]} {COLUMNS[name]}" for name in names if total.get(name))

@@ -137,7 +137,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a step would do on a host: nothing, change something, or it cannot be known yet."""
+    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not looked at."""
 
     state: ForecastState
     message: str = ""
@@ -145,6 +145,8 @@ class Forecast:
     outputs: Mapping[str, Any] = field(default_factory=dict)
     runs: bool = False
     """Nothing would change, and still ``run`` is called: for its outputs, or for what it says."""
+    asks: bool = False
+    """``run`` only asks the host, so that ``check`` and ``drift`` call it too."""
     decides: bool = True
     """Whether the host was looked at, so that this tells if the work is done already. If the connection drops during
     ``run``, only such a forecast may lead to a second run."""
@@ -157,9 +159,19 @@ class Forecast:
         return cls(ForecastState.SATISFIED, message, (), outputs or {})
 
     @classmethod
-    def harmless(cls, message: str = "") -> Forecast:
-        """``run`` is called, but changes nothing: it only asks or tells something."""
+    def tells(cls, message: str = "") -> Forecast:
+        """``run`` is called, and only tells somebody something: there is nothing that could be otherwise."""
         return cls(ForecastState.SATISFIED, message, runs=True)
+
+    @classmethod
+    def reads(cls, message: str = "") -> Forecast:
+        """``run`` is called, and only asks: ``check`` and ``drift`` call it too, so that its outputs are known."""
+        return cls(ForecastState.SATISFIED, message, runs=True, asks=True)
+
+    @classmethod
+    def harmless(cls, message: str = "") -> Forecast:
+        """``run`` is called, but changes nothing. ``check`` does not call it: it is not looked at."""
+        return cls(ForecastState.NOT_LOOKED_AT, message, runs=True)
 
     @classmethod
     def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast:
@@ -170,9 +182,9 @@ class Forecast:
     def always(cls, message: str = "", hint: str = "") -> Forecast:
         """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
 
-        ``hint`` says what to write in the spec so that it can be told.
+        ``check`` says that it was not looked at. ``hint`` says what to write in the spec so that it can be told.
         """
-        return cls(ForecastState.CHANGE, message, decides=False, hint=hint)
+        return cls(ForecastState.NOT_LOOKED_AT, message, decides=False, hint=hint)
 
     @classmethod
     def unknown(cls, because: str) -> Forecast:
@@ -196,7 +208,10 @@ class Result:
 
 
 class StepFailed(Exception):
-    """The work said no. Say what and where in ``message``, and in ``hint`` what to do."""
+    """The work said no. Say what and where in ``message``, and in ``hint`` what to do.
+
+    ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
+    """
 
     def __init__(
         self,
@@ -208,6 +223,7 @@ class StepFailed(Exception):
         stderr: str = "",
         hint: str = "",
         kind: FailureKind = FailureKind.FAILED,
+        outputs: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -217,6 +233,9 @@ class StepFailed(Exception):
         self.stderr = stderr
         self.hint = hint
         self.kind = kind
+        self.outputs = outputs or {}
+        self.result: CommandResult | None = None
+        """The command whose exit code this is, as it ended, if it was one."""
 
 
 class HostView(Struct, frozen=True):

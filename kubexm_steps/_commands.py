@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed
@@ -36,6 +36,11 @@ class RunParams(Params):
     only_if: CommandLine | None = Field(
         None, description="Do nothing unless this command succeeds; written and run like `unless`."
     )
+    read_only: bool = Field(
+        False,
+        description="It only asks: it changes nothing, as `changedWhen: false` says, and `check` and `drift` run it "
+        "too, so that what depends on its outputs is known.",
+    )
     changed_when: Annotated[str | bool | None, Expression(names=RESULT_NAMES)] = Field(
         None,
         description="Expression over `stdout`, `stderr` and `exitCode` that says whether something was changed. "
@@ -49,6 +54,12 @@ class RunParams(Params):
             raise ValueError("the command is empty")
         return value
 
+    @model_validator(mode="after")
+    def _changes_nothing(self) -> Self:
+        if self.read_only and self.changed_when is not None and not only_asks(self.changed_when):
+            raise ValueError("readOnly says that it never changes anything; leave changedWhen out")
+        return self
+
 
 class RunOutputs(Outputs):
     """What later steps can know of a command."""
@@ -59,7 +70,7 @@ class RunOutputs(Outputs):
 
 
 _GUARDS = (
-    "with `creates`, `removes`, `unless` or `onlyIf` (or `changedWhen: false` if it only asks) it is looked at, and "
+    "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only asks) it is looked at, and "
     "tried again, by itself"
 )
 NOT_RUN: Mapping[str, Any] = {"stdout": "", "stderr": "", "exitCode": None}
@@ -86,8 +97,15 @@ def only_asks(changed_when: object) -> bool:
     return changed_when is False or (isinstance(changed_when, str) and changed_when.strip().lower() == "false")
 
 
+def changes_nothing(params: Mapping[str, Any]) -> bool:
+    """Whether parameters as they are written say that it never changes anything."""
+    return params.get("readOnly") is True or only_asks(params.get("changedWhen"))
+
+
 def would_run(params: RunParams, shown: str) -> Forecast:
-    """The forecast of a command that must run: a change, unless the spec says that it never is one."""
+    """The forecast of a command that must run: a change if a guard says so, else only running it tells."""
+    if params.read_only:
+        return Forecast.reads(f"only asks: {shown}")
     if only_asks(params.changed_when):
         return Forecast.harmless(f"would run, and change nothing: {shown}")
     if any(guard is not None for guard in (params.creates, params.removes, params.unless, params.only_if)):
@@ -115,10 +133,25 @@ def make_command(
     return Command(argv=tuple(line), cwd=cwd, env=env or {}, stdin=data, pty=pty)
 
 
+def run_command(ctx: StepContext, params: RunParams, command: Command) -> CommandResult:
+    """Run it; what it gave is known to later steps also if it fails."""
+    try:
+        return ctx.runner.run(command, expect=params.expect)
+    except StepFailed as error:
+        if error.result is not None:
+            error.outputs = outputs_of(error.result)
+        raise
+
+
+def outputs_of(done: CommandResult) -> dict[str, Any]:
+    """What later steps can know of a command that has ended."""
+    return {"stdout": done.out.rstrip("\r\n"), "stderr": done.err.rstrip("\r\n"), "exitCode": done.exit_code}
+
+
 def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: str) -> Result:
     """The result of a command that succeeded."""
-    outputs = {"stdout": done.out.rstrip("\r\n"), "stderr": done.err.rstrip("\r\n"), "exitCode": done.exit_code}
-    changed = True
+    outputs = outputs_of(done)
+    changed = not params.read_only
     if params.changed_when is not None:
         answer = params.changed_when
         if isinstance(answer, str):
@@ -130,6 +163,7 @@ def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: s
                 command=shown,
                 exit_code=done.exit_code,
                 hint="compare with something: `'created' in stdout`",
+                outputs=outputs,
             )  # fmt: skip
         changed = answer
     message = "" if done.exit_code == 0 else f"exit code {done.exit_code}, as expected"

@@ -9,7 +9,16 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, make_command, only_asks, result_of, would_run
+from kubexm_steps._commands import (
+    RunOutputs,
+    RunParams,
+    changes_nothing,
+    guarded,
+    make_command,
+    result_of,
+    run_command,
+    would_run,
+)
 from kubexm_steps._types import Text
 
 
@@ -59,6 +68,8 @@ class CommandParams(RunParams):
         _one_of(self.argv, self.shell, "command")
         if self.pty and self.stdin is not None:
             raise ValueError("command has either a terminal (pty) or input (stdin), not both")
+        if self.read_only and self.undo is not None:
+            raise ValueError("readOnly says that it changes nothing, so that there is nothing to undo")
         return self
 
 
@@ -69,7 +80,9 @@ class CommandStep(Step[CommandParams]):
     how to know better:
 
     - `creates`, `removes`, `unless`, `onlyIf`: when it need not run. These also make `check` exact.
-    - `changedWhen`: whether a run that took place changed anything; `changedWhen: false` for commands that only ask.
+    - `changedWhen`: whether a run that took place changed anything; `changedWhen: false` for commands that never do.
+    - `readOnly: true`: it only asks. Then `check` and `drift` run it as well, and what depends on its outputs is known
+      to them. A command that they do not run is "not looked at".
 
     Its outputs are `stdout`, `stderr` (both without line breaks at the end) and `exitCode`, for later steps. Output is
     shown while it runs. When its time is over or the run is cancelled, it is killed with all its children; what it has
@@ -93,7 +106,7 @@ class CommandStep(Step[CommandParams]):
     @classmethod
     def undoable(cls, params: Mapping[str, Any]) -> bool:
         """Only if the spec says how, or says that it changes nothing."""
-        return "undo" in params or only_asks(params.get("changedWhen"))
+        return "undo" in params or changes_nothing(params)
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
@@ -105,7 +118,7 @@ class CommandStep(Step[CommandParams]):
         undo = self.params.undo
         if undo is not None:
             ctx.save_undo({"line": undo.shell or undo.argv, "cwd": self.params.cwd, "env": dict(self.params.env)})
-        done = ctx.runner.run(command, expect=self.params.expect)
+        done = run_command(ctx, self.params, command)
         return result_of(ctx, self.params, done, ctx.runner.display(command))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:

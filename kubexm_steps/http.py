@@ -90,7 +90,7 @@ class HttpStep(Step[HttpParams]):
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask, if asking changes nothing."""
         if self.params.method not in _SAFE:
-            return Forecast.change(f"would send {self._what(ctx)}")
+            return Forecast.always(f"would send {self._what(ctx)}")
         try:
             reply = self._send(ctx)
         except HttpError as error:
@@ -110,9 +110,11 @@ class HttpStep(Step[HttpParams]):
         wrong = self._wrong(reply)
         if wrong:
             if ctx.sensitive:
-                raise StepFailed(f"{what}: the answer is not as expected (hidden: the step is sensitive)")
+                raise StepFailed(
+                    f"{what}: the answer is not as expected (hidden: the step is sensitive)", outputs=_outputs(reply)
+                )
             text = reply.text()
-            raise StepFailed(f"{what}: {wrong}", stdout=_short(text))
+            raise StepFailed(f"{what}: {wrong}", stdout=_short(text), outputs=_outputs(reply))
         return Result(
             changed=self.params.method not in _SAFE, message=f"{what}: {reply.status}", outputs=_outputs(reply)
         )

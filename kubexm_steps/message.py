@@ -38,7 +38,7 @@ class MessageStep(Step[MessageParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """It must be said, so it runs."""
-        return Forecast.harmless("only says something")
+        return Forecast.tells("only says something")
 
     def run(self, ctx: StepContext) -> Result:
         """Say it."""

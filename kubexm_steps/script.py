@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
 from kubexm_spec.models.common import no_items
-from kubexm_steps._commands import RunOutputs, RunParams, guarded, only_asks, result_of, would_run
+from kubexm_steps._commands import RunOutputs, RunParams, changes_nothing, guarded, result_of, run_command, would_run
 from kubexm_steps._files import local_failure
 from kubexm_steps._types import Text
 
@@ -49,9 +49,10 @@ class ScriptStep(Step[ScriptParams]):
     """A script from the control node, or from the spec itself, run on the host.
 
     It is sent into a folder that only its user can enter, run, and removed again, whatever happens. Guards, exit codes,
-    `changedWhen` and outputs are those of `command`.
+    `changedWhen`, `readOnly` and outputs are those of `command`.
 
     - Values are best given as `args` or `env`: `content` is a text with expressions, in which values need quoting.
+    - With `readOnly`, `check` sends and removes it too.
     - A script cannot be undone; put what must be undoable into `command` with `undo`, or into steps of other types.
     """
 
@@ -69,7 +70,7 @@ class ScriptStep(Step[ScriptParams]):
     @classmethod
     def undoable(cls, params: Mapping[str, Any]) -> bool:
         """Only if the spec says that it changes nothing."""
-        return only_asks(params.get("changedWhen"))
+        return changes_nothing(params)
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
@@ -88,7 +89,7 @@ class ScriptStep(Step[ScriptParams]):
                 env=params.env,
                 stdin=None if params.stdin is None else params.stdin.encode("utf-8", "surrogateescape"),
             )
-            done = ctx.runner.run(command, expect=params.expect)
+            done = run_command(ctx, params, command)
         return result_of(ctx, params, done, self._shown(ctx))
 
     def _body(self, ctx: StepContext) -> bytes:

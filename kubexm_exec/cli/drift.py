@@ -31,6 +31,8 @@ class Drift(Struct):
     differs: list[tuple[str, HostResult]] = field(default_factory=list)
     failed: list[tuple[str, HostResult]] = field(default_factory=list)
     unknown: list[tuple[str, HostResult]] = field(default_factory=list)
+    unseen: list[tuple[str, HostResult]] = field(default_factory=list)
+    """What was not looked at: only running it would tell."""
     same: int = 0
     hosts: set[str] = field(default_factory=set)
     changes: list[NodeChange] = field(default_factory=list)
@@ -133,20 +135,21 @@ def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Dr
 
 
 def _sorted(past: Past, result: GraphExecutionResult) -> Drift:
-    from kubexm_exec.result import BLOCKED, ForecastState, Status
+    from kubexm_exec.result import BLOCKED, column
 
     found = Drift(past)
+    lists = {
+        "failed": found.failed, "unreachable": found.failed, "wouldChange": found.differs, "unknown": found.unknown,
+        "notLookedAt": found.unseen,
+    }  # fmt: skip
     for name, node in result.node_results.items():
         for each in node.host_results.values():
             found.hosts.add(each.host_name)
-            if each.status is Status.FAILED:
-                found.failed.append((name, each))
-            elif each.forecast is ForecastState.CHANGE:
-                found.differs.append((name, each))
-            elif each.forecast is ForecastState.UNKNOWN or each.reason in BLOCKED:
-                found.unknown.append((name, each))
-            else:
+            where = found.unknown if each.reason in BLOCKED else lists.get(column(each))
+            if where is None:
                 found.same += 1
+            else:
+                where.append((name, each))
     return found
 
 
@@ -229,6 +232,8 @@ def _sum(found: Drift) -> str:
         parts.append(f"{len(found.failed)} could not be looked at")
     if found.unknown:
         parts.append(f"{len(found.unknown)} cannot be told")
+    if found.unseen:
+        parts.append(f"{len(found.unseen)} {'was' if len(found.unseen) == 1 else 'were'} not looked at")
     return ", ".join([*parts, f"{found.same} {'is as it was' if found.same == 1 else 'are as they were'}"])
 
 
@@ -256,6 +261,7 @@ def _json(found: Drift) -> dict[str, Any]:
         "differs": [_action(*each) for each in found.differs],
         "failed": [_action(*each) for each in found.failed],
         "unknown": [_action(*each) for each in found.unknown],
+        "notLookedAt": [_action(*each) for each in found.unseen],
         "same": found.same,
         "hosts": sorted(found.hosts),
         "specChanges": [change.to_json() for change in found.changes],

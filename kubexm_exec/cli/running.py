@@ -208,7 +208,7 @@ class Run:
     def _close_journal(self, result: GraphExecutionResult | None) -> None:
         if self.session is None:
             return
-        from kubexm_exec.executors.record import counts
+        from kubexm_exec.result import counts
 
         if self.log is not None:
             self.log.close()

@@ -10,7 +10,16 @@ from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, fit, names, one_line, pad, plural, text_lines
 from kubexm_exec.events import ACTION_FORECAST, Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.result import (
+    COLUMNS,
+    ForecastState,
+    GraphExecutionResult,
+    HostResult,
+    NodeResult,
+    Status,
+    column,
+    counts,
+)
 
 DIFF: Final = 60
 """So many lines of a diff are shown."""
@@ -18,6 +27,11 @@ _VALUE: Final = 12
 _LONGEST: Final = 400
 """Cells of a value on one line: it may take more than a row of the terminal, but a key need not fill the screen."""
 _NODE: Final = 40
+_SIGNS: Final = {"wouldChange": ("~", "changed"), "unknown": ("?", "skipped"), "notLookedAt": ("·", "skipped")}
+"""By column, what a check found to show."""
+_ALWAYS: Final = frozenset({"wouldChange", "unknown", "unchanged"})
+_SAID: Final = (*_SIGNS, "unchanged", *(name for name in COLUMNS if name not in {*_SIGNS, "unchanged"}))
+"""The columns in the order in which a check tells them."""
 
 
 class ForecastLog:
@@ -33,20 +47,15 @@ class ForecastLog:
 
 
 def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
-    """What would change, what cannot be known, and how many are as they should be."""
-    numbers = dict.fromkeys(ForecastState, 0)
+    """What would change, what cannot be known, what was not looked at, and how many are as they should be."""
+    numbers = counts(result)
     hosts: set[str] = set()
-    skipped = 0
     groups: dict[tuple[Any, ...], list[HostResult]] = {}
     for node in result.node_results.values():
         for each in node.host_results.values():
             hosts.add(each.host_name)
-            state = _state(each)
-            if state is None:
-                skipped += each.status is Status.SKIPPED
-                continue
-            numbers[state] += 1
-            if state is not ForecastState.SATISFIED:
+            state = column(each, result.executor)
+            if state in _SIGNS:
                 # The same change on many hosts is one entry.
                 key = (node.node_name, state, each.message, json.dumps(each.diffs, sort_keys=True, default=str))
                 groups.setdefault(key, []).append(each)
@@ -54,30 +63,12 @@ def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
     where = min(40, max((len(_hosts(same)) for same in groups.values()), default=0))
     for (node_name, state, _, _), same in groups.items():
         yield from _entry(str(node_name), state, same, paint, (wide, where))
-    if numbers[ForecastState.SATISFIED]:
-        number = numbers[ForecastState.SATISFIED]
+    if number := numbers["unchanged"]:
         yield f"{paint('=', 'ok')} {plural(number, 'action')} {'is as it' if number == 1 else 'are as they'} should be"
     if result.not_reversible:
         yield f"{paint('!', 'warning')} cannot be undone: {names(result.not_reversible, 10)}"
-    failed = sum(
-        each.status is Status.FAILED for node in result.node_results.values() for each in node.host_results.values()
-    )
-    parts = [
-        f"{numbers[ForecastState.CHANGE]} would change",
-        f"{numbers[ForecastState.UNKNOWN]} unknown",
-        f"{numbers[ForecastState.SATISFIED]} unchanged",
-        *([f"{skipped} skipped"] if skipped else []),
-        *([f"{failed} failed"] if failed else []),
-    ]
-    yield f"Check: {', '.join(parts)} on {plural(len(hosts), 'host')}. Nothing was changed."
-
-
-def _state(each: HostResult) -> ForecastState | None:
-    if each.status is Status.FAILED:
-        return None
-    if each.forecast is not None:
-        return each.forecast
-    return ForecastState.SATISFIED if each.reason is SkipReason.PRECHECK else None
+    said = [f"{numbers[name]} {COLUMNS[name]}" for name in _SAID if numbers[name] or name in _ALWAYS]
+    yield f"Check: {', '.join(said)} on {plural(len(hosts), 'host')}. Nothing was changed."
 
 
 def _hosts(each: Sequence[HostResult]) -> str:
@@ -85,15 +76,14 @@ def _hosts(each: Sequence[HostResult]) -> str:
     return names(found) if len(found) == 1 else f"{len(found)} hosts: {names(found)}"
 
 
-def _entry(
-    node: str, state: ForecastState, each: Sequence[HostResult], paint: Paint, widths: tuple[int, int]
-) -> Iterator[str]:
+def _entry(node: str, state: str, each: Sequence[HostResult], paint: Paint, widths: tuple[int, int]) -> Iterator[str]:
     first = each[0]
-    change = state is ForecastState.CHANGE
-    symbol = paint("~", "changed") if change else paint("?", "skipped")
-    head = f"{symbol} {pad(clean(node), widths[0])}  {pad(_hosts(each), widths[1])}  "
-    if not change:
+    head = f"{paint(*_SIGNS[state])} {pad(clean(node), widths[0])}  {pad(_hosts(each), widths[1])}  "
+    if state == "unknown":
         yield f"{head}unknown: {one_line(first.message) or 'it is not said why'}"
+        return
+    if state == "notLookedAt":
+        yield f"{head}not looked at: {one_line(first.message) or 'would run'}"
         return
     if not first.diffs:
         yield f"{head}{one_line(first.message) or 'would run'}"
@@ -127,11 +117,11 @@ def render_dry_run(
             head = f"{counter} {paint(clean(name), 'head')}  {clean(of.step_name)}"
             yield from _planned(head, " " * (2 * size + 6), hosts, params, each, paint)
             counter = " " * (2 * size + 3)
-    every = [each for of in result.node_results.values() for each in of.host_results.values()]
-    actions = sum(each.status is Status.SUCCESS for each in every)
-    failed = sum(each.status is Status.FAILED for each in every)
+    numbers = counts(result)
+    actions = numbers["wouldRun"] + numbers["unknown"]
+    failed = numbers["failed"] + numbers["unreachable"] + numbers["ignored"]
     end = f" {plural(failed, 'action')} cannot be planned." if failed else ""
-    where = plural(len({each.host_name for each in every}), "host")
+    where = plural(len({host for of in result.node_results.values() for host in of.host_results}), "host")
     yield f"Dry run: {plural(actions, 'action')} on {where}.{end} No host was contacted."
 
 

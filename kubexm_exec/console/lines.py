@@ -26,6 +26,7 @@ _FORECASTS: Final = {
     ForecastState.SATISFIED.value: ("ok", "ok"),
     ForecastState.CHANGE.value: ("differs", "changed"),
     ForecastState.UNKNOWN.value: ("unknown", "skipped"),
+    ForecastState.NOT_LOOKED_AT.value: ("unseen", "skipped"),
 }
 _STILL: Final = 10.0
 """Seconds between two lines about the progress of an action."""

@@ -170,7 +170,7 @@ def _offers(
         states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
         if failures:
             yield _with_executor(command, "check"), "ask again after the fix"
-        elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN}:
+        elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT}:
             yield command, "make it so"
         return
     if result.status is Status.SUCCESS and not failures:

@@ -10,17 +10,14 @@ from msgspec import Struct, field
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import BLOCKED, FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, column, words
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30
 """So many hosts are shown; of more only those with something to look at, and the others added up."""
 _NAME: Final = 40
-_COLUMNS: Final = (
-    "ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled",
-    "running", "unknown", "left",
-)  # fmt: skip
-_OPTIONAL: Final = ("ignored", "cancelled", "running", "unknown", "left")
+_COLUMNS: Final = {"ok": "ok", **COLUMNS}
+_ALWAYS: Final = frozenset({"ok", "changed", "unchanged", "skipped", "failed", "unreachable"})
 _STYLES: Final = {
     "ok": "ok",
     "changed": "changed",
@@ -31,6 +28,9 @@ _STYLES: Final = {
     "cancelled": "warning",
     "running": "running",
     "unknown": "warning",
+    "wouldChange": "changed",
+    "wouldRun": "changed",
+    "notLookedAt": "warning",
 }
 
 
@@ -46,7 +46,7 @@ class Counts(Struct):
 
     def add(self, each: HostResult) -> None:
         """Count an action."""
-        self.numbers[(name := outcome(each))] += 1
+        self.numbers[(name := column(each))] += 1
         if name in ("changed", "unchanged"):
             self.numbers["ok"] += 1
         self.hosts.add(each.host_name)
@@ -84,26 +84,7 @@ class Counts(Struct):
 
     def words(self) -> str:
         """``41 changed, 19 unchanged, 2 skipped``: what is not zero."""
-        return ", ".join(f"{self.numbers[name]} {name}" for name in _COLUMNS[1:] if self.numbers[name])
-
-
-def outcome(each: HostResult) -> str:
-    """The column an action is counted in; satisfied ones are unchanged, not skipped."""
-    match each.status:
-        case Status.SUCCESS:
-            return "changed" if each.changed else "unchanged"
-        case Status.SKIPPED:
-            return "unchanged" if each.reason is SkipReason.PRECHECK else "skipped"
-        case Status.FAILED if each.ignored:
-            return "ignored"
-        case Status.FAILED:
-            return "unreachable" if each.kind is FailureKind.UNREACHABLE else "failed"
-        case Status.RUNNING:
-            return "running"
-        case Status.PENDING:
-            return "unknown" if each.unknown else "left"
-        case _:
-            return "cancelled"
+        return words(self.numbers)
 
 
 def count(graph: ExecutionGraph, result: GraphExecutionResult) -> tuple[Counts, dict[str, Counts], dict[str, Counts]]:
@@ -149,11 +130,11 @@ def host_table(hosts: dict[str, Counts], total: Counts, paint: Paint, width: int
 def _table(
     head: list[str], rows: list[tuple[str, str, Counts]], total: Counts, paint: Paint, width: int
 ) -> Iterator[str]:
-    wanted = [name for name in _COLUMNS if name not in _OPTIONAL or total.numbers[name]]
+    wanted = [name for name in _COLUMNS if name in _ALWAYS or total.numbers[name]]
     while True:
-        cells = [[*head, *wanted, "time"]] if head[1] else [[head[0], *wanted, "time"]]
+        cells = [[*(part for part in head if part), *(_COLUMNS[name] for name in wanted), "time"]]
         for name, number, counts in rows:
-            numbers = [_number(counts.numbers[column], column, paint) for column in wanted]
+            numbers = [_number(counts.numbers[one], one, paint) for one in wanted]
             cells.append([name, *([number] if head[1] else []), *numbers, counts.took])
         lines = columns(cells)
         # On a narrow terminal columns that say nothing are the first to go.
@@ -165,8 +146,8 @@ def _table(
     yield from lines[1:]
 
 
-def _number(number: int, column: str, paint: Paint) -> str:
-    return paint(str(number), _STYLES.get(column, "") if number else "dim")
+def _number(number: int, name: str, paint: Paint) -> str:
+    return paint(str(number), _STYLES.get(name, "") if number else "dim")
 
 
 def _symbol(counts: Counts, paint: Paint) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from kubexm_exec import events as ev
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import BLOCKED, ForecastState, SkipReason, Status
+from kubexm_exec.result import BLOCKED, column_of
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"
@@ -39,15 +38,10 @@ class Part(Struct):
     name: str
     total: int = 0
     done: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    skipped: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
+    """How many actions ended in which column."""
     blocked: int = 0
     """Of the skipped ones, those that were so because something failed, or was not chosen."""
-    failed: int = 0
-    ignored: int = 0
-    cancelled: int = 0
-    unknown: int = 0
     running: int = 0
     left: dict[str, int] = field(default_factory=dict)
     """By host, how many actions are not done yet."""
@@ -60,13 +54,18 @@ class Part(Struct):
     """Until when the next batch waits."""
 
     @property
+    def failed(self) -> int:
+        """How many failed, and count as failures."""
+        return self.numbers.get("failed", 0) + self.numbers.get("unreachable", 0)
+
+    @property
     def state(self) -> str:
         """What to show for it."""
         if self.done < self.total:
             return RUNNING if self.start is not None else PENDING
         if self.failed:
             return FAILED
-        if self.cancelled:
+        if self.numbers.get("cancelled"):
             return CANCELLED
         return SKIPPED if self.total and self.blocked == self.total else OK
 
@@ -202,30 +201,15 @@ class Tally:
         module, task = found
         ran = task.active.pop((event.node, event.host), None) is not None
         data = event.data
-        name = self._outcome(data)
+        name = column_of(data, self.executor)
         blocked = name == "skipped" and data.get("reason") in BLOCKED
         for part in (self.all, module, task):
-            setattr(part, name, getattr(part, name) + 1)
+            part.numbers[name] = part.numbers.get(name, 0) + 1
             part.blocked += blocked
             part.running -= ran
             part.finish(event.host, event.time)
-            if name == "failed" and not part.failure:
+            if name in ("failed", "unreachable") and not part.failure:
                 part.failure = f"{event.host}: {data.get('message', '')}"
-
-    def _outcome(self, data: Mapping[str, Any]) -> str:
-        match data.get("status"):
-            case Status.SUCCESS if self.executor in ("check", "dry-run"):
-                return {ForecastState.CHANGE: "changed", ForecastState.UNKNOWN: "unknown"}.get(
-                    data.get("forecast", ""), "unchanged"
-                )
-            case Status.SUCCESS:
-                return "changed" if data.get("changed") else "unchanged"
-            case Status.SKIPPED:
-                return "unchanged" if data.get("reason") == SkipReason.PRECHECK else "skipped"
-            case Status.FAILED:
-                return "ignored" if data.get("ignored") else "failed"
-            case _:
-                return "cancelled"
 
     def _extended(self, event: Event) -> None:
         for node in event.data.get("nodes", ()):

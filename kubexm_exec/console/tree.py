@@ -26,6 +26,7 @@ from kubexm_exec.console.tally import (
 from kubexm_exec.console.text import names, one_line, plural
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.console.waits import Waits
+from kubexm_exec.result import COLUMNS
 from kubexm_spec.duration import format_duration
 
 _NAME: Final = 28
@@ -41,15 +42,18 @@ _STYLES: Final = {
     SKIPPED: "cyan",
     CANCELLED: "magenta",
 }
-_COUNTS: Final = (
-    ("changed", "yellow"),
-    ("unchanged", ""),
-    ("unknown", "cyan"),
-    ("skipped", "cyan"),
-    ("failed", "bold red"),
-    ("ignored", "magenta"),
-    ("cancelled", "magenta"),
-)
+_COUNTS: Final = {
+    "changed": "yellow",
+    "wouldChange": "yellow",
+    "wouldRun": "yellow",
+    "unknown": "cyan",
+    "notLookedAt": "cyan",
+    "skipped": "cyan",
+    "failed": "bold red",
+    "unreachable": "bold red",
+    "ignored": "magenta",
+    "cancelled": "magenta",
+}
 
 
 class Symbols(Struct, frozen=True):
@@ -200,8 +204,8 @@ class Tree:
     def _done_line(self, done: list[Module], width: int) -> Text:
         total = Part("")
         for module in done:
-            for name, _ in _COUNTS:
-                setattr(total, name, getattr(total, name) + getattr(module, name))
+            for name, number in module.numbers.items():
+                total.numbers[name] = total.numbers.get(name, 0) + number
         left = Text.assemble((self._symbols.ok, _STYLES[OK]), f" {plural(len(done), 'module')} done")
         return _row(left.append_text(self._counts(total)), "", width)
 
@@ -275,13 +279,12 @@ class Tree:
         return bar
 
     def _counts(self, part: Part) -> Text:
-        preview = self._tally.executor in ("check", "dry-run")
         text = Text()
-        for name, style in _COUNTS:
-            number = getattr(part, name)
+        for name, word in COLUMNS.items():
+            number = part.numbers.get(name)
             if number:
-                word = "would change" if preview and name == "changed" else name
-                text.append(f"  {number} {word.upper() if name == 'failed' else word}", style)
+                word = word.upper() if name in ("failed", "unreachable") else word
+                text.append(f"  {number} {word}", _COUNTS.get(name, ""))
         return text
 
 

@@ -49,7 +49,10 @@ class Check:
             step = self._lifecycle.step(attempt)
             ctx = ActionContext(self._runtime, attempt)
             forecast = self._lifecycle.forecast(step, ctx)
-            outcome = self.found(attempt, step, forecast)
+            if forecast.asks:
+                outcome = self._asked(attempt, step, ctx, forecast)
+            else:
+                outcome = self.found(attempt, step, forecast)
         except UnknownValueError as error:
             outcome = self.would_run(attempt, Forecast.unknown(error.because or error.message))
         except BaseException as error:  # noqa: BLE001  a precheck may raise anything: it is its own failure
@@ -67,6 +70,15 @@ class Check:
                 message=result.message,
                 diffs=result.diffs,
             )
+        return outcome
+
+    def _asked(self, attempt: Attempt, step: Step[Any], ctx: ActionContext, forecast: Forecast) -> ActionOutcome:
+        """What a step that only asks came to: it was really run, so that its outputs are known."""
+        result = step.run(ctx)
+        outcome = self._lifecycle.ran(attempt, step, result, forecast)
+        if result.changed:
+            raise TypeError(f"{type(step).__name__}.run changed something, and its precheck said that it only reads")
+        outcome.result.forecast = ForecastState.SATISFIED
         return outcome
 
     def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:

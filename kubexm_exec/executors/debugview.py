@@ -74,12 +74,14 @@ def forecast(node: ExecutionNode, said: Forecast | None, problem: str) -> str:
     if said is None:
         return f"  forecast: cannot be said: {problem}"
     message = f": {said.message}" if said.message and not node.sensitive else ""
-    if said.state is ForecastState.SATISFIED and said.runs:
+    if said.runs:
         return f"  forecast: changes nothing{message}"
     if said.state is ForecastState.SATISFIED:
         return f"  forecast: as it should be, nothing to do{message}"
     if said.state is ForecastState.UNKNOWN:
         return f"  forecast: unknown{message}"
+    if said.state is ForecastState.NOT_LOOKED_AT:
+        return f"  forecast: {said.message if message.startswith(': would ') else f'would run{message}'}"
     would = said.message if message and said.message.startswith("would ") else f"would change{message}"
     return f"  forecast: {would}" + ("  (diff: d)" if said.diffs else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.executors.check import Check
@@ -12,8 +12,6 @@ from kubexm_exec.result import ForecastState, GraphExecutionResult
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action
 from kubexm_exec.step import Forecast, Step
-
-ALWAYS: Final = "it runs every time, and nothing on the host tells whether it is still so"
 
 
 class DriftExecutor:
@@ -37,9 +35,7 @@ class _Drift(Check):
         self._story = story
 
     def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
-        """What a forecast comes to; one that does not look at the host cannot tell of a difference."""
-        if forecast.state is ForecastState.CHANGE and not forecast.decides:
-            forecast = Forecast.unknown(ALWAYS)
+        """What a forecast comes to; what a step gave in the run is known."""
         outcome = super().found(attempt, step, forecast)
         told = self._story.actions.get(Action(attempt.node.id, attempt.host))
         if outcome.unknown and told is not None and told.result is not None and not told.hidden:
@@ -49,6 +45,6 @@ class _Drift(Check):
     def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
         """The outcome of a step that differs, or may; it was done once, so that only the first excuses others."""
         outcome = super().would_run(attempt, forecast)
-        if forecast.state is ForecastState.UNKNOWN:
+        if forecast.state in (ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT):
             self._open[attempt.host].discard(attempt.node.id)
         return outcome

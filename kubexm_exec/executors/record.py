@@ -12,15 +12,16 @@ from kubexm_exec.executors.ledger import Ledger
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.journal import entries
 from kubexm_exec.result import (
-    FailureKind,
     ForecastState,
     GraphExecutionResult,
     HostResult,
     NodeResult,
     SkipReason,
     Status,
+    counts,
     node_message,
     reason_text,
+    words,
 )
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Transition
@@ -30,6 +31,9 @@ _STOPPING: Final = {
     "rollback": "a step failed: nothing new is started, then what was done is undone",
     "cancel": "cancelled: what runs is stopped, always hooks are run",
 }
+
+
+_OPEN: Final = (ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT)
 
 
 class ResultData(Mapping[str, Any]):
@@ -186,7 +190,7 @@ class RunRecord:
 
 def _lasting(host: HostResult) -> bool:
     """Whether an action changed something, or would."""
-    return host.changed or host.forecast in (ForecastState.CHANGE, ForecastState.UNKNOWN)
+    return host.changed or host.forecast in _OPEN
 
 
 def _untried(transition: Transition) -> HostResult:
@@ -195,35 +199,9 @@ def _untried(transition: Transition) -> HostResult:
     return HostResult(host_name=transition.host, status=status, reason=reason, cause=cause, message=text)
 
 
-def counts(result: GraphExecutionResult) -> dict[str, int]:
-    """How many actions came to what: ok is changed plus unchanged; ignored failures are counted on their own."""
-    total = dict.fromkeys(("ok", "changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled"), 0)
-    for node in result.node_results.values():
-        for host in node.host_results.values():
-            total[_class(host)] += 1
-    total["ok"] = total["changed"] + total["unchanged"]
-    return total
-
-
-def _class(host: HostResult) -> str:
-    if host.status is Status.SUCCESS:
-        return "changed" if host.changed else "unchanged"
-    if host.status is Status.SKIPPED:
-        return "unchanged" if host.reason is SkipReason.PRECHECK else "skipped"
-    if host.status is Status.FAILED:
-        if host.ignored:
-            return "ignored"
-        return "unreachable" if host.kind is FailureKind.UNREACHABLE else "failed"
-    return "cancelled"
-
-
 def message(total: Mapping[str, int]) -> str:
     """The run in one sentence."""
     actions = sum(total.values()) - total["ok"]
-    parts = [
-        f"{number} {name}"
-        for name in ("changed", "unchanged", "skipped", "failed", "unreachable", "ignored", "cancelled")
-        if (number := total[name])
-    ]
+    said = words(total)
     noun = "action" if actions == 1 else "actions"
-    return f"{actions} {noun}: {', '.join(parts)}" if parts else "there was nothing to do"
+    return f"{actions} {noun}: {said}" if said else "there was nothing to do"

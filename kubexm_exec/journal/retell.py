@@ -7,13 +7,12 @@ from typing import Any, Final
 
 from kubexm_exec import events as ev
 from kubexm_exec.events import Event
-from kubexm_exec.executors.record import counts
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.journal import entries as kinds
 from kubexm_exec.journal.past import PastRun
 from kubexm_exec.journal.store import RunRow
 from kubexm_exec.journal.story import Story, moment
-from kubexm_exec.result import FailureKind, Status
+from kubexm_exec.result import FailureKind, Status, counts
 
 _STOPPING: Final = {
     "failFast": "a step failed: nothing new was started, what ran was finished",

@@ -11,20 +11,19 @@ from kubexm_exec.events import ACTION_FORECAST, Event
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.report.parts import diff, folded, host_list, mark, sign, table
 from kubexm_exec.report.tally import actions
-from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult
+from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, counts
 
 SHOWN = 300
 PLANNED = 1000
+_ORDER = [state.value for state in (ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT)]
 
 
 def forecasts_html(result: GraphExecutionResult) -> str:
-    """What would change with its diffs, then what is not known; the same on several hosts once."""
+    """What would change with its diffs, then what is not known, or not looked at; the same on several hosts once."""
     groups: dict[tuple[str, str, str], list[HostResult]] = {}
-    satisfied = 0
+    satisfied = counts(result)["unchanged"]
     for name, action in actions(result):
-        if action.forecast is ForecastState.SATISFIED:
-            satisfied += 1
-        elif action.forecast is not None:
+        if action.forecast is not None and action.forecast is not ForecastState.SATISFIED:
             what = json.dumps([action.message, action.diffs], default=str)
             groups.setdefault((action.forecast.value, name, what), []).append(action)
     if not groups and not satisfied:
@@ -44,7 +43,7 @@ def _as_it_should_be(count: int) -> str:
 
 
 def _change_first(item: tuple[tuple[str, str, str], list[HostResult]]) -> int:
-    return int(item[0][0] != ForecastState.CHANGE.value)
+    return _ORDER.index(item[0][0])
 
 
 def _forecast(state: str, name: str, hosts: Sequence[HostResult]) -> str:

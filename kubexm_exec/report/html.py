@@ -18,8 +18,8 @@ from kubexm_exec.report.failures import failures_html
 from kubexm_exec.report.gantt import chart, chart_data, chart_html
 from kubexm_exec.report.logs import logs_data, run_log
 from kubexm_exec.report.parts import folded, mark, pre, section, sign, table, took
-from kubexm_exec.report.tally import COLUMNS, Tally, column_label, node_outcome, shown_columns, tallies
-from kubexm_exec.result import GraphExecutionResult, Status, timestamp
+from kubexm_exec.report.tally import LOOKS_OF, Tally, node_outcome, shown_columns, tallies
+from kubexm_exec.result import COLUMNS, GraphExecutionResult, Status, timestamp
 
 HOSTS = 200
 """So many hosts are in the table; the rest, if nothing is wrong with them, are one row."""
@@ -82,11 +82,10 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
     ]
     listed = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in facts if value)
     counted = []
-    for attribute, label in COLUMNS:
-        count = getattr(total, attribute)
-        if count and attribute != "ok":
-            words = f"{count:,} {column_label(label, result.executor)}"
-            counted.append(f"<li>{sign(_COUNT_LOOKS[attribute], words)}</li>")
+    for column, label in COLUMNS.items():
+        if count := total.numbers[column]:
+            status = "skipped" if column == "ignored" else LOOKS_OF[column]
+            counted.append(f"<li>{sign(status, f'{count:,} {label}')}</li>")
     # The counts are told right below, and better.
     said = ONLY_LOOKED.get(result.executor, "") or ("" if " actions: " in result.message else result.message)
     status = "Success" if result.status is Status.SUCCESS else result.status.value
@@ -95,21 +94,6 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
         f'<header><h1><span class="status s-{one.key}">{one.symbol} {escape(status)}</span> {escape(name)}</h1>\n'
         f'{sentence}<dl>{listed}</dl>\n<ul class="counts">{"".join(counted)}</ul></header>\n'
     )
-
-
-_COUNT_LOOKS = {
-    "would_change": "change",
-    "unknown": "unknown",
-    "changed": "success",
-    "unchanged": "unchanged",
-    "skipped": "skipped",
-    "failed": "failed",
-    "unreachable": "failed",
-    "ignored": "skipped",
-    "cancelled": "cancelled",
-    "running": "running",
-    "left": "pending",
-}
 
 
 def _navigation(parts: Sequence[str]) -> str:
@@ -122,16 +106,20 @@ def _navigation(parts: Sequence[str]) -> str:
 
 
 def _tables(modules: Sequence[Tally], hosts: Sequence[Tally], executor: str) -> str:
-    found = shown_columns([*modules, *hosts], forecast=executor in ONLY_LOOKED)
-    columns = [(attribute, column_label(label, executor)) for attribute, label in found]
+    columns = shown_columns([*modules, *hosts], executor, forecast=executor in ONLY_LOOKED)
     first = _table("Module", modules, columns)
     shown = list(hosts)
     note = ""
     if len(hosts) > HOSTS:
         # Hosts with trouble first, then the slow ones; the order of the inventory among equals.
-        shown = sorted(hosts, key=lambda one: (-(one.failed + one.unreachable), -one.skipped, -(one.seconds or 0.0)))
+        shown = sorted(hosts, key=_trouble)
         note = f"<p>and {plural(len(hosts) - HOSTS, 'more host')}; these are the ones that had trouble or were slow</p>"
     return first + _table("Host", shown[:HOSTS], columns) + note
+
+
+def _trouble(one: Tally) -> tuple[float, ...]:
+    numbers = one.numbers
+    return -(numbers["failed"] + numbers["unreachable"]), -numbers["skipped"], -(one.seconds or 0.0)
 
 
 def _table(what: str, rows: Sequence[Tally], columns: Sequence[tuple[str, str]]) -> str:
@@ -142,9 +130,9 @@ def _table(what: str, rows: Sequence[Tally], columns: Sequence[tuple[str, str]])
         found = worst(look(outcome) for outcome in one.outcomes)
         name = f"{mark(found.key)} {escape(one.name)}" if found else escape(one.name)
         counts = []
-        for attribute, _ in columns:
-            count = getattr(one, attribute)
-            bad = count and attribute in ("failed", "unreachable")
+        for column, _ in columns:
+            count = one.numbers[column]
+            bad = count and column in ("failed", "unreachable")
             counts.append(
                 f"<b class='bad'>{count:,}</b>" if bad else f"{count:,}" if count else '<span class="zero">0</span>'
             )

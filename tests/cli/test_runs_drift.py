@@ -41,11 +41,11 @@ def site(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return folder
 
 
-def test_nothing_differs_right_after_a_run_and_what_cannot_be_told_is_no_difference(site: Folder) -> None:
+def test_nothing_differs_right_after_a_run_and_what_was_not_looked_at_is_counted_apart(site: Folder) -> None:
     done = site.run("drift", "main.yaml")
     assert done.exit_code == 0
     told = done.output.splitlines()[-1]
-    assert told == "Drift: nothing differs on 2 hosts, 2 cannot be told, 6 are as they were. Nothing was changed."
+    assert told == "Drift: nothing differs on 2 hosts, 4 were not looked at, 4 are as they were. Nothing was changed."
     assert site.run("drift", "main.yaml", "--quiet").output == ""
 
 
@@ -67,8 +67,8 @@ def test_findings_as_data(site: Folder) -> None:
     data = site.data("drift", "main.yaml", exit_code=1)
     assert data["drift"] is True
     assert [(each["node"], each["host"]) for each in data["differs"]] == [("m/t/conf", "one")]
-    assert {each["node"] for each in data["unknown"]} == {"m/t/always"}
-    assert data["same"] == 5
+    assert {each["node"] for each in data["notLookedAt"]} == {"m/t/ask", "m/t/always"}
+    assert data["same"] == 3
     assert data["hosts"] == ["one", "two"]
     assert data["run"] == site.data("runs")[0]["id"]
 

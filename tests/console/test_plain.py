@@ -152,7 +152,7 @@ def test_check_and_dry_run_leave_their_findings_to_the_end() -> None:
     text = shown(scenario.checked_run())
     assert [line.split()[1] for line in text.splitlines()] == ["run", "FAILED"]
     words = {line.split()[1] for line in shown(scenario.checked_run(), verbose=1).splitlines()}
-    assert words == {"run", "FAILED", "ok", "differs", "unknown", "skipped"}
+    assert words == {"run", "FAILED", "ok", "differs", "unknown", "unseen", "skipped"}
 
 
 def test_each_event_is_one_write_that_ends_its_line() -> None:

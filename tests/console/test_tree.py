@@ -78,8 +78,7 @@ def test_counts_at_the_end_are_those_of_the_result(name: str) -> None:
     assert (tally.all.done, tally.all.running, tally.all.hosts_done) == (total.actions, 0, len(hosts))
     assert list(tally.modules) == list(modules)
     for part, counts in [(tally.all, total), *((tally.modules[name], modules[name]) for name in modules)]:
-        for column in ("changed", "unchanged", "skipped", "ignored", "cancelled"):
-            assert getattr(part, column) == counts.numbers[column]
+        assert part.numbers == {name: number for name, number in counts.numbers.items() if number and name != "ok"}
         assert part.failed == counts.bad
         assert part.total == counts.actions
 

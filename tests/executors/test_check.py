@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,8 +12,8 @@ from kubexm_exec.connectors.base import Command, ConnectorError
 from kubexm_exec.events import ACTION_FORECAST
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.graph import FailurePolicy, On
-from kubexm_exec.result import FailureKind, ForecastState, SkipReason, Status
-from kubexm_exec.step import Diff, Forecast, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.result import FailureKind, ForecastState, SkipReason, Status, counts
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, Ran, behind, gate, graph, node
 
 
@@ -178,3 +178,85 @@ def test_nothing_changes_on_the_host_not_even_a_temporary_file(tmp_path: Path, e
     assert _picture(home) == before
     assert ran.host("a").forecast is ForecastState.CHANGE
     assert "+new" in ran.host("a").diffs[0]["text"]
+
+
+class LookParams(Params):
+    says: str = ""
+    fails: bool = False
+
+
+class LookOutputs(Outputs):
+    value: str
+
+
+class _Looks(Step[LookParams]):
+    """Says what is given; what ``run`` was called for is in ``ran``."""
+
+    outputs_model = LookOutputs
+    ran: ClassVar[list[str]] = []
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        said: Forecast = getattr(Forecast, self.params.says)("would look")
+        return said
+
+    def run(self, ctx: StepContext) -> Result:
+        self.ran.append(ctx.node)
+        if self.params.fails:
+            raise StepFailed("no answer", outputs={"value": "none"})
+        return Result(changed=False, outputs={"value": "seen"})
+
+
+@pytest.mark.parametrize("says", ["always", "harmless"])
+def test_what_check_does_not_run_is_not_looked_at_and_what_it_would_give_is_unknown(says: str) -> None:
+    ran = _check(
+        node("a", "looks", with_={"says": says}),
+        node("b", after=["a"], with_={"value": "{{ steps.a.outputs.value | default('x') }}"}),
+        bench=Bench(steps={"looks": _Looks}),
+    )
+    assert (ran.host("a").forecast, ran.host("a").message) == (ForecastState.NOT_LOOKED_AT, "would look")
+    assert (ran.host("b").forecast, ran.host("b").message) == (ForecastState.UNKNOWN, "depends on m/t/a")
+    total = counts(ran.result)
+    assert (total["notLookedAt"], total["unknown"], total["unchanged"], total["wouldChange"]) == (1, 1, 0, 0)
+    assert "m/t/a" in ran.result.not_reversible
+
+
+def test_what_only_reads_is_really_run_by_check_and_its_outputs_are_known() -> None:
+    _Looks.ran.clear()
+    ran = _check(
+        node("a", "looks", with_={"says": "reads"}, outputs={"loud": "{{ result.value | upper }}"}),
+        node("b", after=["a"], with_={"value": "{{ steps.a.outputs.loud }}", "satisfied": True}),
+        node("c", after=["a"], when="steps.a.outputs.value == 'seen' and not steps.a.changed"),
+        bench=Bench(steps={"looks": _Looks}),
+    )
+    assert _Looks.ran == ["m/t/a"]
+    a = ran.host("a")
+    assert (a.status, a.forecast, a.changed, a.outputs) == (
+        Status.SUCCESS, ForecastState.SATISFIED, False, {"value": "seen", "loud": "SEEN"},
+    )  # fmt: skip
+    assert ran.host("b").outputs["value"] == "SEEN"
+    assert ran.host("c").forecast is ForecastState.CHANGE
+
+
+def test_a_reading_step_that_fails_is_a_failure_of_the_check_unless_a_change_before_it_may_be_why() -> None:
+    bench = Bench(steps={"looks": _Looks})
+    failing = {"says": "reads", "fails": True}
+    ran = _check(node("a", "looks", with_=failing), bench=bench)
+    assert (ran.host("a").status, ran.result.status) == (Status.FAILED, Status.FAILED)
+    ran = _check(node("a", "looks", with_=failing, ignore_errors=True), bench=bench)
+    assert (ran.host("a").ignored, ran.result.status) == (True, Status.SUCCESS)
+    ran = _check(node("first"), node("a", "looks", after=["first"], with_=failing), bench=bench)
+    assert (ran.host("a").forecast, ran.host("a").message) == (ForecastState.UNKNOWN, "depends on m/t/first")
+
+
+class _Lies(Step[Params]):
+    def precheck(self, ctx: StepContext) -> Forecast:
+        return Forecast.reads("only asks")
+
+    def run(self, ctx: StepContext) -> Result:
+        return Result(changed=True)
+
+
+def test_a_step_type_that_changes_what_it_said_to_read_is_told() -> None:
+    ran = _check(node("a", "lies"), bench=Bench(steps={"lies": _Lies}))
+    assert ran.host("a").status is Status.FAILED
+    assert "_Lies.run changed something" in ran.host("a").message

@@ -68,9 +68,9 @@ def test_an_answer_that_is_not_as_expected_is_unknown_before_and_a_failure_in_th
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_other_methods_are_a_change_and_not_sent_by_precheck(site: Site, tmp_path: Path, method: str) -> None:
+def test_other_methods_are_a_change_and_not_looked_at_by_precheck(site: Site, tmp_path: Path, method: str) -> None:
     asks = world(tmp_path, site.url(), method=method, body="text é")
-    assert asks.forecast().state is ForecastState.CHANGE
+    assert asks.forecast().state is ForecastState.NOT_LOOKED_AT
     assert site.asked == []
     assert asks.run().changed is True
     assert site.asked[0][0] == method
