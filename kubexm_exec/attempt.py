@@ -41,6 +41,9 @@ class Attempt(Struct, eq=False):
     """It has a connection, so a kill of its command may take a moment."""
     working: bool = False
     """It has got beyond precheck: something may have been changed."""
+    worked: bool = False
+    """An earlier try, of this session or of one before, got beyond precheck and failed: something was not as it should
+    be. If it is now, that is a change by this run."""
     unsure: str = ""
     """Not empty: the connection dropped while an earlier try, or this one, was at work; this is what was said of it.
     Until precheck has looked nobody knows what was done."""
@@ -70,6 +73,19 @@ class ActionOutcome(Struct, eq=False):
     """They must not be written down: there is a secret in them."""
     final: bool = False
     """It must not be tried again, whatever the policy says."""
+    worked: bool = False
+    """It failed, or was ended, beyond precheck: something may have been changed."""
+
+
+class Earlier(Struct, frozen=True):
+    """When earlier sessions of the run changed something by an action, and when it succeeded; 0 for never."""
+
+    changed: int = 0
+    succeeded: int = 0
+    """Numbers that grow from one end of an action to the next."""
+
+
+_NOTHING: Final = Earlier()
 
 
 class ActionRecords:
@@ -77,6 +93,8 @@ class ActionRecords:
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeResult] = {}
+        self.earlier: Mapping[tuple[str, str], Earlier] = {}
+        """What earlier sessions of the run did, by node and host."""
         self._more: dict[tuple[str, str], ActionOutcome] = {}
 
     def add(self, node: str, outcome: ActionOutcome) -> None:
@@ -98,3 +116,11 @@ class ActionRecords:
         return ActionRecord(
             result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown, result.message
         )
+
+    def owes(self, node: str, host: str, by: tuple[str, str] | None) -> bool:
+        """Whether a change that an earlier session of the run made counts for who waits for it: until that succeeds.
+
+        Without ``by`` it counts as long as the run: who hands it on does not know for whom.
+        """
+        changed = self.earlier.get((node, host), _NOTHING).changed
+        return changed > (0 if by is None else self.earlier.get(by, _NOTHING).succeeded)

@@ -41,6 +41,9 @@ class Records(Protocol):
     def get(self, node: NodeID, host: str) -> ActionRecord | None:
         """The record of an action, or None if it has not finished."""
 
+    def owes(self, node: NodeID, host: str, by: tuple[NodeID, str] | None) -> bool:
+        """Whether a change that an earlier session of the run made counts for the action ``by``, or for anybody."""
+
 
 def task_key(node: ExecutionNode) -> str:
     """What names of steps are unique in: the task, or one hook of it."""
@@ -133,7 +136,8 @@ class Evaluator:
 
     def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
         """The names that a node's expressions see on a host."""
-        view = _View(self, node, host)
+        # What a step gives out is used by others, of which nobody knows here what they have seen of a change.
+        view = _View(self, node, host, by=None if "result" in more else (node.id, host))
         context: dict[str, Any] = {
             "host": self._hosts[host],
             "hosts": self._inventory,
@@ -221,10 +225,12 @@ def _as_written(condition: str | bool) -> str:
 class _View:
     """One node on one host: resolves scopes lazily and remembers what it made while one action is evaluated."""
 
-    def __init__(self, evaluator: Evaluator, node: ExecutionNode, host: str) -> None:
+    def __init__(self, evaluator: Evaluator, node: ExecutionNode, host: str, *, by: tuple[NodeID, str] | None) -> None:
         self.evaluator = evaluator
         self.node = node
         self.host = host
+        self.by = by
+        """For whom a change counts that an earlier session made."""
         self.root: dict[str, Any] = {}
         self._params: dict[str, Namespace] = {}
         self._vars: dict[str, Namespace] = {}
@@ -387,7 +393,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
         outputs = record.outputs
         if record.status != Status.SUCCESS or not outputs:
             outputs = Explained(outputs, _absence(node_id, host, record))
-        return {"outputs": outputs, "changed": record.changed, "status": record.status}
+        changed = record.changed or records.owes(node_id, host, view.by)
+        return {"outputs": outputs, "changed": changed, "status": record.status}
 
     mine = view.host if view.host in hosts else hosts[0] if len(hosts) == 1 else None
 

@@ -59,7 +59,7 @@ class Lifecycle:
                 forecast = self.forecast(step, ctx)
                 if forecast.state is ForecastState.SATISFIED and not forecast.runs:
                     outcome = self.satisfied(attempt, step, forecast)
-                    if attempt.unsure:
+                    if attempt.unsure or attempt.worked:
                         outcome = unsure.was_done(attempt, outcome)
                 else:
                     if attempt.unsure:

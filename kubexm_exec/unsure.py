@@ -24,12 +24,19 @@ def may_repeat(step: Step[Any], forecast: Forecast) -> bool:
 
 
 def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
-    """The outcome when precheck finds done what an earlier try was at when its connection dropped."""
+    """The outcome when precheck finds done what an earlier try was at when its connection dropped, or it failed.
+
+    Either way it is as it should be because of this run, which is a change for all that depends on it.
+    """
+    result = outcome.result
+    if not attempt.unsure:
+        result.changed = True
+        return outcome
     attempt.unsure = ""
-    said = outcome.result.message
     outcome.result = HostResult(
-        host_name=attempt.host, status=Status.SUCCESS, changed=True, message=f"{DONE}: {said}" if said else DONE
-    )
+        host_name=attempt.host, status=Status.SUCCESS, changed=True,
+        message=f"{DONE}: {result.message}" if result.message else DONE,
+    )  # fmt: skip
     return outcome
 
 

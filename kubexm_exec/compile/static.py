@@ -20,6 +20,10 @@ class NoRecords:
         """Never anything."""
         return None
 
+    def owes(self, node: str, host: str, by: tuple[str, str] | None) -> bool:
+        """Never anything."""
+        return False
+
 
 def no_facts(host: str) -> Mapping[str, Any]:
     """Facts are not known when compiling."""

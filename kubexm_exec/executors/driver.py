@@ -35,7 +35,7 @@ from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.undo import CONNECTED_GRACE, Deeds
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
-_FIRST: Final = 1, 0.0, ""
+_FIRST: Final = 1, 0.0, "", False
 """What is known of an action that has not been tried."""
 _LOOK: Final = 0.5
 """Seconds of the longest wait: Python does not see a signal that comes just before one until that is over."""
@@ -78,9 +78,11 @@ class Driver:
         self._record = RunRecord(runtime, name, self._ledger)
         self._workers = Workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
-        self._again: dict[tuple[str, str], tuple[int, float, str]] = {}
-        """Next attempt and first start of the actions that are tried again, and what is not known of the last one."""
+        self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
+        """Next attempt and first start of the actions that are tried again, what is not known of the last one, and
+        whether one was at work when it failed."""
         self._prior = runtime.prior if acts else {}
+        runtime.records.earlier = {action: known.earlier for action, known in self._prior.items()}
         self._pauses: set[Action] = set()
         self._timers = Timers()
         self._at = self._timers.at
@@ -207,14 +209,14 @@ class Driver:
                 self._deeds.add_earlier(node, action.host, known)
             if known.outcome is not None:
                 return self._replay(action, node, known.outcome)
-            if known.doubt:
-                self._again.setdefault(action, (1, known.started, known.doubt))
-        number, _, doubt = self._again.get(action, _FIRST)
+            if known.doubt or known.worked:
+                self._again.setdefault(action, (1, known.started if known.doubt else 0.0, known.doubt, known.worked))
+        number, _, doubt, worked = self._again.get(action, _FIRST)
         always = node.hook is Hook.ALWAYS
         cancel = self._runtime.last if always else self._runtime.work
         timeout = node.policy.timeout
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
-        attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt)
+        attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt, worked=worked)
         self._running[action] = attempt
         if self._ledger is not None:
             return self._start_noted(attempt, self._ledger)
@@ -301,10 +303,11 @@ class Driver:
         del self._running[action]
         result = outcome.result
         first = self._again.pop(action, None)
-        result.start_time = attempt.started if first is None else first[1]
+        result.start_time = attempt.started if first is None or not first[1] else first[1]
         result.attempts = attempt.number
         if result.end_time is None:
             result.end_time = time.time()
+        outcome.worked = attempt.working and result.status in (Status.FAILED, Status.CANCELLED)
         if self._deeds is not None:
             self._deeds.add(attempt, result)
         if result.status is Status.FAILED and not outcome.final and self._retries(attempt, result):
@@ -332,7 +335,8 @@ class Driver:
     def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         retry = attempt.node.policy.retry
         delay = retry.wait(attempt.number)
-        self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure
+        worked = attempt.working or attempt.worked
+        self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure, worked
         self._scheduler.defer(action)
         if self._ledger is not None:
             self._ledger.note(entries.retry(attempt, result))

@@ -35,7 +35,7 @@ _KEPT: Final = 16 << 10
 """Characters kept of each stream; the whole is in the run's log."""
 
 
-_ASIDE: Final = ("hidden", "nodes", "forgotten")
+_ASIDE: Final = ("hidden", "nodes", "forgotten", "worked")
 """What an end says besides its result."""
 
 Row: TypeAlias = list[Any]
@@ -63,6 +63,8 @@ def end(node: str, outcome: ActionOutcome) -> Row:
         more["nodes"] = list(outcome.added)
     if outcome.forgotten:
         more["forgotten"] = True
+    if outcome.worked:
+        more["worked"] = True
     if more:
         row.append(more)
     return row
@@ -161,4 +163,5 @@ def retry(attempt: Attempt, result: HostResult) -> Row:
     return other(
         RETRY, node=attempt.node.id, host=attempt.host, attempt=attempt.number, message=result.message,
         failure=None if result.kind is None else result.kind.value, unsure=attempt.unsure,
+        **({"worked": True} if attempt.working else {}),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubexm_exec.attempt import ActionOutcome
+from kubexm_exec.attempt import ActionOutcome, Earlier
 
 
 class Known(Struct, frozen=True):
@@ -20,3 +20,7 @@ class Known(Struct, frozen=True):
     started: float = 0.0
     undo: Sequence[Mapping[str, Any]] = ()
     """What its attempts saved for an undo (the whole entries), in order."""
+    worked: bool = False
+    """Its last try got beyond precheck and failed."""
+    earlier: Earlier = Earlier()
+    """When it changed something, and when it succeeded."""

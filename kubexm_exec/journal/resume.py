@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from kubexm_exec.attempt import ActionOutcome
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
+from kubexm_exec.attempt import ActionOutcome, Earlier
+from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.journal.known import Known
 from kubexm_exec.journal.story import ActionStory, Story
 from kubexm_exec.result import BLOCKED, HostResult, SkipReason, Status
@@ -43,6 +44,10 @@ class Selection(Struct, frozen=True, kw_only=True):
         """Whether something that is not done may be left so."""
         return bool(self.only) or self.hosts is not None
 
+    def begins(self, node: str, host: str) -> bool:
+        """Whether an action is to be run again, done or not."""
+        return matches(node, self.begin) and (self.hosts is None or not host or host in self.hosts)
+
     def wants(self, node: str, host: str) -> bool:
         """Whether an action that is not done is to be run."""
         if self.hosts is not None and host not in self.hosts:
@@ -71,36 +76,50 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
 
 def to_repeat(graph: ExecutionGraph, selection: Selection) -> list[dict[str, Any]]:
     """What is to be run again although it was done, as a session says it."""
-    changed = _with_dependents(graph, lambda node: node.id in selection.changed)
-    begun = _with_dependents(graph, lambda node: matches(node.id, selection.begin))
-    hosts = None if selection.hosts is None else sorted(selection.hosts)
-    found: list[dict[str, Any]] = [{"nodes": sorted(changed), "hosts": None}, {"nodes": sorted(begun), "hosts": hosts}]
-    return [some for some in found if some["nodes"]]
+    first = [
+        Action(node.id, host)
+        for node in graph.nodes.values()
+        for host in node.hosts or ("",)
+        if node.id in selection.changed or selection.begins(node.id, host)
+    ]
+    on: dict[str, list[str]] = {}
+    for node, host in sorted(_with_dependents(graph, first)):
+        if host and (node in selection.changed or selection.hosts is None or host in selection.hosts):
+            on.setdefault(node, []).append(host)
+    together: dict[tuple[str, ...] | None, list[str]] = {}
+    for node, hosts in on.items():
+        together.setdefault(None if len(hosts) == len(graph.nodes[node].hosts) else tuple(hosts), []).append(node)
+    return [{"nodes": nodes, "hosts": None if hosts is None else list(hosts)} for hosts, nodes in together.items()]
 
 
 def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection) -> Known | None:
+    if told is None:
+        return None if selection.wants(node.id, host) else Known(ActionOutcome(_unchosen(host, None)))
     doubt = _doubt(told)
-    asked = matches(node.id, selection.begin) and (selection.hosts is None or host in selection.hosts)
-    if told is not None and doubt and not asked:
+    known = Known(undo=tuple(told.undo), earlier=Earlier(told.changed, told.succeeded))
+    if doubt and not selection.begins(node.id, host):
         # Before anything else it must be known what became of it, unless somebody says that it is to be run.
-        return Known(doubt=doubt, started=told.started, undo=tuple(told.undo))
-    if told is not None and not told.again and told.done:
+        return replace(known, doubt=doubt, started=told.started)
+    if not told.again and told.done:
         assert told.result is not None
         outcome = _kept(node, told.result, told)
         outcome.added = told.nodes
-        return Known(outcome, started=told.started, undo=tuple(told.undo))
+        return replace(known, outcome=outcome, started=told.started)
     if not selection.wants(node.id, host):
-        left = HostResult(host_name=host, status=Status.CANCELLED, message="not chosen for this session")
-        kept = told.result if told is not None else None
-        if kept is not None and (kept.status is Status.FAILED or kept.reason is SkipReason.CONDITION):
-            left = kept
-        return Known(_kept(node, left, told), undo=tuple(told.undo) if told else ())
-    return Known(undo=tuple(told.undo)) if told is not None and told.undo else None
+        return replace(known, outcome=_kept(node, _unchosen(host, told.result), told))
+    return replace(known, worked=told.worked)
 
 
-def _kept(node: ExecutionNode, result: HostResult, told: ActionStory | None) -> ActionOutcome:
+def _unchosen(host: str, kept: HostResult | None) -> HostResult:
+    """The result of an action that is not done and is left so."""
+    if kept is not None and (kept.status is Status.FAILED or kept.reason is SkipReason.CONDITION):
+        return kept
+    return HostResult(host_name=host, status=Status.CANCELLED, message="not chosen for this session")
+
+
+def _kept(node: ExecutionNode, result: HostResult, told: ActionStory) -> ActionOutcome:
     """A result of an earlier session with the outputs that were written down."""
-    if told is not None and told.hidden and result is told.result:
+    if told.hidden and result is told.result:
         return ActionOutcome(result, unknown=f"{_HIDDEN}; resume with --from {node.id} to have them made again")
     return ActionOutcome(result, result.outputs or None)
 
@@ -131,38 +150,52 @@ def _doubt(told: ActionStory | None) -> str:
     return UNSURE if told.result is not None and told.result.unknown and not told.done else ""
 
 
-def _with_dependents(graph: ExecutionGraph, is_first: Callable[[ExecutionNode], bool]) -> frozenset[str]:
-    """Some nodes, and all that depends on them."""
-    found: set[str] = set()
-    # Every node stands after those it depends on? Not those of fragments: so until nothing changes.
-    before = -1
-    while len(found) != before:
-        before = len(found)
-        for node in graph.nodes.values():
-            if node.id not in found and (is_first(node) or any(dep.node in found for dep in node.dependencies)):
-                found.add(node.id)
-    return frozenset(found)
+def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Action]:
+    """Some actions, and all that depends on them: on the same host, or over gates, which have an empty host."""
+    waiting: dict[str, list[tuple[ExecutionNode, Dependency]]] = {}
+    for node in graph.nodes.values():
+        for dep in node.dependencies:
+            waiting.setdefault(dep.node, []).append((node, dep))
+    sets: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def on(hosts: tuple[str, ...]) -> frozenset[str]:
+        return sets.get(hosts) or sets.setdefault(hosts, frozenset(hosts))
+
+    todo = list(first)
+    found = set(todo)
+    while todo:
+        source, host = todo.pop()
+        for node, dep in waiting.get(source, ()):
+            if host and node.is_gate and dep.hosts is not None and host not in on(dep.hosts):
+                continue
+            if not node.hosts:
+                after = [Action(node.id, "")]
+            elif not host or node.id.startswith(f"{source}+"):
+                # Over a gate; or in a fragment, which waits for the action that returned it wherever it runs.
+                after = [Action(node.id, each) for each in node.hosts if dep.hosts is None or each in on(dep.hosts)]
+            else:
+                here = host in on(node.hosts) and (dep.hosts is None or host in on(dep.hosts))
+                after = [Action(node.id, host)] if here else []
+            for action in after:
+                if action not in found:
+                    found.add(action)
+                    todo.append(action)
+    return found
 
 
 def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known], story: Story) -> None:
     """What follows a scope is done again if something in the scope is."""
-    undone = {
-        node.id
+    undone = [
+        action
         for node in graph.steps()
-        if any(
-            not _has_ended(known, node.id, host) and _may_run(node, story.actions.get(Action(node.id, host)))
-            for host in node.hosts
-        )
-    }
-    if not undone:
-        return
-    affected = _with_dependents(graph, lambda node: node.id in undone)
-    for node in graph.steps():
-        if node.hook in _AFTER and node.id in affected:
-            for host in node.hosts:
-                entry = known.get(Action(node.id, host))
-                if entry is not None and entry.outcome is not None:
-                    known[Action(node.id, host)] = Known(undo=entry.undo)
+        for host in node.hosts
+        if not _has_ended(known, action := Action(node.id, host)) and _may_run(node, story.actions.get(action))
+    ]
+    for action in _with_dependents(graph, undone) if undone else ():
+        if action.host and graph.nodes[action.node].hook in _AFTER:
+            entry = known.get(action)
+            if entry is not None and entry.outcome is not None:
+                known[action] = Known(undo=entry.undo, earlier=entry.earlier)
 
 
 def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
@@ -174,6 +207,6 @@ def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
     return result.reason in BLOCKED and node.hook not in _AFTER
 
 
-def _has_ended(known: Mapping[Action, Known], node: str, host: str) -> bool:
-    entry = known.get(Action(node, host))
+def _has_ended(known: Mapping[Action, Known], action: Action) -> bool:
+    entry = known.get(action)
     return entry is not None and entry.outcome is not None

@@ -36,6 +36,12 @@ class ActionStory(Struct):
     """The nodes of the fragment that it returned."""
     forgotten: bool = False
     """It returned a fragment that was not kept: there is a secret in it."""
+    changed: int = 0
+    """The number of the last end at which it had changed something; 0 if it has not, or that was undone."""
+    succeeded: int = 0
+    """The number of its last end that was a success, or nothing to do."""
+    worked: bool = False
+    """Its last try got beyond precheck and failed: something may have been changed."""
     undo: list[Mapping[str, Any]] = field(default_factory=list)
     """What its attempts saved for an undo (the whole entries), in order; empty again when it was undone."""
     undone: str = ""
@@ -85,6 +91,8 @@ class Story(Struct):
     """Number of the last entries."""
     epoch: int = 0
     """That of the session whose entries are being added."""
+    ends: int = 0
+    """How many ends of actions there were."""
 
     def of(self, node: str, host: str) -> ActionStory:
         """The story of an action."""
@@ -137,12 +145,19 @@ class Story(Struct):
             action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
             action.forgotten = entry.get("forgotten", False)
             action.undone = ""
+            action.worked = entry.get("worked", False) or (action.worked and not action.done)
+            self.ends += 1
+            if action.result.changed:
+                action.changed = self.ends
+            if action.done:
+                action.succeeded = self.ends
             # Taken out and put in again: the order is that of the ends.
             key = Action(entry["node"], entry["host"])
             self.actions[key] = self.actions.pop(key)
         elif kind == kinds.RETRY:
             # An attempt that failed cleanly has ended; one that broke off may have done its work.
             action.begun = bool(entry.get("unsure"))
+            action.worked |= entry.get("worked", False)
             action.retries.append(entry)
         elif kind == kinds.UNDO:
             action.undo.append(entry)
@@ -153,6 +168,7 @@ class Story(Struct):
             action.undone = entry["state"] + (f": {entry['message']}" if entry.get("message") else "")
             if entry["state"] == "undone":
                 action.undo = []
+                action.changed, action.worked = 0, False
 
 
 def _is_over(kind: str, entry: Mapping[str, Any]) -> bool:

@@ -32,6 +32,14 @@ class Forker:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
+    def program(self, folder: Path, *words: str, die_at: str = "") -> int:
+        """Have a real command run in a folder, where ``said`` is what it prints; its exit code, as for a session."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"words": words, "folder": str(folder), "die": die_at}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
     def close(self) -> None:
         """End it."""
         self._process.communicate()
@@ -58,6 +66,32 @@ def _child(asked: dict[str, Any]) -> int:
     return 0
 
 
+def _program(asked: dict[str, Any]) -> int:
+    from kubexm_exec.cli import programs
+    from kubexm_exec.journal import points
+
+    vars(points)["_AT"] = asked["die"]
+    folder = Path(asked["folder"])
+    os.chdir(folder)
+    os.environ["KUBEXM_STATE"] = str(folder / "state")
+    name, *words = asked["words"]
+    sys.argv = [name, *words]
+    said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+    try:
+        getattr(programs, name.replace("-", "_"))()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    except BaseException:  # noqa: BLE001  as above
+        traceback.print_exc()
+        return 99
+    finally:
+        sys.stdout.flush()
+    return 0
+
+
 def _make_template(path: Path) -> None:
     from kubexm_exec.journal.store import Store
 
@@ -81,6 +115,10 @@ def main() -> None:
     _in_child(_make_template, template)
     for line in sys.stdin:
         asked = json.loads(line)
+        if "words" in asked:
+            sys.stdout.write(f"{_in_child(_program, asked)}\n")
+            sys.stdout.flush()
+            continue
         folder = Path(asked["folder"])
         if not folder.exists():
             new_folder(folder, template)
