@@ -28,7 +28,7 @@ from kubexm_exec.connectors.sshfeed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.sshfilework import CLEAN_UP_TIME, MOST_ERRORS, FileWork
 from kubexm_exec.connectors.sshgateways import Gateways
 from kubexm_exec.connectors.sshleft import Leftovers, Way
-from kubexm_exec.connectors.sshlink import Link
+from kubexm_exec.connectors.sshlink import Link, NoChannel
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshscripts import KILL
 from kubexm_exec.connectors.sshshell import (
@@ -37,6 +37,7 @@ from kubexm_exec.connectors.sshshell import (
     Exchange,
     Job,
     Lost,
+    any_shell,
     encode,
     nonce,
     raise_if_over,
@@ -287,13 +288,42 @@ class SshConnector(FileWork):
         counted: bool = True,
     ) -> tuple[Exchange, Ending]:
         """In a channel of its own; one that is not counted is there to end something, and can be lost without harm."""
+        work = functools.partial(
+            self._in_channel_of, job=job, deadline=deadline, cancel=cancel, feed=feed, size=size,
+            max_output=max_output, on_output=on_output, counted=counted,
+        )  # fmt: skip
+        try:
+            return work(link)
+        except NoChannel:
+            if counted:
+                raise
+        # What is to be ended may have the only channel that the host allows.
+        other = self._connection.another(deadline)
+        try:
+            return work(other)
+        finally:
+            other.close()
+
+    def _in_channel_of(
+        self,
+        link: Link,
+        job: Job,
+        deadline: Deadline,
+        cancel: Cancel,
+        feed: Feed | None,
+        size: int | None,
+        max_output: int,
+        on_output: OnOutput | None,
+        *,
+        counted: bool,
+    ) -> tuple[Exchange, Ending]:
         sync = nonce()
         pty = self._on_terminal(job)
         if pty and feed is not None and size is None:
             raise ConnectorError(_NO_STREAM)
         mark = self._marked if counted else ""
         script = job.line(sync, reads=feed is not None, size=size if pty else None, mark=mark)
-        if len(encode(script)) > LONGEST_LINE:
+        if len(encode(any_shell(script)[-1])) > LONGEST_LINE:
             raise _TooLong
         kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"
         channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted, pty=kind)
@@ -332,13 +362,16 @@ class SshConnector(FileWork):
             exchange.wait(Deadline.after(_START_TIME), Cancel(), until=lambda: bool(exchange.group) or exchange.over)
             if exchange.over:
                 return
-            job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
-            self._in_channel(link, job, Deadline.after(CLEAN_UP_TIME), Cancel(), counted=False)
+            self._kill(link, exchange)
         except (Lost, CommandTimedOut, ConnectorError) as error:
             self._left.add(self._user, exchange)
             raise OutcomeUnknown(
                 f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
             ) from error
+
+    def _kill(self, link: Link, exchange: Exchange) -> None:
+        job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
+        self._in_channel(link, job, Deadline.after(CLEAN_UP_TIME), Cancel(), counted=False)
 
     def _lost(self, link: Link, exchange: Exchange) -> ConnectorError:
         name = f"host {self._host.name}"
@@ -346,7 +379,13 @@ class SshConnector(FileWork):
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
             said = said[-500:] or "without a word"
             return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
-        self._left.add(self._user, exchange)
+        try:
+            if not (link.alive and exchange.group):
+                raise Lost
+            # Its shell is gone, by which it would be found later.
+            self._kill(link, exchange)
+        except (Lost, CommandTimedOut, ConnectorError):
+            self._left.add(self._user, exchange)
         what = "the shell on the host ended" if link.alive else link.loss
         return OutcomeUnknown(
             f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"

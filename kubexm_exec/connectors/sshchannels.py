@@ -10,7 +10,7 @@ from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.sshlink import Link
 from kubexm_exec.connectors.sshoptions import Become
 from kubexm_exec.connectors.sshrequests import request_exec, request_pty
-from kubexm_exec.connectors.sshshell import CHUNK, encode, nonce, raise_if_over, setup, spelt
+from kubexm_exec.connectors.sshshell import CHUNK, any_shell, encode, nonce, raise_if_over, setup, spelt
 from kubexm_exec.connectors.sshwatch import Watch
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def open_script(
         if pty:
             request_pty(channel, raw=pty == "raw")
         if become is None:
-            request_exec(channel, encode(f"exec /bin/sh -c {shlex.quote(script)}"))
+            request_exec(channel, encode(f"exec {shlex.join(any_shell(script))}"))
         else:
             _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel, merged=bool(pty))
     except BaseException:
@@ -119,7 +119,7 @@ def _become(
 ) -> None:
     """Start a script as the other user; gives the password once, and only to whoever asks for it."""
     prompt = f"{nonce()}:"
-    request_exec(channel, encode(become_line(become, prompt, "/bin/sh", "-c", script)))
+    request_exec(channel, encode(become_line(become, prompt, *any_shell(script))))
     ready, receive = (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
     said = b""
     given = 0

@@ -56,6 +56,13 @@ class Connection:
         finally:
             self._turn.give_back()
 
+    def another(self, deadline: Deadline) -> Link:
+        """A second connection, for a host that allows no more channels on the first; whoever asks closes it."""
+        with self._lock:
+            if self._closed:
+                raise ConnectorError("the run is over")
+        return open_link(self.options, deadline, Cancel(), self._gateways)
+
     def _open(self, old: Link | None, deadline: Deadline, cancel: Cancel) -> Link:
         stop = Cancel()
         with self._lock:

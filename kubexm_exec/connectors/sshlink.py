@@ -42,7 +42,12 @@ _BUSY_TRIES: Final = 8
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
 _CHANNEL_TIME: Final = 60.0
+_ROOM_TRIES: Final = 2
 _THREAD_END: Final = 5.0
+
+
+class NoChannel(ConnectorError):
+    """The host allows no more sessions on a connection than there are."""
 
 
 class Hop:
@@ -95,13 +100,17 @@ class Link:
         return "the host stopped answering" if self.transport.silent else "the connection dropped"
 
     def channel(self, deadline: Deadline, cancel: Cancel, *, counted: bool = True) -> paramiko.Channel:
-        """A new channel for one command; waits for its turn, and again while the host says that it has too many."""
+        """A new channel for one command; waits for its turn, and again while the host says that it has too many.
+
+        One that is not counted is wanted at once: NoChannel tells soon that there is none.
+        """
         import paramiko
 
         if counted and not self._slots.take(deadline, cancel):
             raise CommandTimedOut("its time was over")
         pause = _FIRST_PAUSE
         limit = deadline.earlier(_CHANNEL_TIME)
+        tries = _ROOM_TRIES
         try:
             while True:
                 if cancel.is_set():
@@ -116,8 +125,9 @@ class Link:
                         kind = ConnectorError if self.transport.silent else NotBegun
                         raise kind(f"{self.loss}: {text(error)}") from error
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
-                    if limit.passed():
-                        raise ConnectorError(f"the host opens no more channels: {text(error)}") from error
+                    if limit.passed() or not (counted or tries):
+                        raise NoChannel(f"the host opens no more channels: {text(error)}") from error
+                tries -= 1
                 if self.make_room is not None:
                     self.make_room()
                 cancel.wait(_jitter(min(pause, limit.left() or 0.0)))

@@ -32,6 +32,7 @@ _PLAIN: Final = re.compile(r"[\w/.-]+( [\w/.,:=@%+-]+)*", re.ASCII)
 _BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
 """What every shell has built in, and what leaves nothing behind in it."""
 
+_FOR_ANY_SHELL: Final = {ord(char): f"\\0{ord(char):03o}" for char in "\n\\'!"}
 _NONCE: Final = 12
 _AT_ONCE: Final = 64
 _unused: Final[deque[str]] = deque()
@@ -158,6 +159,14 @@ def setup(sync: str, *, tty: bool = False) -> str:
 def spelt(word: str) -> str:
     """A word as a script says it, in two pieces: sudo repeats a script that it refuses to run, which is no answer."""
     return f"{word[:2]}''{word[2:]}"
+
+
+def any_shell(script: str) -> tuple[str, ...]:
+    """The command that runs a script, in words that every login shell takes as they are once they are quoted.
+
+    csh ends a quoted word at a line end and looks for "!" in it, and fish knows backslashes there.
+    """
+    return ("/bin/sh", "-c", 'eval "$(printf %b "$1")"', "/bin/sh", script.translate(_FOR_ANY_SHELL))
 
 
 def encode(text: str) -> bytes:
@@ -314,7 +323,11 @@ class Exchange:
                         continue
                     raise Lost
                 raise_if_over(deadline, cancel)
-                watch.wait(deadline.left())
+                # The shell says how a command ended. Without it nobody will, though what it ran may hold the channel.
+                last = watch.left()
+                if last == 0.0:
+                    raise Lost
+                watch.wait(deadline.left() if last is None else deadline.earlier(last).left())
 
     def ending(self) -> Ending:
         """The exit code, negative if a signal ended it."""

@@ -9,12 +9,15 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import paramiko
 from paramiko.common import (
     MSG_CHANNEL_DATA,
+    MSG_CHANNEL_REQUEST,
     cMSG_CHANNEL_CLOSE,
     cMSG_CHANNEL_EOF,
     cMSG_CHANNEL_WINDOW_ADJUST,
@@ -87,6 +90,22 @@ def hang_up(sock: Any) -> None:
         sock.close()
 
 
+class Exit:
+    """The end of the process that the host runs for a channel."""
+
+    def __init__(self) -> None:
+        self.seen: float | None = None
+        """When it was told, by this process's clock."""
+        self.wake: Callable[[], object] | None = None
+        """Called when it is told."""
+
+    def ring(self) -> None:
+        """It has ended."""
+        self.seen = time.monotonic()
+        if self.wake is not None:
+            self.wake()
+
+
 class HostTransport(paramiko.Transport):
     """A transport that asks a silent host whether it is there, and ends when it has asked often enough in vain."""
 
@@ -95,12 +114,14 @@ class HostTransport(paramiko.Transport):
     _unanswered = 0
     _most = 0
     _broken = False
+    _exits: WeakKeyDictionary[paramiko.Channel, Exit]
 
     @classmethod
     def over(cls, kinds: Sequence[str], sock: Any, **more: Any) -> HostTransport:
         """A transport that asks first for the kinds of key that the host is known by."""
         eager: Any = EagerSocket(sock) if isinstance(sock, socket.socket) else sock
         transport = cls(eager, packetizer_class=HostPacketizer, **more)
+        transport._exits = WeakKeyDictionary()
         transport.sock.settimeout(_HANDSHAKE_LOOK)
         security = transport.get_security_options()
         security.ciphers = [name for name in CIPHERS if name in security.ciphers] or list(security.ciphers)
@@ -121,6 +142,18 @@ class HostTransport(paramiko.Transport):
     def is_active(self) -> bool:
         """Whether it is up, as far as anybody knows: its reading thread, or whoever wrote last."""
         return super().is_active() and not self._broken
+
+    def exit_of(self, channel: paramiko.Channel) -> Exit:
+        """Tells when what the host runs for a channel has ended, also while others hold its output open."""
+        return self._exits.setdefault(channel, Exit())
+
+    def _handle_channel_request(self, channel: paramiko.Channel, m: paramiko.Message) -> None:
+        at = m.packet.tell()
+        kind = m.get_text()
+        m.packet.seek(at)
+        _handle_request(channel, m)
+        if kind in ("exit-status", "exit-signal"):
+            self.exit_of(channel).ring()
 
     def send_some(self, channel: paramiko.Channel, data: memoryview) -> int:
         """Send as much as the host has room for, and wait until it has for some; gives how much, 0 after the end.
@@ -192,6 +225,14 @@ class HostTransport(paramiko.Transport):
         # How OpenSSH answers a request that it does not know: it is there.
         self._unanswered = 0
         super()._parse_request_failure(m)  # type: ignore[misc]
+
+
+# paramiko hands on an exit status to whoever waits for that alone, and knows nothing of signals.
+_handle_request: Final = paramiko.Transport._channel_handler_table[MSG_CHANNEL_REQUEST]  # type: ignore[attr-defined]
+HostTransport._channel_handler_table = {  # type: ignore[attr-defined]
+    **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+    MSG_CHANNEL_REQUEST: lambda channel, m: channel.transport._handle_channel_request(channel, m),
+}
 
 
 def _set_tcp_limits(sock: Any, alive: Alive) -> None:

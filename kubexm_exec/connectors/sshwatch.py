@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kubexm_exec.connectors.base import Cancel
 
 if TYPE_CHECKING:
     import paramiko
 
+    from kubexm_exec.connectors.sshtransport import HostTransport
 
+_LAST_OUTPUT: Final = 1.0
 _PATIENCE: Final = 0.02
 
 
@@ -28,6 +31,8 @@ class Watch:
         self._event = threading.Event()
         channel.in_buffer.set_event(_OutputBell(self._event, self))  # type: ignore[arg-type]
         channel.in_stderr_buffer.set_event(_Bell(self._event))  # type: ignore[arg-type]
+        self._exit = cast("HostTransport", channel.transport).exit_of(channel)
+        self._exit.wake = self._event.set
 
     @contextlib.contextmanager
     def until(self, cancel: Cancel) -> Iterator[None]:
@@ -37,6 +42,11 @@ class Watch:
             yield
         finally:
             remove()
+
+    def left(self) -> float | None:
+        """Seconds in which the last output of a process that has ended may still come; None while it runs."""
+        seen = self._exit.seen
+        return None if seen is None else max(0.0, seen + _LAST_OUTPUT - time.monotonic())
 
     def clear(self) -> None:
         """Forget what has been seen to."""
