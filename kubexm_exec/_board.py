@@ -32,13 +32,13 @@ class Board:
         for node in self.nodes.values():
             self._wire(node)
 
-    def add_act(self, node: Node, host: str) -> Act:
-        """A new action of a node."""
+    def add_act(self, node: Node, host: str, place: str) -> Act:
+        """A new action of a node for a host; limits are counted at its place."""
         act = self._add(node, host)
         node.at[host] = act
         node.left += 1
         self.acts[act.action] = act
-        self.limits.needs.append(self._needs(node, host))
+        self.limits.needs.append(self._needs(node, place))
         return act
 
     def add_gate(self, node: Node, *, relay: bool = False) -> Gate:
@@ -68,15 +68,15 @@ class Board:
             self.add_gate(node, relay=True)
         else:
             for host in spec.hosts:
-                self.add_act(node, host)
+                self.add_act(node, host, spec.place(host))
         # Not before: up to here each action has a place of its own. What fragments add comes behind the last one.
         node.hi = max(len(self.order) - 1, 0)
 
-    def _needs(self, node: Node, host: str) -> tuple[Pool, ...]:
+    def _needs(self, node: Node, place: str) -> tuple[Pool, ...]:
         """The pools an action takes from: the scarcest first, since it is there that it will be parked."""
-        at_host = self._hosts.get(host)
+        at_host = self._hosts.get(place)
         if at_host is None:
-            at_host = self._hosts[host] = (self.limits.pool(1, f"host {host}"),)
+            at_host = self._hosts[place] = (self.limits.pool(1, f"host {place}"),)
         limits = node.spec.constraints
         if not limits.locks and limits.global_limit is None and limits.per_host_limit is None:
             return at_host
@@ -90,10 +90,10 @@ class Board:
                 node.limit = self.limits.pool(limits.global_limit, node.id)
             needs.append(node.limit)
         if limits.per_host_limit is not None:
-            # One node runs once on a host; it is the items of a loop, all of one step, that can meet there.
-            family = (node.id.rpartition("[")[0] if node.spec.has_item else node.id, host)
+            # It is the items of a loop, all of one step, that can meet at a host; and what it does there for others.
+            family = (node.id.rpartition("[")[0] if node.spec.has_item else node.id, place)
             if family not in self._families:
-                self._families[family] = self.limits.pool(limits.per_host_limit, f"{family[0]} on {host}")
+                self._families[family] = self.limits.pool(limits.per_host_limit, f"{family[0]} on {place}")
             needs.append(self._families[family])
         return (*needs, *at_host)
 

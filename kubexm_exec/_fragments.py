@@ -56,6 +56,7 @@ class Graft:
         for spec in specs:
             content = spec.content()
             del content["hosts"]
+            content.pop("places", None)
             digests[spec.id] = digest(content)
             known = self._board.nodes.get(spec.id)
             if known is not None and (known.owner is not self._owner or known.digest != digests[spec.id]):
@@ -78,7 +79,7 @@ class Graft:
         for host in spec.hosts:
             act = node.at.get(host)
             if act is None:
-                act = board.add_act(node, host)
+                act = board.add_act(node, host, spec.place(host))
                 self.new.append(act)
             acts.append(act)
 

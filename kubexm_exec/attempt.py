@@ -18,10 +18,11 @@ NO_DEADLINE: Final = Deadline()
 
 
 class Attempt(Struct, eq=False):
-    """One try of a step on a host, with what may end it early and what it saved for its undo."""
+    """One try of a step for a host, with what may end it early and what it saved for its undo."""
 
     node: ExecutionNode
     host: str
+    """The host that it is for; it works at ``place``."""
     number: int
     cancel: Cancel
     deadline: Deadline = NO_DEADLINE
@@ -48,9 +49,17 @@ class Attempt(Struct, eq=False):
     """Not empty: the connection dropped while an earlier try, or this one, was at work; this is what was said of it.
     Until precheck has looked nobody knows what was done."""
 
+    @property
+    def place(self) -> str:
+        """The host that it works on."""
+        return self.node.place(self.host)
+
     def told(self) -> dict[str, Any]:
         """What is told when it begins."""
-        return {"attempt": self.number, "step": self.node.step_name}
+        told: dict[str, Any] = {"attempt": self.number, "step": self.node.step_name}
+        if place := self.node.elsewhere(self.host):
+            told["place"] = place
+        return told
 
     def begin(self) -> None:
         """Let its time run from now."""

@@ -36,7 +36,8 @@ class ActionContext(StepContext):
         self._attempt = attempt
         self._output: OutputLines | None = None
         self._next_progress = 0.0
-        self.host = runtime.host_views[attempt.host]
+        self.host = runtime.host_views[attempt.place]
+        self.origin = runtime.host_views[attempt.host]
         self.node = node.id
         self.run_id = runtime.run_id
         self.attempt = attempt.number
@@ -49,7 +50,7 @@ class ActionContext(StepContext):
         if name == "runner":
             value = self._make_runner()
         elif name == "log":
-            value = self._runtime.logger(node=self.node, host=self.host.name)
+            value = self._runtime.logger(node=self.node, host=self._attempt.host)
         elif name == "_names":
             value = self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
         else:
@@ -66,10 +67,10 @@ class ActionContext(StepContext):
         own = attempt.node.become
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
-        become = self._runtime.graph.hosts[attempt.host].becomes if own is None else own
+        become = self._runtime.graph.hosts[attempt.place].becomes if own is None else own
         ahead = None
-        # What was seen ahead was seen as the host's own user.
-        if attempt.number == 1 and not attempt.unsure and own is None:
+        # What was seen ahead was seen as the host's own user, on the hosts of the steps themselves.
+        if attempt.number == 1 and not attempt.unsure and own is None and not attempt.node.places:
             ahead = self._runtime.foresight.of(attempt, lambda: self.looking)
         return Runner(
             connector,
@@ -81,13 +82,13 @@ class ActionContext(StepContext):
             facts=lambda: self.facts,
             transfers=self._runtime.transfers,
             on_progress=self.progress,
-            forget=lambda: self._runtime.forget_facts(attempt.host),
+            forget=lambda: self._runtime.forget_facts(attempt.place),
             ahead=ahead,
         )
 
     def _emit_output(self, stream: str, text: str) -> None:
         if not self._attempt.abandoned:
-            self._runtime.bus.emit(ACTION_OUTPUT, self.node, self.host.name, stream=stream, text=text)
+            self._runtime.bus.emit(ACTION_OUTPUT, self.node, self._attempt.host, stream=stream, text=text)
 
     def output(self, stream: str) -> str:
         """The last of what commands of this attempt wrote."""
@@ -135,7 +136,7 @@ class ActionContext(StepContext):
         runtime = self._runtime
         try:
             if isinstance(resource, str):
-                resource = resolve(runtime.evaluator, self._attempt.node, self.host.name, resource)
+                resource = resolve(runtime.evaluator, self._attempt.node, self._attempt.host, resource)
             if resource.fetch_on == "host" and runtime.options.bundle and runtime.resources.bundled(resource):
                 return resource.fetched_on("control")
             return resource
@@ -178,7 +179,7 @@ class ActionContext(StepContext):
             return
         self._next_progress = now + _PROGRESS_INTERVAL
         text = SENSITIVE if self.sensitive else message
-        self._runtime.bus.emit(ACTION_PROGRESS, self.node, self.host.name, message=text, done=done, total=total)
+        self._runtime.bus.emit(ACTION_PROGRESS, self.node, self._attempt.host, message=text, done=done, total=total)
 
     def save_undo(self, data: Mapping[str, Any]) -> None:
         """Remember what ``rollback`` needs; it must be plain data, as it will be stored."""
@@ -230,7 +231,7 @@ class ActionContext(StepContext):
         """Ask the person who runs this."""
         attempt = self._attempt
         asked_until = attempt.deadline.earlier(timeout)
-        who = f"{self.node} on {self.host.name}"
+        who = f"{self.node} on {attempt.node.where(attempt.host)}"
         runtime = self._runtime
         answer = runtime.asker.ask(who, question, default=default, deadline=asked_until, cancel=attempt.cancel)
         if answer is not None:
@@ -264,15 +265,15 @@ class ActionContext(StepContext):
 
 def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:
     """What an attempt works with: the connector of its host, as the user that its node says."""
-    connector = runtime.connect(attempt.host, deadline, attempt.cancel)
+    connector = runtime.connect(attempt.place, deadline, attempt.cancel)
     user = attempt.node.become
     if user is None:
         return connector
     if not isinstance(connector, Becomes):
         raise StepFailed(
-            f"the connector of {attempt.host} cannot become another user", hint="take `become` off the step"
+            f"the connector of {attempt.place} cannot become another user", hint="take `become` off the step"
         )
     try:
         return connector.as_user(user)
     except ValueError as error:
-        raise StepFailed(f"host {attempt.host}: {error}") from error
+        raise StepFailed(f"host {attempt.place}: {error}") from error

@@ -13,7 +13,7 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, 
 from kubexm_exec.result import Status
 from kubexm_exec.sandbox import Explained
 
-ROOTS = ("host", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
+ROOTS = ("host", "origin", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
 """The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
 
 CONTROL_NODE = "control-node"
@@ -66,7 +66,7 @@ class StepIndex:
             known = self._nodes.get(node.id)
             if known is not None and known.hosts != node.hosts:
                 # Several hosts returned the same fragment.
-                node = replace(node, hosts=tuple(dict.fromkeys((*known.hosts, *node.hosts))))
+                node = known.joined(node)
             self._nodes[node.id] = node
             found = self._by_name.setdefault((node.module, task_key(node), node.name), [])
             if node.id not in found:
@@ -135,13 +135,14 @@ class Evaluator:
         self._dynamic: dict[NodeID, bool] = {}
 
     def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
-        """The names that a node's expressions see on a host."""
+        """The names that a node's expressions see when it works for a host, which is ``origin`` in them."""
         # What a step gives out is used by others, of which nobody knows here what they have seen of a change.
         view = _View(self, node, host, by=None if "result" in more else (node.id, host))
         context: dict[str, Any] = {
-            "host": self._hosts[host],
+            "host": self._hosts[view.place],
+            "origin": self._hosts[host],
             "hosts": self._inventory,
-            "facts": _Facts(self.facts, host),
+            "facts": _Facts(self.facts, view.place),
             "params": view.params(node.scope),
             "vars": view.vars(node.scope),
             "steps": _Steps(view, node),
@@ -166,7 +167,8 @@ class Evaluator:
     def unmet(self, node: ExecutionNode, host: str) -> str | None:
         """The condition that does not hold on a host: the node's, or one of the task and module around it."""
         for scope, guard in node.guards:
-            if not self.expressions.condition(guard, self.context(replace(node, scope=scope), host)):
+            # They are about the hosts of the task, wherever a hook works for these.
+            if not self.expressions.condition(guard, self.context(replace(node, scope=scope, places={}), host)):
                 return _as_written(guard)
         when = node.when
         if when is None or when is True:
@@ -223,12 +225,13 @@ def _as_written(condition: str | bool) -> str:
 
 
 class _View:
-    """One node on one host: resolves scopes lazily and remembers what it made while one action is evaluated."""
+    """One node for one host: resolves scopes lazily and remembers what it made while one action is evaluated."""
 
     def __init__(self, evaluator: Evaluator, node: ExecutionNode, host: str, *, by: tuple[NodeID, str] | None) -> None:
         self.evaluator = evaluator
         self.node = node
         self.host = host
+        self.place = node.place(host)
         self.by = by
         """For whom a change counts that an earlier session made."""
         self.root: dict[str, Any] = {}
@@ -266,7 +269,7 @@ class _View:
 
     def vars(self, scope_id: str) -> Namespace:
         if scope_id not in self._vars:
-            layers: list[tuple[Mapping[str, Any], str]] = [(self.evaluator.graph.hosts[self.host].vars, scope_id)]
+            layers: list[tuple[Mapping[str, Any], str]] = [(self.evaluator.graph.hosts[self.place].vars, scope_id)]
             current: Scope | None = self._scope(scope_id)
             while current is not None:
                 layers.append((current.vars, current.id))
@@ -358,13 +361,24 @@ def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
     """A step as expressions see it; of a loop ``items``: those on this host, or all of a task on other hosts."""
     nodes = {node_id: view.evaluator.index.get(node_id) for node_id in found}
     if "[" in key or not any(node.has_item or node.skip == NO_ITEMS for node in nodes.values()):
-        return _node_view(view, key, found[0])
+        return _node_view(view, key, _seen_from(view, key, list(nodes.values())))
     looped = [node for node in nodes.values() if node.has_item]
     here = [node for node in looped if view.host in node.hosts]
     if not here and any((node.module, node.task) != (view.node.module, view.node.task) for node in looped):
         here = looped
     items = {item_key(node.id): _node_view(view, f"{key}[{item_key(node.id)}]", node.id) for node in here}
     return {"items": items or Explained({}, f"step {key} has no items: {NO_ITEMS}")}
+
+
+def _seen_from(view: _View, key: str, nodes: list[ExecutionNode]) -> NodeID:
+    """Which of the nodes of a step is meant: a hook can work for the same host at several places."""
+    if len(nodes) > 1:
+        here = [node for node in nodes if view.host in node.hosts] or nodes
+        nodes = [node for node in here if node.place(view.host) == view.place] or here
+        if len(nodes) > 1:
+            ids = " or ".join(f"steps['{node.id}']" for node in nodes[:2])
+            raise ExpressionError(f"step {key} runs at {len(nodes)} places; write {ids}", f"steps.{key}")
+    return nodes[0].id
 
 
 def item_key(node_id: NodeID) -> str:
@@ -396,7 +410,8 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
         changed = record.changed or records.owes(node_id, host, view.by)
         return {"outputs": outputs, "changed": changed, "status": record.status}
 
-    mine = view.host if view.host in hosts else hosts[0] if len(hosts) == 1 else None
+    near = (host for host in (view.host, view.place) if host in hosts)
+    mine = next(near, hosts[0] if len(hosts) == 1 else None)
 
     def value(name: str) -> Any:
         if name == "hosts":

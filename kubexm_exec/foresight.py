@@ -94,8 +94,8 @@ class Foresight:
         steps: list[tuple[ExecutionNode, frozenset[str], frozenset[str]]] = []
         shared: dict[tuple[str, ...], frozenset[str]] = {}
         for node in list(self._graph.steps()):
-            if node.when is not None or node.guards or node.become is not None:
-                continue  # it may never be asked for anything, or another user may see something else
+            if node.when is not None or node.guards or node.become is not None or node.places:
+                continue  # it may never be asked for anything, or another user may see something else, or elsewhere
             try:
                 keys = marks_of(self._steps.load(node.step_name).params_model).inspected
             except RegistryError:

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kubexm_exec.result import where
+
 NodeID: TypeAlias = str
 """The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
 
@@ -139,6 +141,9 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     module: str = ""
     task: str = ""
     hosts: tuple[str, ...] = ()
+    """The hosts that it is for: an action is the node and one of them, and belongs to that host whatever its place."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where it works for those of its hosts that it does not work on themselves: the place, by the host it serves."""
     dependencies: tuple[Dependency, ...] = ()
     with_: Mapping[str, Any] = field(default_factory=dict)
     """The step's parameters as written: expressions are rendered for each host when it runs."""
@@ -173,6 +178,29 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     def is_gate(self) -> bool:
         """Whether this is a virtual node."""
         return self.kind is NodeKind.GATE
+
+    def place(self, host: str) -> str:
+        """The host on which it works for one of its hosts."""
+        return self.places.get(host, host) if self.places else host
+
+    def elsewhere(self, host: str) -> str:
+        """The place where it works for one of its hosts, if that is another host; else nothing."""
+        place = self.place(host)
+        return "" if place == host else place
+
+    def where(self, host: str) -> str:
+        """The place and the host it serves there, for people; one name if they are the same."""
+        return where(host, self.elsewhere(host))
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The hosts on which it works."""
+        return tuple(dict.fromkeys(map(self.place, self.hosts))) if self.places else self.hosts
+
+    def joined(self, other: ExecutionNode) -> ExecutionNode:
+        """The node with the hosts that the same node has elsewhere, too."""
+        more = tuple(host for host in other.hosts if host not in set(self.hosts))
+        return replace(self, hosts=self.hosts + more, places={**other.places, **self.places}) if more else self
 
     def content(self) -> dict[str, Any]:
         """All that defines the node, without where it was written: what its hash covers."""

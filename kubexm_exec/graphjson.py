@@ -72,6 +72,8 @@ def node_to_json(node: ExecutionNode) -> dict[str, Any]:
         data["item"] = node.item
     if node.become is not None:
         data["become"] = node.become
+    if node.places:
+        data["places"] = dict(node.places)
     return data
 
 
@@ -86,6 +88,7 @@ def node_from_json(raw: Mapping[str, Any]) -> ExecutionNode:
         module=raw["module"],
         task=raw["task"],
         hosts=tuple(raw["hosts"]),
+        places=raw.get("places", {}),
         dependencies=tuple(
             Dependency(
                 dep["node"],

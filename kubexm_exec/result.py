@@ -78,10 +78,16 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
+def where(host: str, place: str) -> str:
+    """A place and the host that is served there, for people; the host alone if it is not served elsewhere."""
+    return f"{place} for {host}" if place else host
+
+
 class HostResult(Struct, kw_only=True):
-    """The outcome of one action: a step on one host."""
+    """The outcome of one action: a step on one host, or for it at another place."""
 
     host_name: str
+    """The host that it is for: the one it ran on, unless ``place`` is another."""
     status: Status = Status.PENDING
     message: str = ""
     stdout: str = ""
@@ -108,6 +114,13 @@ class HostResult(Struct, kw_only=True):
     undo: str = ""
     """After a rollback: ``undone``, ``undoFailed: ...`` or ``notReversible``."""
     traceback: str = ""
+    place: str = ""
+    """The host that it ran on, if that is not the one it is for."""
+
+    @property
+    def where(self) -> str:
+        """The place and the host it was for, for people."""
+        return where(self.host_name, self.place)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; keys that say nothing are left out, except those every reader may rely on."""
@@ -131,6 +144,8 @@ class HostResult(Struct, kw_only=True):
             data["exitCode"] = self.exit_code
         if self.forecast is not None:
             data["forecast"] = self.forecast.value
+        if self.place:
+            data["place"] = self.place
         if self.cause:
             data["cause"] = self.cause
         if self.ignored:

@@ -236,8 +236,7 @@ class Runtime:
         for node in nodes:
             known = self.nodes.get(node.id)
             if known is not None:
-                more = tuple(host for host in node.hosts if host not in known.hosts)
-                node = replace(known, hosts=known.hosts + more)
+                node = known.joined(node)
             self.nodes[node.id] = node
             self.evaluator.index.add(node)
             added.append(node)

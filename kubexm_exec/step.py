@@ -254,6 +254,9 @@ class StepContext(ABC):
     """Everything a step may use; made by the engine for one action. Steps never see the engine or other hosts."""
 
     host: HostView
+    """The host that it works on."""
+    origin: HostView
+    """The host that it works for: the same one, unless a hook works for a host of its step at another place."""
     node: str
     """Id of the node, for messages."""
     run_id: str

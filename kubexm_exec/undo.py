@@ -59,7 +59,10 @@ def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], r
     """
     found = []
     for number, entry in enumerate(undo, 1):
-        of = replace(node, step_name=entry.get("step", node.step_name), become=entry.get("become", node.become))
+        places = {host: entry["place"]} if "place" in entry else {}
+        of = replace(
+            node, step_name=entry.get("step", node.step_name), become=entry.get("become", node.become), places=places
+        )
         found.append(Attempt(of, host, number, runtime.last, params=entry.get("params"), undo=entry["data"]))
     return found
 
@@ -105,7 +108,9 @@ def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:
         if not action.attempts:
             _tell(runtime, action, NOT_REVERSIBLE, "")
     _Saga(runtime, [action for action in saved if action.attempts]).run()
-    return [f"{action.node.id} on {action.host}" for action in reversed(saved) if not action.attempts]
+    return [
+        f"{action.node.id} on {action.node.where(action.host)}" for action in reversed(saved) if not action.attempts
+    ]
 
 
 class _Saga:
@@ -117,9 +122,9 @@ class _Saga:
         # In one session every edge leads from what finished earlier to what finished later, those of the graph as those
         # between the actions of a host: so that nothing waits for itself. Over several sessions something may have been
         # done again after what depended on it, or the spec have changed: then what was done last is undone first.
-        self._of_host: dict[str, list[Action]] = {}
-        for key in self._wanted:
-            self._of_host.setdefault(key.host, []).append(key)
+        self._at_place: dict[str, list[Action]] = {}
+        for key, action in self._wanted.items():
+            self._at_place.setdefault(_place(action), []).append(key)
         self._scheduler: Scheduler | None
         try:
             self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
@@ -144,8 +149,9 @@ class _Saga:
                     pool.submit(_undo_action, self._runtime, self._wanted[key], key, self._ended)
                 key, problem = self._ended.get()
                 running -= 1
-                _tell(self._runtime, self._wanted.pop(key), FAILED if problem else UNDONE, problem)
-                self._of_host[key.host].pop()
+                action = self._wanted.pop(key)
+                _tell(self._runtime, action, FAILED if problem else UNDONE, problem)
+                self._at_place[_place(action)].pop()
                 if self._scheduler is not None and key in self._offered:
                     self._scheduler.finish(key, _DONE)
 
@@ -164,15 +170,20 @@ class _Saga:
                     going = True
 
     def _next(self, *, idle: bool) -> list[Action]:
-        """What may begin now: of each host the last that was done, if all that depended on it is undone.
+        """What may begin now: at each place the last that was done, if all that depended on it is undone.
 
         ``idle``: nothing is being undone, so that there must be something.
         """
-        found = [keys[-1] for keys in self._of_host.values() if keys and keys[-1] in self._ready]
+        found = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
         if idle and not found:
             found = [next(reversed(self._wanted))]
         self._ready.difference_update(found)
         return found
+
+
+def _place(action: Saved) -> str:
+    """The host on which it was done, and will be undone."""
+    return action.attempts[-1].place
 
 
 def _undo_action(runtime: Runtime, action: Saved, key: Action, ended: SimpleQueue[tuple[Action, str]]) -> None:

@@ -209,7 +209,7 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
     order = [host for host in found.past.graph.hosts if host in by_host]
     for host in [*order, *(by_host.keys() - set(order))]:
         for word, node, each in by_host[host]:
-            yield fit(f"{clean(host)}: {word}: {clean(node)}: {_what(each)}", _LONGEST)
+            yield fit(f"{clean(each.where)}: {word}: {clean(node)}: {_what(each)}", _LONGEST)
             for diff in each.diffs if diffs else ():
                 yield from (f"    {line}" for line in text_lines(str(diff.get("text", ""))))
     yield f"Drift: {_sum(found)}. Nothing was changed."
@@ -271,4 +271,6 @@ def _json(found: Drift) -> dict[str, Any]:
 
 def _action(node: str, each: HostResult) -> dict[str, Any]:
     data = {"node": node, "host": each.host_name, "message": each.message, "diffs": list(each.diffs)}
+    if each.place:
+        data["place"] = each.place
     return {**data, "failureKind": each.kind.value} if each.kind is not None else data

@@ -101,7 +101,8 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
 
 
 def _brief(node: str, each: HostResult) -> dict[str, Any]:
-    return {"node": node, "host": each.host_name, "status": each.status.value, "message": each.message}
+    place = {"place": each.place} if each.place else {}
+    return {"node": node, "host": each.host_name, **place, "status": each.status.value, "message": each.message}
 
 
 def _inputs(seen: PastRun) -> dict[str, dict[str, str]]:

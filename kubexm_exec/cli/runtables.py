@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.past import PastRun
     from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.result import HostResult
+    from kubexm_exec.scheduler import Action
 
 _MOST: Final = 10
 """So many lines of a list are shown."""
@@ -134,7 +135,7 @@ def _grouped(found: list[tuple[str, HostResult]]) -> dict[str, list[str]]:
     """Hosts by node."""
     nodes: dict[str, list[str]] = {}
     for node, each in found:
-        nodes.setdefault(node, []).append(each.host_name)
+        nodes.setdefault(node, []).append(each.where)
     return nodes
 
 
@@ -149,7 +150,7 @@ def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     from kubexm_spec.duration import format_duration
 
     items = [
-        f"{clean(node)} on {clean(each.host_name)}, for {format_duration(seen.now - (each.start_time or seen.now))}"
+        f"{clean(node)} on {clean(each.where)}, for {format_duration(seen.now - (each.start_time or seen.now))}"
         for node, each in seen.running()
     ]
     yield from _listed(paint("Running now", "running"), items, width)
@@ -164,11 +165,16 @@ def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     yield from _listed(title, _places(found), width)
 
 
+def _where(seen: PastRun, action: Action) -> str:
+    node = seen.whole.nodes.get(action.node)
+    return action.host if node is None else node.where(action.host)
+
+
 def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     from kubexm_exec.console.text import clean, one_line, plural
 
     items = [
-        f"{clean(key.node)} on {clean(key.host)}: {plural(told.attempts, 'attempt')}; "
+        f"{clean(key.node)} on {clean(_where(seen, key))}: {plural(told.attempts, 'attempt')}; "
         f"{one_line(str(told.retries[-1]['message']))}"
         for key, told in seen.retried()
     ]
@@ -208,7 +214,7 @@ def _slowest(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     found = [one for one in seen.slowest(_SLOWEST) if one[2] >= _WORTH]
     size = max((len(format_duration(seconds)) for _, _, seconds in found), default=0)
     items = [
-        f"{format_duration(seconds):>{size}}  {clean(node)} on {clean(each.host_name)}" for node, each, seconds in found
+        f"{format_duration(seconds):>{size}}  {clean(node)} on {clean(each.where)}" for node, each, seconds in found
     ]
     yield from _listed(paint("Slowest", "head"), items, width)
 

@@ -148,7 +148,7 @@ def _assemble(state: State) -> ExecutionGraph:
     document = state.bundle.pipeline.document
     # All of the inventory, also what a limit leaves out: expressions of the others may refer to any host.
     alone = state.all_hosts == (CONTROL_NODE,)
-    needed = alone or any(CONTROL_NODE in node.hosts for node in state.nodes.values())
+    needed = alone or any(CONTROL_NODE in node.locations for node in state.nodes.values())
     return ExecutionGraph(
         name=document.metadata.name,
         description=document.metadata.description,

@@ -43,26 +43,47 @@ def link_chain(
     before: list[ExecutionNode] = []
     for draft in drafts:
         follows: list[Dependency] = []
-        if before and all(node.hosts == draft.hosts for node in before):
+        first = repeat or not before
+        if before and (draft.for_host or all(node.hosts == draft.hosts for node in before)):
             follows = same_host(before, on)
+            first = repeat or not covers(before, draft.hosts)
         elif before:
             waited = [barrier(node.id, on) for node in before]
             between = gate(f"{draft.id}#begin", waited, module=draft.module, task=draft.task)
             result.append(between)
             follows = [barrier(between.id, on)]
-        linked = link_items(draft, [*(waits if repeat or not before else []), *follows])
+        linked = link_items(draft, [*(waits if first else []), *follows])
         result.extend(linked)
         before = last_of(draft, linked) or before
     return result
+
+
+def covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
+    """Whether each host has one of the nodes."""
+    if any(node.hosts == hosts for node in nodes):
+        return True
+    return bool(nodes) and {host for node in nodes for host in node.hosts}.issuperset(hosts)
 
 
 def link_items(draft: StepDraft, waits: list[Dependency]) -> list[ExecutionNode]:
     """The nodes of a step with what they wait for; items of a loop follow one another on each host, unless parallel."""
     if is_parallel(draft):
         return [replace(node, dependencies=tuple(waits)) for node in draft.nodes]
+    return [node for nodes in _by_place(draft.nodes) for node in _link_loop(nodes, waits)]
+
+
+def _by_place(nodes: Sequence[ExecutionNode]) -> Iterable[list[ExecutionNode]]:
+    """The nodes of a step, those of each place together: one place never waits for another."""
+    found: dict[str, list[ExecutionNode]] = {}
+    for node in nodes:
+        found.setdefault(node.id.rpartition("[")[0] if node.has_item else node.id, []).append(node)
+    return found.values()
+
+
+def _link_loop(nodes: Sequence[ExecutionNode], waits: list[Dependency]) -> list[ExecutionNode]:
     result: list[ExecutionNode] = []
     latest: dict[str, NodeID] = {}
-    for node in draft.nodes:
+    for node in nodes:
         if result and result[-1].hosts == node.hosts:
             own = [Dependency(result[-1].id, Mode.HOST)]
         else:
@@ -81,10 +102,20 @@ def is_parallel(draft: StepDraft) -> bool:
 
 
 def last_of(draft: StepDraft, linked: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """The nodes that whoever comes after a step waits for; none of an empty loop."""
-    nodes = [node for node in linked if not node.is_gate and node.skip != NO_ITEMS]
-    if not nodes or is_parallel(draft):
+    """Those of some linked nodes that whoever comes after a step waits for; none of an empty loop."""
+    own = {node.id for node in draft.nodes if node.skip != NO_ITEMS}
+    nodes = [node for node in linked if node.id in own]
+    if is_parallel(draft):
         return nodes
+    return [node for several in _by_place(nodes) for node in _last(several)]
+
+
+def last_of_chain(drafts: Sequence[StepDraft], linked: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """The nodes that whoever comes after a chain of hooks waits for."""
+    return next((last for draft in reversed(drafts) if (last := last_of(draft, linked))), [])
+
+
+def _last(nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
     last = nodes[-1]
     if all(node.hosts == last.hosts for node in nodes):
         return [last]

@@ -166,7 +166,7 @@ def _task(
             spec=step, place=where, id=f"{task_id}/{step.name}", module=module.name, task=spec.name, scope=task_id,
             hosts=hosts, guards=guards, tags=(*tags, *step.tags), defaults=defaults, notes=notes,
         )  # fmt: skip
-        draft_step_hooks(step_draft, step)
+        draft_step_hooks(state, step_draft, step)
         draft.steps.append(step_draft)
     return draft
 

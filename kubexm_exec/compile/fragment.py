@@ -120,11 +120,12 @@ def _state(
 
 def _draft(state: State, node: ExecutionNode, host: str, spec: FragmentStepSpec, place: Place) -> StepDraft:
     hosts: tuple[str, ...] = (host,)
+    places = {host: node.place(host)} if node.elsewhere(host) else {}
     if spec.run_on is not None:
-        hosts = hosts_of(state, spec.run_on, place.child("runOn"), node.scope, f'step "{spec.name}"')
+        hosts, places = hosts_of(state, spec.run_on, place.child("runOn"), node.scope, f'step "{spec.name}"'), {}
     return StepDraft(
         spec=spec, place=place, id=f"{node.id}+{spec.name}", module=node.module, task=node.task, scope=node.scope,
-        hosts=hosts, hook=node.hook, tags=(*node.tags, *spec.tags),
+        hosts=hosts, places=places, hook=node.hook, tags=(*node.tags, *spec.tags),
         defaults={"max_failures": node.policy.max_failures, "become": node.become},
     )  # fmt: skip
 

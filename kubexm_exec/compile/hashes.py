@@ -50,9 +50,11 @@ class _Collector:
         look.texts(node.outputs, node.scope)
         if isinstance(node.when, str):
             look.texts(node.when, node.scope, bare=True)
+        look.node = replace(node, places={})
         for scope, guard in node.guards:
             if isinstance(guard, str):
                 look.texts(guard, scope, bare=True)
+        look.node = node
         draft = self.state.drafts.get(node.id)
         for path, label in self.state.file_users.get(draft.id if draft is not None else node.id, {}).items():
             look.found[f"file {label}"] = self.state.files[path]
@@ -117,7 +119,9 @@ class _Look:
 
     def _reference(self, root: str, path: tuple[str, ...], scope: str) -> None:
         if root == "host":
-            self._host(path)
+            self._host(root, path, self.node.locations)
+        elif root == "origin":
+            self._host(root, path, self.node.hosts)
         elif root == "hosts":
             self._hosts(path)
         elif root == "run":
@@ -135,7 +139,9 @@ class _Look:
         if root == "params":
             known: Iterable[str] = owner_of(self.state, scope).params
         else:
-            known = visible_vars(self.state, scope, self.node.hosts) if not path or path[0] in MAPPING_METHODS else path
+            known = (
+                visible_vars(self.state, scope, self.node.locations) if not path or path[0] in MAPPING_METHODS else path
+            )
         whole = not path or (path[0] in MAPPING_METHODS and path[0] not in known)
         return sorted(known) if whole else [path[0]]
 
@@ -147,7 +153,7 @@ class _Look:
             self.texts(value, owner.parent)
 
     def _variable(self, name: str, scope_id: str) -> None:
-        values, dynamic = self.collector.variable(name, scope_id, self.node.hosts)
+        values, dynamic = self.collector.variable(name, scope_id, self.node.locations)
         self._add(f"vars.{name}", scope_id, values)
         for text, scope in dynamic:
             self.texts(text, scope)
@@ -157,13 +163,13 @@ class _Look:
         known = label in self.found and self.found[label] != value
         self.found[f"{label} of {scope or 'the pipeline'}" if known else label] = value
 
-    def _host(self, path: tuple[str, ...]) -> None:
+    def _host(self, root: str, path: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         """What the inventory says of the node's hosts; who they are is in the node already."""
         keys = path[:1] if path and path[0] not in MAPPING_METHODS else ("address", "port", "user", "roles", "labels")
         for key in keys:
-            if key != "name" and f"host.{key}" not in self.found:
-                values = {name: host_values(self.state.hosts[name]).get(key) for name in self.node.hosts}
-                self.found[f"host.{key}"] = values if self.collector.detailed else digest(values)
+            if key != "name" and f"{root}.{key}" not in self.found:
+                values = {name: host_values(self.state.hosts[name]).get(key) for name in hosts}
+                self.found[f"{root}.{key}"] = values if self.collector.detailed else digest(values)
 
     def _hosts(self, path: tuple[str, ...]) -> None:
         names = [name for name in self.state.hosts if name != CONTROL_NODE]

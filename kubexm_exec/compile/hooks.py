@@ -10,9 +10,10 @@ from msgspec import Struct, field
 from kubexm_exec.compile.scopes import Used
 from kubexm_exec.compile.selectors import hosts_of
 from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs
+from kubexm_exec.expr import is_dynamic
 from kubexm_exec.graph import Hook
 from kubexm_spec.diagnostics import Note
-from kubexm_spec.models import HooksSpec, StepSpec
+from kubexm_spec.models import HooksSpec, RunOnSpec, StepSpec
 from kubexm_spec.source import Place
 
 
@@ -44,7 +45,7 @@ def draft_hooks(
             found.setdefault(hook, []).append(
                 StepDraft(
                     spec=step, place=where, id=f"{around.prefix}/{key}/{step.name}", module=around.module,
-                    task=around.task, scope=scope, hosts=hosts, hook=hook, guards=around.guards,
+                    task=around.task, scope=scope, hosts=hosts, hook=hook, for_host=False, guards=around.guards,
                     tags=(*around.tags, *step.tags), defaults=around.defaults, notes=around.notes,
                 )
             )  # fmt: skip
@@ -64,15 +65,33 @@ def draft_all_hooks(
     return found
 
 
-def draft_step_hooks(draft: StepDraft, step: StepSpec) -> None:
-    """The hooks of a step run on its hosts, each after its own host."""
+def draft_step_hooks(state: State, draft: StepDraft, step: StepSpec) -> None:
+    """The hooks of a step work for each of its hosts, on that host or where they say, each after its own host."""
     sources = [(hook, draft.place.child("hooks", key), steps) for hook, key, steps in hook_specs(step.hooks)]
     sources.append((Hook.ON_FAILURE, draft.place.child("onFailure"), step.on_failure))
     for hook, where, steps in sources:
         for number, spec in enumerate(steps):
             child = draft.child(spec, where.child(number), f"{draft.id}/hooks/{hook.value}/{spec.name}", hook)
             child.tags = (*draft.tags, *spec.tags)
+            if spec.run_on is not None:
+                child.served = _served(state, child, spec.run_on)
             draft.hooks.setdefault(hook, []).append(child)
+
+
+def _served(state: State, hook: StepDraft, run_on: RunOnSpec) -> dict[str, tuple[str, ...]]:
+    """By place the hosts that a hook of a step serves there; a limit chooses who is served, not the places."""
+    place, who = hook.place.child("runOn"), f'hook "{hook.spec.name}"'
+    if not is_dynamic(run_on.model_dump()):
+        places = hosts_of(state, run_on, place, hook.scope, who, hook.notes, reach=state.reach)
+        return dict.fromkeys(places, hook.hosts)
+    found: dict[str, list[str]] = {}
+    for host in hook.hosts:
+        findings = len(state.diagnostics)
+        for name in hosts_of(state, run_on, place, hook.scope, who, hook.notes, reach=state.reach, origin=host):
+            found.setdefault(name, []).append(host)
+        if len(state.diagnostics) > findings:
+            break  # one finding is enough, however many hosts there are
+    return {name: tuple(found[name]) for name in state.hosts if name in found}
 
 
 def check_ids(state: State) -> None:

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.selectors import match, match_hosts
-from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.graph import GraphHost
 from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
@@ -46,6 +46,7 @@ def build_hosts(state: State) -> None:
     named = [name for name in state.hosts if name != CONTROL_NODE]
     state.hosts.setdefault(CONTROL_NODE, control)
     state.all_hosts = tuple(named) or (CONTROL_NODE,)
+    state.reach = Reach(state.all_hosts, state.roles, state.groups)
     if state.limit:
         keep = {*match_hosts(state, state.limit, None), CONTROL_NODE}
         state.all_hosts = tuple(name for name in state.all_hosts if name in keep)

@@ -50,12 +50,37 @@ def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> li
         )
     suffix = f"hooks/{hook.hook.value}/{hook.spec.name}"
     return [
-        _node(hook, node_id=f"{item.id}/{suffix}", hosts=item.hosts, item=item.item, has_item=True) for item in items
+        _node(spot, node_id=f"{item.id}/{suffix}{end}", hosts=_among(item.hosts, spot), item=item.item, has_item=True)
+        for item in items
+        for end, spot in _spots(hook)
     ]
 
 
+def _spots(draft: StepDraft) -> list[tuple[str, StepDraft]]:
+    """The step at each of its places, with what its nodes there have at the end of their ids."""
+    if draft.served is None:
+        return [("", draft)]
+    return [
+        (f"@{place}", replace(draft, id=f"{draft.id}@{place}", hosts=hosts, places=dict.fromkeys(hosts, place)))
+        for place, hosts in draft.served.items()
+    ]
+
+
+def _among(hosts: tuple[str, ...], draft: StepDraft) -> tuple[str, ...]:
+    """Those of some hosts that a step works for."""
+    own = set(draft.hosts)
+    return hosts if own.issuperset(hosts) else tuple(host for host in hosts if host in own)
+
+
 def draft_nodes(state: State, draft: StepDraft) -> list[ExecutionNode]:
-    """The nodes of one step; an empty loop has one without hosts, so that others can still refer to the step."""
+    """The nodes of one step; of a hook that works elsewhere those of each place.
+
+    What has no place or nothing to loop over has one without hosts, so that others can still refer to the step.
+    """
+    return [node for _, spot in _spots(draft) for node in _nodes_at(state, spot)] or [_node(draft, hosts=())]
+
+
+def _nodes_at(state: State, draft: StepDraft) -> list[ExecutionNode]:
     loop = draft.spec.for_each
     if loop is None:
         return [_node(draft)]
@@ -120,7 +145,10 @@ def _list(state: State, draft: StepDraft, value: Any, place: Place, host: str) -
     """A list, or what an expression gives as one; a mapping is a list of its keys and values."""
     if isinstance(value, str) or is_dynamic(value):
         bare = isinstance(value, str) and not is_dynamic(value)
-        value = render_static(state, value, draft.scope, place, "a loop", host, bare=bare, notes=draft.notes)
+        value = render_static(
+            state, value, draft.scope, place, "a loop", host, bare=bare, notes=draft.notes,
+            serves=draft.for_host, places=draft.places,
+        )  # fmt: skip
         if value is FAILED:
             return None
     if isinstance(value, Mapping):
@@ -153,7 +181,7 @@ def _keyed(
             place = draft.place.child("forEach", "key")
             found = render_static(
                 state, loop.key, draft.scope, place, "the key of a loop", host, bare=True, names={"item": item},
-                notes=draft.notes,
+                notes=draft.notes, serves=draft.for_host, places=draft.places,
             )  # fmt: skip
             if found is FAILED:
                 return None
@@ -195,6 +223,7 @@ def _node(
     has_item: bool = False,
 ) -> ExecutionNode:
     spec = draft.spec
+    hosts = draft.hosts if hosts is None else hosts
     span = draft.place.child("name").span()
     sensitive = draft.setting("sensitive")
     return ExecutionNode(
@@ -203,7 +232,8 @@ def _node(
         step_name=spec.type,
         module=draft.module,
         task=draft.task,
-        hosts=draft.hosts if hosts is None else hosts,
+        hosts=hosts,
+        places={host: draft.places[host] for host in hosts} if draft.places else {},
         with_=spec.with_,
         when=spec.when,
         guards=tuple((guard.scope, guard.condition) for guard in draft.guards),

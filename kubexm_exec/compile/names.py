@@ -77,16 +77,21 @@ class Names:
             looped = looker.node.has_item or (looker.draft is not None and looker.draft.spec.for_each is not None)
             hint = "add forEach to the step, or use another name"
             return None if looped else Problem("no-item", "`item` is known only in a step with forEach", hint, False)
+        if root == "origin" and (looker.draft is None or not looker.draft.for_host):
+            hint = "use `host`; `origin` is the host that a step, or a hook of a step, works for"
+            return Problem(
+                "no-origin", "`origin` is not known here: there is no one host that this is for", hint, False
+            )
         if root not in ROOTS:
             return self._unknown_root(root, looker)
-        if not path or (path[0] in MAPPING_METHODS and root in ("params", "vars", "hosts", "host", "facts")):
+        if not path or (path[0] in MAPPING_METHODS and root in ("params", "vars", "hosts", "host", "origin", "facts")):
             return None
         match root:
             case "params":
                 return self._param(path[0], looker)
             case "vars":
                 return self.variable(path[0], looker)
-            case "host" | "run" | "facts":
+            case "host" | "origin" | "run" | "facts":
                 return self._key(root, path[0], looker)
             case "hosts":
                 return self._host(path)
@@ -116,7 +121,7 @@ class Names:
         return Problem("unknown-param", f'there is no parameter "{name}"', hint or listed("parameters", known))
 
     def _vars(self, node: ExecutionNode) -> set[str]:
-        return visible_vars(self.state, node.scope, (node.hosts or tuple(self.state.hosts))[:_MANY])
+        return visible_vars(self.state, node.scope, (node.locations or tuple(self.state.hosts))[:_MANY])
 
     def variable(self, name: str, looker: Looker) -> Problem | None:
         """What is wrong with a variable."""
@@ -125,7 +130,7 @@ class Names:
         if not self.state.hosts_known:
             return None
         # A task that runs nowhere (an empty role, --limit) is written for hosts all the same.
-        hosts = looker.node.hosts or tuple(self.state.hosts)
+        hosts = looker.node.locations or tuple(self.state.hosts)
         without = [host for host in hosts if name not in self.state.hosts[host].vars]
         if not without or (not looker.node.hosts and len(without) < len(hosts)):
             return None
@@ -140,7 +145,7 @@ class Names:
         return Problem("unknown-var", f'variable "{name}" is not defined on {shown}', hint, False)
 
     def _key(self, root: str, name: str, looker: Looker) -> Problem | None:
-        keys = {"host": _HOST_KEYS, "run": _RUN_KEYS, "facts": FACT_NAMES}[root]
+        keys = {"host": _HOST_KEYS, "origin": _HOST_KEYS, "run": _RUN_KEYS, "facts": FACT_NAMES}[root]
         if name in keys:
             return None
         hint = did_you_mean(name, keys)
@@ -197,11 +202,17 @@ class Names:
             summary = f'step "{key}" runs on no host, so that it has no outputs: {because}'
             hint = "limit less, or use | default(...)" if self.state.limit else "see its runOn, or use | default(...)"
             return Problem("other-hosts", summary, hint, False)
-        elif looker.node.hosts and len(first.hosts) > 1 and not set(looker.node.hosts) <= set(first.hosts):
-            other = next(host for host in looker.node.hosts if host not in set(first.hosts))
+        elif looker.node.hosts and len(first.hosts) > 1 and (other := self._without(looker.node, found)):
             summary = f'step "{key}" does not run on {other}, so that it has no outputs there'
             return Problem("other-hosts", summary, f"write steps['{key}'].hosts['{first.hosts[0]}'].{rest[0]}")
         return self._step_key(key, rest, first)
+
+    def _without(self, node: ExecutionNode, found: Iterable[str]) -> str:
+        """A host of a node for which a step has no outputs: neither for that host, nor for the place it works at."""
+        there = {host for name in found for host in self.state.nodes[name].hosts}
+        if there.issuperset(node.hosts):
+            return ""
+        return next((host for host in node.hosts if host not in there and node.place(host) not in there), "")
 
     def _unknown_step(self, key: str, looker: Looker) -> Problem:
         names = self.index.names(looker.node)

@@ -97,7 +97,7 @@ class _Checker:
             self.values(value, place, replace(looker, extra=frozenset({"result"})), draft.notes)
         for guard in draft.guards:
             if isinstance(guard.condition, str):
-                outer = replace(node, scope=guard.scope, has_item=False, when=None, guards=())
+                outer = replace(node, scope=guard.scope, has_item=False, when=None, guards=(), places={})
                 self.values(guard.condition, guard.place, Looker(outer), draft.notes, bare=True)
 
     def _tested(self, draft: StepDraft) -> frozenset[tuple[str, tuple[str, ...]]]:
@@ -231,7 +231,7 @@ class _Checker:
     def _inventory_vars(self, name: str, node: ExecutionNode) -> Iterable[_Written]:
         """The strongest value on each host; hosts that share one are one."""
         found: dict[int, _Written] = {}
-        for host in node.hosts:
+        for host in node.locations:
             value = self.state.hosts[host].vars.get(name)
             if id(value) not in found and is_dynamic(value):
                 label, place = [(one, where) for one, other, where in merged_layers(self.state, host) if other == name][
@@ -262,7 +262,9 @@ class _Checker:
 
     def unseen(self, scope: Scope, node: ExecutionNode) -> None:
         """Check what no step refers to, as far as that goes without knowing who will: names must be somewhere."""
-        looker = Looker(replace(node, task="", hosts=()), at_end=True, extra=frozenset({"item", "steps", "tasks"}))
+        looker = Looker(
+            replace(node, task="", hosts=()), at_end=True, extra=frozenset({"item", "origin", "steps", "tasks"})
+        )
         state = self.state
         written = [
             _Written(("vars", scope.id, name), value, state.var_places[(scope.id, name)], scope.id)

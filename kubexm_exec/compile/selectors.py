@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.expr import is_dynamic
 from kubexm_spec.diagnostics import Note, did_you_mean
@@ -70,17 +70,28 @@ def some(names: Iterable[str]) -> str:
 
 
 def hosts_of(
-    state: State, run_on: RunOnSpec, place: Place, scope: str, who: str, notes: tuple[Note, ...] = ()
+    state: State,
+    run_on: RunOnSpec,
+    place: Place,
+    scope: str,
+    who: str,
+    notes: tuple[Note, ...] = (),
+    *,
+    reach: Reach | None = None,
+    origin: str | None = None,
 ) -> tuple[str, ...]:
-    """The hosts of a task or hook; that there are none is told, unless it follows from a finding or from a limit."""
+    """The hosts of a task or hook; that there are none is told, unless it follows from a finding or from a limit.
+
+    ``reach``: hosts to choose from, whatever the limit; ``origin``: the host for which a place is looked for.
+    """
     before = len(state.diagnostics.errors)
-    rendered = static_run_on(state, run_on, place, scope, notes)
+    rendered = static_run_on(state, run_on, place, scope, notes, origin)
     if rendered is None:
         return ()
-    hosts = select(state, rendered, place, notes)
+    hosts = select(state, rendered, place, notes, reach)
     if hosts is None:
         return ()
-    if not hosts and not state.limit and state.hosts_known and len(state.diagnostics.errors) == before:
+    if not hosts and (reach or not state.limit) and state.hosts_known and len(state.diagnostics.errors) == before:
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
         hint = "it says `required`: check the inventory" if rendered.required else "it will be skipped"
         tell("no-hosts", f"{who} runs on no host", place, hint=hint, notes=notes)
@@ -88,9 +99,9 @@ def hosts_of(
 
 
 def static_run_on(
-    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...] = ()
+    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...] = (), origin: str | None = None
 ) -> RunOnSpec | None:
-    """The selector with its expressions evaluated, or None with findings."""
+    """The selector with its expressions evaluated (for a host, if one is served), or None with findings."""
     data = run_on.model_dump(by_alias=True)
     if not is_dynamic(data):
         return run_on
@@ -100,7 +111,9 @@ def static_run_on(
             rendered[key] = value
             continue
         where = place.child(key) if isinstance(written(place), Mapping) else place
-        found = render_static(state, value, scope, where, "a selector", notes=notes)
+        found = render_static(
+            state, value, scope, where, "a selector", origin or CONTROL_NODE, notes=notes, serves=origin is not None
+        )
         if found is FAILED:
             return None
         if key in _LISTS:
@@ -118,17 +131,21 @@ def static_run_on(
     return RunOnSpec.model_validate(rendered)
 
 
-def select(state: State, run_on: RunOnSpec, place: Place, notes: tuple[Note, ...] = ()) -> tuple[str, ...] | None:
+def select(
+    state: State, run_on: RunOnSpec, place: Place, notes: tuple[Note, ...] = (), reach: Reach | None = None
+) -> tuple[str, ...] | None:
     """The hosts that a selector means, in the inventory's order; None with findings if it names what is not there."""
     ok = True
-    chosen: Iterable[str] = state.all_hosts
+    limited = bool(state.limit) and reach is None
+    reach = reach or Reach(state.all_hosts, state.roles, state.groups)
+    chosen: Iterable[str] = reach.hosts
     if run_on.hosts:
         chosen = match_hosts(state, run_on.hosts, _key(place, "hosts"), notes)
         ok = bool(chosen)
-        if state.limit:
-            allowed = {*state.all_hosts, CONTROL_NODE}
+        if limited:
+            allowed = {*reach.hosts, CONTROL_NODE}
             chosen = [name for name in chosen if name in allowed]
-    for key, wanted, known in (("roles", run_on.roles, state.roles), ("groups", run_on.groups, state.groups)):
+    for key, wanted, known in (("roles", run_on.roles, reach.roles), ("groups", run_on.groups, reach.groups)):
         if wanted:
             members = _members(state, key, wanted, known, place, notes)
             ok = ok and members is not None

@@ -25,6 +25,7 @@ __all__ = [
     "Guard",
     "ModuleDraft",
     "Need",
+    "Reach",
     "ScopeDraft",
     "State",
     "StepDraft",
@@ -52,6 +53,12 @@ class StepDraft(Struct):
     scope: str
     hosts: tuple[str, ...]
     hook: Hook = Hook.NONE
+    for_host: bool = True
+    """It works for one host at a time, which is ``origin`` in it; a hook of a task, module or pipeline does not."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where it works for those of its hosts that it does not work on themselves."""
+    served: Mapping[str, tuple[str, ...]] | None = None
+    """A hook of a step that says where it runs: by place the hosts it serves there; each place has nodes of its own."""
     guards: tuple[Guard, ...] = ()
     tags: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -115,6 +122,14 @@ class ModuleDraft(ScopeDraft):
     tasks: list[TaskDraft] = field(default_factory=list)
 
 
+class Reach(Struct, frozen=True):
+    """The hosts of an inventory, all of them or those that a limit leaves, and who has which role and group."""
+
+    hosts: tuple[str, ...] = ()
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 class State(Struct):
     """Everything the passes share; each pass reads what earlier ones made and adds its own."""
 
@@ -144,6 +159,8 @@ class State(Struct):
     """False if the inventory cannot be used: then what selectors name is not judged."""
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reach: Reach = Reach()
+    """What ``all_hosts``, ``roles`` and ``groups`` are without ``limit``, which is about whom work is for."""
     scopes: dict[str, Scope] = field(default_factory=dict)
     var_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     """Where (scope, variable) was written."""

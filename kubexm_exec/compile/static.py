@@ -56,11 +56,18 @@ def render_static(
     bare: bool = False,
     names: Mapping[str, Any] | None = None,
     notes: tuple[Note, ...] = (),
+    serves: bool = False,
+    places: Mapping[str, str] | None = None,
 ) -> Any:
-    """The value of a text when compiling, or FAILED with a finding; ``names`` are more names for it."""
+    """The value of a text when compiling, or FAILED with a finding; ``names`` are more names for it.
+
+    ``serves``: it is for the host, which is ``origin`` then, and is worked for at its place.
+    """
     if state.static is None:
         state.static = static_evaluator(state)
-    context = state.static.context(ExecutionNode(id="", scope=scope), host, **(names or {}))
+    context = state.static.context(ExecutionNode(id="", scope=scope, places=places or {}), host, **(names or {}))
+    if not serves:
+        del context["origin"]
     try:
         return state.expressions.expression(value)(context) if bare else state.expressions.render(value, context)
     except UnknownValueError as error:

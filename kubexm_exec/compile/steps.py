@@ -8,10 +8,19 @@ from graphlib import TopologicalSorter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.compile.chains import barrier, gate, last_of, link_chain, link_items, same_host
+from kubexm_exec.compile.chains import (
+    barrier,
+    covers,
+    gate,
+    last_of,
+    last_of_chain,
+    link_chain,
+    link_items,
+    same_host,
+)
 from kubexm_exec.compile.state import StepDraft, TaskDraft
 from kubexm_exec.evaluate import NO_ITEMS
-from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, On
+from kubexm_exec.graph import Dependency, ExecutionNode, Hook, NodeID, On
 from kubexm_spec.models import StepSpec
 
 
@@ -68,11 +77,11 @@ class _Linker:
             result = self._all_hosts(step, before)
             waits = [barrier(one.id, hosts=hosts) for one, (hosts, _) in zip(result, self._batches(), strict=True)]
         else:
-            waits = [*same_host(before), *([] if _covers(before, step.hosts) else self.opens)]
+            waits = [*same_host(before), *([] if covers(before, step.hosts) else self.opens)]
         nodes, last = _with_hooks(step, waits)
         # Nobody really waits for an empty loop, which has no hosts; but it has its place, and no outputs are known too.
         empty = [node for node in nodes if node.skip == NO_ITEMS]
-        self.ends[step.spec.name] = [*([] if _covers(last, step.hosts) else before), *last, *empty]
+        self.ends[step.spec.name] = [*([] if covers(last, step.hosts) else before), *last, *empty]
         return [*result, *nodes]
 
     def _batches(self) -> list[tuple[tuple[str, ...] | None, str]]:
@@ -91,13 +100,6 @@ class _Linker:
                 waits.append(barrier(f"{self.draft.id}#batch{number}"))
             gates.append(gate(f"{step.id}{suffix}", waits, module=step.module, task=step.task))
         return gates
-
-
-def _covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
-    """Whether each host has one of the nodes."""
-    if any(node.hosts == hosts for node in nodes):
-        return True
-    return bool(nodes) and {host for node in nodes for host in node.hosts}.issuperset(hosts)
 
 
 def _batch_gates(draft: TaskDraft, steps: Sequence[ExecutionNode]) -> list[ExecutionNode]:
@@ -119,8 +121,8 @@ def _with_hooks(step: StepDraft, waits: list[Dependency]) -> tuple[list[Executio
     """The nodes of a step with its own hooks, host by host; and those that the next step waits for."""
     result = link_chain(step.hooks.get(Hook.PRE, []), waits, On.SUCCESS)
     if result:
-        first = last_of(step.hooks[Hook.PRE][-1], result)
-        waits = same_host(first) if _covers(first, step.hosts) else [*waits, *same_host(first)]
+        first = last_of_chain(step.hooks[Hook.PRE], result)
+        waits = same_host(first) if covers(first, step.hosts) else [*waits, *same_host(first)]
     own = link_items(step, waits)
     result.extend(own)
     last = last_of(step, own)
@@ -128,7 +130,7 @@ def _with_hooks(step: StepDraft, waits: list[Dependency]) -> tuple[list[Executio
     if step.hooks.get(Hook.POST):
         linked = link_chain(step.hooks[Hook.POST], same_host(last), On.SUCCESS)
         result.extend(linked)
-        last = last_of(step.hooks[Hook.POST][-1], linked) or last
+        last = last_of_chain(step.hooks[Hook.POST], linked) or last
         after.extend(linked)
     failed = _on_failure(step, own)
     result.extend(failed)
@@ -143,10 +145,19 @@ def _on_failure(step: StepDraft, own: Sequence[ExecutionNode]) -> list[Execution
     if step.spec.for_each is None:
         return link_chain(hooks, same_host(own, On.FAILURE), On.SUCCESS, repeat=True)
     result: list[ExecutionNode] = []
-    for number, watched in enumerate(own):
+    of_items = [_of_items(hook) for hook in hooks]
+    for watched in own:
         waits = same_host([watched], On.FAILURE)
-        for hook in hooks:
-            node = replace(hook.nodes[number], dependencies=tuple(waits))
-            result.append(node)
-            waits = [waits[0], Dependency(node.id, Mode.HOST)]
+        for of_item in of_items:
+            nodes = [replace(node, dependencies=tuple(waits)) for node in of_item.get(watched.id, ())]
+            result.extend(nodes)
+            waits = [waits[0], *same_host(nodes)]
     return result
+
+
+def _of_items(hook: StepDraft) -> dict[NodeID, list[ExecutionNode]]:
+    """The nodes of a loop's hook by the item that they are for; there is one for each place."""
+    found: dict[NodeID, list[ExecutionNode]] = {}
+    for node in hook.nodes:
+        found.setdefault(node.id.rpartition("/hooks/")[0], []).append(node)
+    return found

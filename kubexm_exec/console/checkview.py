@@ -72,7 +72,7 @@ def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
 
 
 def _hosts(each: Sequence[HostResult]) -> str:
-    found = [result.host_name for result in each]
+    found = [result.where for result in each]
     return names(found) if len(found) == 1 else f"{len(found)} hosts: {names(found)}"
 
 
@@ -136,7 +136,7 @@ def _alike(
         said = forecasts.found.get((of.node_name, host)) if forecasts is not None else None
         params = written if said is None else said.get("params")
         key = json.dumps([each.status, each.message, params], sort_keys=True, default=str)
-        groups.setdefault(key, ([], params, each))[0].append(host)
+        groups.setdefault(key, ([], params, each))[0].append(each.where)
     return groups.values()
 
 

@@ -45,6 +45,8 @@ class Failure(Struct):
     result: HostResult
     """Of the first host."""
     hosts: list[str] = field(default_factory=list)
+    where: list[str] = field(default_factory=list)
+    """The hosts for people, each with the place if that is another one."""
     seconds: list[float] = field(default_factory=list)
     skipped: int = 0
     """Actions skipped because of the node."""
@@ -63,6 +65,7 @@ def find_failures(graph: ExecutionGraph, result: GraphExecutionResult, *, ignore
             key = (node.node_name, each.kind, each.exit_code, _same(graph, host, each.message))
             failure = found.setdefault(key, Failure(node.node_name, node.step_name, each))
             failure.hosts.append(host)
+            failure.where.append(each.where)
             if each.start_time is not None and each.end_time is not None:
                 failure.seconds.append(each.end_time - each.start_time)
             last[node.node_name] = failure
@@ -151,8 +154,8 @@ def _facts(failure: Failure, node: ExecutionNode | None) -> Iterator[str]:
 
 def _hosts(failure: Failure) -> str:
     if len(failure.hosts) == 1:
-        return names(failure.hosts)
-    return f"{len(failure.hosts)} hosts: {names(failure.hosts)}"
+        return names(failure.where)
+    return f"{len(failure.hosts)} hosts: {names(failure.where)}"
 
 
 def _output(failure: Failure, paint: Paint) -> Iterator[str]:
@@ -162,7 +165,7 @@ def _output(failure: Failure, paint: Paint) -> Iterator[str]:
     lines = text_lines(text)
     if not lines or "\n".join(lines) in each.message:
         return
-    where = f" on {failure.hosts[0]}" if len(failure.hosts) > 1 else ""
+    where = f" on {failure.where[0]}" if len(failure.hosts) > 1 else ""
     of = f", last {_LINES} of {len(lines)} lines" if len(lines) > _LINES else ""
     yield f"  {paint(f'{name}{where}{of}:', 'dim')}"
     yield from (f"    {paint('|', 'dim')} {line}" for line in lines[-_LINES:])

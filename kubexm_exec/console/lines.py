@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kubexm_exec import events as ev
+from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, text_lines
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.events import Event
@@ -73,7 +74,8 @@ class Lines:
         self._told: dict[tuple[str, str], float] = {}
         """When something was last said of an action that takes long."""
         self._node_width = min(_NODE, max((len(node.id) for node in graph.steps()), default=0))
-        self._host_width = min(_HOST, max((len(host) for host in graph.hosts), default=0))
+        served = (node.where(host) for node in graph.steps() for host in node.places)
+        self._host_width = min(_HOST, max((len(host) for host in (*graph.hosts, *served)), default=0))
 
     def __call__(self, event: Event) -> str:
         """The lines with their ends, or nothing."""
@@ -87,7 +89,7 @@ class Lines:
 
     def line(self, event: Event, word: str, style: str, text: str, after: str = "") -> str:
         """One or more lines, each with its time, word, node and host; ``after`` stands at the end of the first."""
-        node, host = clean(event.node) or "-", clean(event.host) or "-"
+        node, host = clean(event.node) or "-", clean(self._where(event)) or "-"
         clock = time.strftime("%H:%M:%S", time.localtime(event.time))
         head = (
             f"{clock}  {self._paint(pad(word, _WORD), style)}  "
@@ -96,6 +98,11 @@ class Lines:
         lines = text_lines(text) or [""]
         lines[0] = f"{lines[0]}  {self._paint(after, 'dim')}".strip() if after else lines[0]
         return "".join(f"{head}  {line}".rstrip() + "\n" for line in lines)
+
+    def _where(self, event: Event) -> str:
+        """The host of an event, with the place if it worked for that host elsewhere."""
+        node = find_node(self._graph, event.node) if event.host else None
+        return event.host if node is None else node.where(event.host)
 
     def _run_started(self, event: Event) -> str:
         data = event.data

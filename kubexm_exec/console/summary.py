@@ -101,7 +101,7 @@ def _run(
 
 def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]:
     for failure in failures[:_IGNORED]:
-        text = f"{failure.node} on {names(failure.hosts)}: {one_line(failure.result.message)}"
+        text = f"{failure.node} on {names(failure.where)}: {one_line(failure.result.message)}"
         yield f"{paint('ignored', 'warning')}  {fit(text, width - 9)}"
     if len(failures) > _IGNORED:
         yield f"         + {len(failures) - _IGNORED} more failures were ignored"
@@ -112,11 +112,11 @@ def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]
 def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
     done, broken = 0, []
     for node in result.node_results.values():
-        for host, each in node.host_results.items():
+        for each in node.host_results.values():
             done += each.undo == "undone"
             if each.undo.startswith("undoFailed"):
                 text = one_line(each.undo.removeprefix("undoFailed").strip(": "))
-                broken.append(f"{node.node_name} on {host}: {text}")
+                broken.append(f"{node.node_name} on {each.where}: {text}")
     kept = [each for node in result.node_results.values() for each in node.host_results.values() if each.undo]
     if not kept:
         return

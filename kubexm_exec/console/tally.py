@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from kubexm_exec import events as ev
 from kubexm_exec.events import Event
 from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import BLOCKED, column_of
+from kubexm_exec.result import BLOCKED, column_of, where
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"
@@ -164,7 +164,8 @@ class Tally:
         key = (event.node, event.host)
         active = task.active.get(key)
         if active is None:
-            task.active[key] = Running(event.node, event.host, event.time)
+            at = where(event.host, str(event.data.get("place", "")))
+            task.active[key] = Running(event.node, at, event.time)
             self.all.running += 1
             module.running += 1
             task.running += 1

@@ -92,7 +92,7 @@ class Check:
 
     def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
         """The outcome of a step that would do something, or may."""
-        self._open.setdefault(attempt.host, set()).add(attempt.node.id)
+        self._open.setdefault(attempt.place, set()).add(attempt.node.id)
         result = HostResult(
             host_name=attempt.host,
             status=Status.SUCCESS,
@@ -111,7 +111,7 @@ class Check:
 
     def _nearest_open(self, attempt: Attempt) -> str:
         """The nearest node before this one that would change the same host, or may."""
-        would_change = self._open.get(attempt.host)
+        would_change = self._open.get(attempt.place)
         if not would_change:
             return ""
         nodes = self._runtime.nodes

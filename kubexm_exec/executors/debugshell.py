@@ -14,7 +14,7 @@ from kubexm_exec.runtime import Runtime
 
 def shell(runtime: Runtime, attempt: Attempt, line: str, say: Callable[[str], None]) -> None:
     """Run one command; without one, a shell on a terminal of this machine, or one command after another."""
-    host = attempt.host
+    host = attempt.place
     connector = connector_of(runtime, attempt, Deadline())
     if line:
         _run(runtime, connector, line, say)

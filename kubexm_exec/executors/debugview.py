@@ -32,7 +32,7 @@ _MARKS: Final = {
 
 def header(position: str, attempt: Attempt) -> str:
     """``[7/34] etcd/configure/env on node2          file``."""
-    where = f"{position} {attempt.node.id} on {attempt.host}"
+    where = f"{position} {attempt.node.id} on {attempt.node.where(attempt.host)}"
     again = f" (attempt {attempt.number} of {attempt.node.policy.retry.attempts})" if attempt.number > 1 else ""
     return f"{where + again:<60} {attempt.node.step_name}"
 
@@ -101,7 +101,7 @@ def diffs(node: ExecutionNode, said: Forecast | None) -> str:
 
 def failure(attempt: Attempt, result: HostResult) -> str:
     """What failed and how: command, exit code, the last lines of stderr, what to do."""
-    lines = [f"  ✘ FAILED {attempt.node.id} on {attempt.host}: {result.message}"]
+    lines = [f"  ✘ FAILED {attempt.node.id} on {attempt.node.where(attempt.host)}: {result.message}"]
     if result.command:
         code = "" if result.exit_code is None else f" (exit code {result.exit_code})"
         lines.append(f"    {result.command}{code}")

@@ -46,5 +46,5 @@ class _Drift(Check):
         """The outcome of a step that differs, or may; it was done once, so that only the first excuses others."""
         outcome = super().would_run(attempt, forecast)
         if forecast.state in (ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT):
-            self._open[attempt.host].discard(attempt.node.id)
+            self._open[attempt.place].discard(attempt.node.id)
         return outcome

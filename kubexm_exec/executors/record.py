@@ -83,6 +83,8 @@ class RunRecord:
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
         """An action has come to its end, or had done so in an earlier session."""
         result = outcome.result
+        if node.places:
+            result.place = node.elsewhere(result.host_name)
         if result.status is Status.FAILED and not result.ignored:
             self._failed.add(node.id)
         elif restored and result.status is Status.CANCELLED:
@@ -169,8 +171,9 @@ class RunRecord:
             for host in node.hosts:
                 if host not in of.host_results:
                     of.host_results[host] = HostResult(
-                        host_name=host, status=Status.CANCELLED, message="the run ended before it could start"
-                    )
+                        host_name=host, place=node.elsewhere(host), status=Status.CANCELLED,
+                        message="the run ended before it could start",
+                    )  # fmt: skip
             if of.status is Status.PENDING:
                 of.status = Status.CANCELLED
                 self._say_why(node, of)

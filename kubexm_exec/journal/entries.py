@@ -125,6 +125,8 @@ def _more(result: HostResult) -> dict[str, Any]:
                 data[name] = value
     if result.command:
         data["command"] = result.command
+    if result.place:
+        data["place"] = result.place
     if result.undo:
         data["undo"] = result.undo
     return data
@@ -155,6 +157,8 @@ def undo(attempt: Attempt, data: Mapping[str, Any], params: Any = None) -> Row:
     """What an attempt will need to be undone, with its parameters unless they are not to be kept."""
     node = attempt.node
     kept = {} if params is None else {"step": node.step_name, "params": params}
+    if place := node.elsewhere(attempt.host):
+        kept["place"] = place
     return other(UNDO, node=node.id, host=attempt.host, attempt=attempt.number, data=data, become=node.become, **kept)
 
 

@@ -71,6 +71,9 @@ class PastRun(Struct, dict=True):
         for node in self.whole.steps():
             of = NodeResult(node_name=node.id, step_name=node.step_name)
             of.host_results = {host: self._action(node, host) for host in node.hosts}
+            for host in node.places:
+                if host in of.host_results:
+                    of.host_results[host] = replace(of.host_results[host], place=node.elsewhere(host))
             of.status = _sum_up(node, of)
             of.message = node_message(of, node.skip)
             times = [each for each in of.host_results.values() if each.start_time is not None]

@@ -134,8 +134,9 @@ class Session:
         found: dict[str, dict[tuple[str, User], None]] = {}
         for host, several in left.items():
             for epoch, node in several:
-                users = {_user(graph, node, host) for graph in graphs if node in graph.nodes} or {None}
-                found.setdefault(host, {}).update({(mark_of(self.run, epoch), user): None for user in users})
+                spots = {(g.nodes[node].place(host), _user(g, node, host)) for g in graphs if node in g.nodes}
+                for place, user in spots or {(host, None)}:
+                    found.setdefault(place, {})[mark_of(self.run, epoch), user] = None
         return {host: list(marks) for host, marks in found.items()}
 
     def lost(self, error: JournalError) -> None:
@@ -190,8 +191,9 @@ def mark_of(run: str, epoch: int) -> str:
 
 def _user(graph: ExecutionGraph, node: str, host: str) -> User:
     """Who a node works as on a host; also what the host says may have changed since."""
-    become = graph.nodes[node].become
-    return graph.hosts[host].becomes or False if become is None and host in graph.hosts else become
+    of = graph.nodes[node]
+    known = graph.hosts.get(of.place(host))
+    return known.becomes or False if of.become is None and known is not None else of.become
 
 
 def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:

@@ -221,9 +221,7 @@ def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> Ex
 
 
 def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
-    if known is None:
-        return node
-    return replace(known, hosts=known.hosts + tuple(host for host in node.hosts if host not in known.hosts))
+    return node if known is None else known.joined(node)
 
 
 def unfinished(story: Story) -> Iterable[Action]:

@@ -51,7 +51,7 @@ def _forecast(state: str, name: str, hosts: Sequence[HostResult]) -> str:
     message = f'<p class="message">{escape(first.message)}</p>' if first.message else ""
     return (
         f'<article class="forecast"><h3>{mark(state)} <code>{escape(name)}</code> on '
-        f"{host_list([action.host_name for action in hosts])}</h3>{message}{diffs_html(first.diffs)}</article>\n"
+        f"{host_list([action.where for action in hosts])}</h3>{message}{diffs_html(first.diffs)}</article>\n"
     )
 
 
@@ -95,7 +95,7 @@ def undo_html(result: GraphExecutionResult) -> str:
         # What went wrong first: it needs somebody.
         for name, action in sorted(found, key=lambda item: item[1].undo in words)[:SHOWN]:
             status, label = words.get(action.undo, ("failed", action.undo.replace("undoFailed", "undo failed", 1)))
-            rows.append((f"<code>{escape(name)}</code>", escape(action.host_name), sign(status, label)))
+            rows.append((f"<code>{escape(name)}</code>", escape(action.where), sign(status, label)))
         parts.append(table(("Step", "Host", "Undo"), rows))
         if len(found) > SHOWN:
             parts.append(f"<p>and {len(found) - SHOWN:,} more</p>")

@@ -73,7 +73,7 @@ def failures_html(graph: ExecutionGraph, result: GraphExecutionResult) -> str:
     rest = found[SHOWN:]
     if rest:
         items = "".join(
-            f"<li><code>{escape(one.node)}</code> on {host_list([h.host_name for h in one.hosts], 3)}: "
+            f"<li><code>{escape(one.node)}</code> on {host_list([h.where for h in one.hosts], 3)}: "
             f"{escape(one.first.message)}</li>\n"
             for one in rest[:LISTED]
         )
@@ -97,7 +97,7 @@ def _block(graph: ExecutionGraph, one: Failure, kept: Mapping[str, Kept]) -> str
     parts = [
         f'<article class="failure{" ignored" if first.ignored else ""}">',
         f'<h3><span class="kind">✘ {kind}</span> <code>{escape(one.node)}</code> on '
-        f"{host_list([action.host_name for action in one.hosts])}"
+        f"{host_list([action.where for action in one.hosts])}"
         f"{_small(times)}</h3>",
         f'<p class="where">{escape(" · ".join(facts))}</p>' if facts else "",
         f'<p class="message">{escape(first.message)}</p>' if first.message else "",

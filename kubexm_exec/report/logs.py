@@ -91,7 +91,7 @@ def _entry(name: str, action: HostResult, streams: dict[str, str], retries: Sequ
         seconds = action.end_time - action.start_time
     entry = {
         "n": clean(name),
-        "h": clean(action.host_name),
+        "h": clean(action.where),
         "s": look(outcome(action)).key,
         "t": took(seconds) if seconds is not None else "",
         "m": clean(action.message),

@@ -59,10 +59,12 @@ class BaseStepSpec(Model, defer_build=True):
 
 
 class HookStepSpec(BaseStepSpec, defer_build=False):
-    """A step of a hook; it may run elsewhere than its scope."""
+    """A step of a hook; it may run elsewhere than its scope. Around a step, `origin` is the host that it serves."""
 
     run_on: RunOn | None = Field(
-        default=None, description="Hosts; a task's hook runs on the task's hosts, others on control-node."
+        default=None,
+        description="Where it runs: a step's hook once for each host of the step, at each place named here; others once "
+        "on each. By default a step's runs on the step's hosts, a task's on the task's, others on control-node.",
     )
 
 

@@ -72,17 +72,17 @@ def step_of(case: Case, place: Host) -> type[Step[Any]]:
         reversible = True
 
         def precheck(self, ctx: StepContext) -> Forecast:
-            outputs = {"who": f"{ctx.node} {ctx.host.name}"}
-            if case.outcome(ctx.node, ctx.host.name) == "satisfied":
+            outputs = {"who": f"{ctx.node} {ctx.origin.name}"}
+            if case.outcome(ctx.node, ctx.origin.name) == "satisfied":
                 return Forecast.satisfied("it is so", outputs)
-            there = place.path("done", ctx.node, ctx.host.name).exists()
+            there = place.path("done", ctx.node, ctx.origin.name).exists()
             # What returns more steps must be run to say which.
-            if there and not case.returns(ctx.node, ctx.host.name):
+            if there and not case.returns(ctx.node, ctx.origin.name):
                 return Forecast.satisfied("it is there", outputs)
             return Forecast.change("it is not there")
 
         def run(self, ctx: StepContext) -> Result:
-            who = ctx.node, ctx.host.name
+            who = ctx.node, ctx.origin.name
             place.count("run", *who)
             if case.outcome(*who) == "fail":
                 raise StepFailed("chance is against it")
@@ -91,8 +91,8 @@ def step_of(case: Case, place: Host) -> type[Step[Any]]:
             return Result(outputs={"who": " ".join(who)}, fragment=[{}] if case.returns(*who) else ())
 
         def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-            place.count("undo", ctx.node, ctx.host.name)
-            place.path("done", ctx.node, ctx.host.name).unlink(missing_ok=True)
+            place.count("undo", ctx.node, ctx.origin.name)
+            place.path("done", ctx.node, ctx.origin.name).unlink(missing_ok=True)
 
     return Chance
 

@@ -67,7 +67,7 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
                 runtime.nodes[node],
                 host,
                 results[node, host],
-                earlier(runtime.nodes[node], host, [{"data": {}}], runtime),
+                earlier(runtime.nodes[node], host, [{"data": {}, "place": runtime.nodes[node].place(host)}], runtime),
             )
             for node, host in done
         ]
@@ -75,8 +75,9 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
         assert not list((folder / "done").iterdir())
     undone = [(event.node, event.host) for event in told if event.kind == ACTION_UNDONE]
     assert sorted(undone) == sorted(done)
-    for host in {host for _, host in done}:
-        assert [key for key in undone if key[1] == host] == [key for key in reversed(done) if key[1] == host]
+    place = {(node, host): runtime.nodes[node].place(host) for node, host in done}
+    for host in set(place.values()):
+        assert [key for key in undone if place[key] == host] == [key for key in reversed(done) if place[key] == host]
     at = {key: number for number, key in enumerate(undone)}
     for key, earlier_ones in before(runtime.graph).items():
         for other in earlier_ones:

@@ -40,12 +40,14 @@ def step(
     skip: str = "",
     max_failures: str = "0",
     ignore: bool = False,
+    places: Mapping[str, str] | None = None,
     **constraints: Any,
 ) -> ExecutionNode:
     """A step on hosts; ``after="a b?failure g@h1,h2"``: names, for which outcome, limited to which hosts."""
     return ExecutionNode(
         id=id,
         hosts=tuple(hosts.split()),
+        places=places or {},
         dependencies=tuple(_dependency(word, Mode.HOST) for word in after.split()),
         hook=hook,
         skip=skip,

@@ -45,6 +45,8 @@ class Definitions:
         self.owner: dict[str, str] = {}
         """Of a fragment's node: the node that returned it."""
         self.place: dict[str, int] = {name: number for number, name in enumerate(graph.nodes)}
+        self.at: dict[Act, str] = {}
+        """The host that an action works on."""
         self.turn: dict[Act, tuple[int, int, int]] = {}
         """Graph order of actions and pauses."""
         self.needs: dict[Act, list[tuple[Act | Door, On]]] = {}
@@ -64,6 +66,7 @@ class Definitions:
                 self.turn[node.id, ""] = (place, 0, 0)
             for number, host in enumerate(node.hosts):
                 self.turn[node.id, host] = (place, 0, number)
+                self.at[node.id, host] = node.places.get(host, host)
                 self.needs[node.id, host] = list(self._needs(node, host))
             if self.is_door(node.id):
                 self.doors[node.id, 0] = self._door(node)
@@ -119,6 +122,7 @@ class Definitions:
             for each in node.hosts:
                 if (node.id, each) not in self.needs:
                     self.turn[node.id, each] = (self.place[parent], 1, len(self.turn))
+                    self.at[node.id, each] = node.places.get(each, each)
                     self.hosts[node.id].append(each)
                     self.needs[node.id, each] = []
         followed: set[Act | Door] = set()

@@ -116,6 +116,8 @@ class Case:
                 ExecutionNode(
                     id=f"{node.id}+{letter}",
                     hosts=tuple(dice.sample(HOSTS, dice.randint(0, 2))) if away else (host,),
+                    # Each host that returns it may be served at a place of its own.
+                    places={host: self.dice("place", node.id, host).choice(HOSTS)} if dice.random() < 0.2 else {},
                     dependencies=tuple(
                         Dependency(name, Mode.BARRIER if name in gates else Mode.HOST, on) for name in before
                     ),
@@ -177,17 +179,19 @@ def _step(choose: Choices, name: str, before: Sequence[ExecutionNode], hosts: Se
     hook = choose.of([Hook.NONE, Hook.NONE, Hook.NONE, Hook.ALWAYS, Hook.ON_FAILURE, Hook.POST])
     on = On.DONE if hook is Hook.ALWAYS else None
     item = choose.one_in(6)
+    own = () if choose.one_in(12) else choose.subset(hosts)
     return ExecutionNode(
         id=f"loop[{name}]" if item else name,
         has_item=item,
         item=name,
-        hosts=() if choose.one_in(12) else choose.subset(hosts),
+        hosts=own,
+        places={host: choose.of(hosts) for host in own} if choose.one_in(4) else {},
         dependencies=_dependencies(choose, before, hosts, gate=False, on=on),
         hook=hook,
         policy=Policy(max_failures=choose.of(BUDGETS), ignore_errors=choose.one_in(8)),
         constraints=Constraints(
             global_limit=choose.of([None, None, None, 1, 2]),
-            per_host_limit=1 if item else None,
+            per_host_limit=1 if item or choose.one_in(8) else None,
             locks=choose.of([(), (), (), ("p",), ("q",), ("p", "q"), ("p", "p")]),
         ),
         skip="not selected" if choose.one_in(10) else "",

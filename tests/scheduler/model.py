@@ -362,8 +362,8 @@ class Model(Definitions):
         """Whether these may all run at once."""
         count: dict[object, int] = {}
         limit: dict[object, int] = {"forks": self.forks}
-        for name, host in acts:
-            node = self.nodes[name]
+        for name, origin in acts:
+            node, host = self.nodes[name], self.at[name, origin]
             constraints = node.constraints
             wanted: list[object] = ["forks", ("host", host)]
             known = self.graph.hosts.get(host)
