@@ -9,9 +9,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
+from kubexm_exec.exprlimits import Budget
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, Scope
 from kubexm_exec.result import Status
-from kubexm_exec.sandbox import Explained
+from kubexm_exec.sandbox import BUDGET, Explained
 
 ROOTS = ("host", "origin", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
 """The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
@@ -150,6 +151,7 @@ class Evaluator:
             "modules": Namespace("modules", _Any(), view.module),
             "secret": self.secret,
             "run": {"id": self.run_id, "name": self.graph.name},
+            BUDGET: Budget(),
         }
         if node.has_item:
             context["item"] = node.item

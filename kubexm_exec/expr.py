@@ -11,12 +11,11 @@ from typing import Any
 
 from jinja2 import BytecodeCache, StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, nodes
 from jinja2.bccache import Bucket
-from jinja2.environment import TemplateExpression
 from jinja2.exceptions import SecurityError
 
+from kubexm_exec.exprlimits import SCALARS, Budget, LimitError, fit
 from kubexm_exec.exprnames import OWN_NAMES, Reference, find_references
-from kubexm_exec.exprtools import FILTERS
-from kubexm_exec.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox
+from kubexm_exec.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox, budget_of
 
 __all__ = [
     "GLOBALS",
@@ -53,6 +52,10 @@ class Compiled:
             raise
         except UndefinedError as error:
             raise MissingValueError(_undefined_message(error)) from error
+        except LimitError as error:
+            # It may be part of another one, whose place is the one that is told.
+            shown = self.text if len(self.text) <= 80 else self.text[:77] + "..."
+            raise ExpressionError(f"{error}, in {shown}") from error
         except SecurityError as error:
             raise ExpressionError(f"not allowed in an expression: {error}") from error
         except TemplateError as error:
@@ -77,7 +80,7 @@ class _Codes(BytecodeCache):
             self._codes[bucket.key, bucket.checksum] = bucket.code
 
 
-def _as_data(value: Any) -> Any:
+def _as_data(value: Any, budget: Budget) -> Any:
     """The value as plain data: sequences of all kinds are lists, and nothing in it is undefined."""
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -86,12 +89,23 @@ def _as_data(value: Any) -> Any:
     if isinstance(value, StrictUndefined):
         value._fail_with_undefined_error()
     if isinstance(value, Mapping):
-        return {key: _as_data(item) for key, item in value.items()}
+        budget.copied(len(value))
+        return {key: _as_data(item, budget) for key, item in value.items()}
     if isinstance(value, Iterable):
-        return [_as_data(item) for item in value]
+        items = value if isinstance(value, list) else budget.listed(value)
+        budget.copied(len(items))
+        return [_as_data(item, budget) for item in items]
     raise ExpressionError(
         f"the expression gives no data, but a {type(value).__name__}; is there a ( ) or a name missing?"
     )
+
+
+def _found(value: Any, context: Mapping[str, Any]) -> Any:
+    """What a name stands for, as plain data."""
+    if type(value) in SCALARS:
+        return value
+    with budget_of(context) as budget:
+        return _as_data(value, budget)
 
 
 def _undefined_message(error: UndefinedError) -> str:
@@ -116,7 +130,6 @@ class Expressions:
 
     def __init__(self) -> None:
         self.environment = Sandbox(bytecode_cache=_Codes())
-        self.environment.filters.update(FILTERS)
         # Bounded by what a spec can hold; the same text on a thousand hosts is compiled once.
         self.text = lru_cache(maxsize=65536)(self._text)
         self.expression = lru_cache(maxsize=65536)(self._expression)
@@ -135,7 +148,12 @@ class Expressions:
             return Compiled(text, plain, references, False)
         with _readable(text, self.environment):
             template = self.environment.from_string(tree)
-        return Compiled(text, lambda context: template.render(context), references, False)
+
+        def evaluate(context: Mapping[str, Any]) -> str:
+            with budget_of(context):
+                return "".join(template.root_render_func(template.new_context(context)))  # type: ignore[arg-type]
+
+        return Compiled(text, evaluate, references, False)
 
     def _expression(self, text: str) -> Compiled:
         """A bare expression as in ``when``; ``{{ }}`` around it is allowed."""
@@ -151,10 +169,10 @@ class Expressions:
             raise ExpressionError("the expression cannot be read: it is more than one", stripped)
         return Compiled(text, self._native(single, text), find_references(tree), True)
 
-    def parse(self, text: str) -> nodes.Template:
-        """The tree of a text; raises ExpressionError, whose fragment is the line."""
+    def parse(self, text: str, name: str | None = None) -> nodes.Template:
+        """The tree of a text, or of the template of that name; raises ExpressionError, whose fragment is the line."""
         with _readable(text, self.environment):
-            return self.environment.parse(text)
+            return self.environment.parse(text, name)
 
     def keep_template(self, tree: nodes.Template, text: str, name: str, filename: str) -> None:
         """Compile a template file, and keep its code for those who load it by that name from that file.
@@ -173,13 +191,21 @@ class Expressions:
         """The value of an expression, with its type."""
         lookup = self._lookup(expression)
         if lookup is not None:
-            return lambda context: _as_data(lookup(context))
+            return lambda context: _found(lookup(context), context)
         result = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
         tree = nodes.Template([result], lineno=1)
         tree.set_environment(self.environment)
         with _readable(text, self.environment):
-            compiled = TemplateExpression(self.environment.from_string(tree), undefined_to_none=False)
-        return lambda context: _as_data(compiled(context))
+            template = self.environment.from_string(tree)
+
+        def evaluate(context: Mapping[str, Any]) -> Any:
+            with budget_of(context):
+                names = template.new_context(context)  # type: ignore[arg-type]  # it is copied
+                for _ in template.root_render_func(names):
+                    pass
+                return _as_data(names.vars["result"], names.budget)  # type: ignore[attr-defined]
+
+        return evaluate
 
     def _plain(self, tree: nodes.Template) -> Callable[[Mapping[str, Any]], str] | None:
         """A text whose expressions are nothing but names, as most are: quicker than to have Jinja2 compile it."""
@@ -192,7 +218,13 @@ class Expressions:
                 parts.append(part)
             if not isinstance(output, nodes.Output):
                 return None
-        return lambda context: "".join(part if isinstance(part, str) else str(part(context)) for part in parts)
+
+        def evaluate(context: Mapping[str, Any]) -> str:
+            texts = [part if isinstance(part, str) else str(part(context)) for part in parts]
+            fit(sum(map(len, texts)))
+            return "".join(texts)
+
+        return evaluate
 
     def _lookup(self, node: nodes.Node) -> Callable[[Mapping[str, Any]], Any] | None:
         """The value behind a chain of names (``a.b['c']``); None for any other expression."""
@@ -225,13 +257,15 @@ class Expressions:
         return value
 
     def render(self, value: Any, context: Mapping[str, Any]) -> Any:
-        """Plain data with every expression in it evaluated."""
+        """Plain data with every expression in it evaluated, all on one budget."""
         if isinstance(value, str):
             return self.text(value)(context) if is_dynamic(value) else value
         if isinstance(value, Mapping):
-            return {self.render(key, context): self.render(item, context) for key, item in value.items()}
+            with budget_of(context):
+                return {self.render(key, context): self.render(item, context) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.render(item, context) for item in value]
+            with budget_of(context):
+                return [self.render(item, context) for item in value]
         return value
 
     def condition(self, value: str | bool, context: Mapping[str, Any]) -> bool:

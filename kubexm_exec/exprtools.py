@@ -6,14 +6,22 @@ import base64
 import hashlib
 import json
 import posixpath
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jinja2 import pass_context
 
-def to_json(value: Any, indent: int | None = None) -> str:
+from kubexm_exec.exprlimits import fit, fit_items, weighed
+from kubexm_spec.regex import regex
+
+
+def to_json(value: Any, indent: int | str | None = None) -> str:
     """The value as JSON."""
-    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, sort_keys=True)
+    copy = _Copy()
+    plain = copy.of(value)
+    if indent:
+        fit((copy.items + 1) * (len(indent) if isinstance(indent, str) else indent))
+    return json.dumps(plain, indent=indent, ensure_ascii=False, sort_keys=True)
 
 
 def from_json(text: str) -> Any:
@@ -43,17 +51,23 @@ def quote(value: Any) -> str:
     return shlex.quote(str(value))
 
 
-def regex_replace(text: str, pattern: str, replacement: str = "") -> str:
+@pass_context
+def regex_replace(context: Any, text: str, pattern: str, replacement: str = "") -> str:
     """The text with every match replaced."""
-    return re.sub(pattern, replacement, str(text))
+    made = 0
+
+    def pay(characters: int) -> None:
+        nonlocal made
+        made += characters
+        fit(made)
+        context.budget.spend()
+
+    return regex(pattern).replaced(str(text), replacement, pay)
 
 
 def regex_search(text: str, pattern: str) -> str:
     """The first match (its first group if it has one), or an empty text."""
-    match = re.search(pattern, str(text))
-    if match is None:
-        return ""
-    return match[1] if match.re.groups else match[0]
+    return regex(pattern).search(str(text)) or ""
 
 
 def split(text: str, separator: str | None = None) -> list[str]:
@@ -61,12 +75,28 @@ def split(text: str, separator: str | None = None) -> list[str]:
     return str(text).split(separator)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+class _Copy:
+    """Copies a value for JSON, and counts on the way, so that it is gone through only once."""
+
+    __slots__ = ("characters", "items")
+
+    def __init__(self) -> None:
+        self.characters = self.items = 0
+
+    def of(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            self.characters += len(value)
+            fit(self.characters)
+        elif kind is dict or isinstance(value, Mapping):
+            self.items += len(value) + 1
+            fit_items(self.items)
+            return {str(weighed(key)): self.of(item) for key, item in value.items()}
+        elif isinstance(value, list | tuple):
+            self.items += len(value) + 1
+            fit_items(self.items)
+            return [self.of(item) for item in value]
+        return value
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import BuiltinMethodType, MethodType
 from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined, nodes, pass_context
+from jinja2 import StrictUndefined, nodes, pass_context
 from jinja2.compiler import CodeGenerator, Frame
-from jinja2.exceptions import SecurityError, TemplateSyntaxError
-from jinja2.nodes import EvalContext
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.exceptions import TemplateSyntaxError
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
+from jinja2.utils import _PassArg
+from markupsafe import Markup
 
-LONGEST: Final = 16 << 20
-"""The most characters or items a value may get by repeating, padding or adding."""
-MOST_WORK: Final = 2_000_000
-"""The most rounds of loops in one text, with all that it includes; a second or so."""
+from kubexm_exec import exprguards as guards
+from kubexm_exec.exprlimits import MOST_BITS, SCALARS, Budget, fit, weighed
+from kubexm_exec.exprtools import FILTERS
+from kubexm_spec.regex import RegexError, regex
+
 MAPPING_METHODS: Final = frozenset({"get", "items", "keys", "values"})
 """What can be called on any mapping, unless a key of it has that name."""
-_ACCOUNT: Final = " account"  # names with a space cannot be written in a template
+BUDGET: Final = " budget"  # names with a space cannot be written in a template
+"""The name of the budget among the names that an expression sees."""
 _LOOP: Final = " loop"
-_TOO_LARGE: Final = "the result would be too large"
-_PADDING: Final = frozenset({"batch", "center", "expandtabs", "indent", "ljust", "rjust", "slice", "zfill"})
-_WIDE: Final = re.compile(r"\d{7}")
-_WIDTH_TAKEN: Final = re.compile(r"%[^a-zA-Z%]*\*|\{[^{}]*:[^{}]*\{")  # a width that is one of the values
+_TEXT: Final = " text"
+_PLAIN: Final = (nodes.Const, nodes.TemplateData, nodes.Concat, nodes.Compare, nodes.Not, nodes.Test)
+_BITS_A_DIGIT: Final = 4
 
 
 class ExpressionError(Exception):
@@ -100,41 +101,91 @@ class Explained(dict[str, Any]):
         return f"there is no {name!r}{there}: {self._why}"
 
 
-class _Account:
-    """What one rendering may still do."""
-
-    __slots__ = ("characters", "rounds")
-
-    def __init__(self) -> None:
-        self.rounds = MOST_WORK
-        self.characters = LONGEST
-        """Of output."""
-
-    def spend(self, rounds: int = 1) -> None:
-        """One more round of a loop; a call counts as ten."""
-        self.rounds -= rounds
-        if self.rounds < 0:
-            raise SecurityError("it loops, or calls itself, without end")
-
-
 class _Context(Context):
-    """One rendering; what it includes or imports is on the same account."""
+    """One rendering; what it includes or imports is on the same budget."""
 
     def __init__(self, environment: Any, parent: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(environment, parent, *args, **kwargs)
-        account: _Account = parent.setdefault(_ACCOUNT, _Account())
-        self.account = account
+        budget: Budget | None = parent.get(BUDGET)
+        if budget is None:
+            budget = parent[BUDGET] = Budget()
+        self.budget = budget
 
 
 class _Generator(CodeGenerator):
-    """``a ~ b`` by way of the environment, as the operators are."""
+    """What Jinja2 writes as plain Python, by way of the environment where it could make or compare without end."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.concatenated((")
+        """``a ~ b``."""
+        self.write("environment.concatenated(context, (")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
         self.write("))")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        """``a[1:2]``, which is a copy, and ``a[b]``."""
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.sliced(context, ")
+        self.visit(node.node, frame)
+        for bound in (node.arg.start, node.arg.stop, node.arg.step):
+            self.write(", ")
+            self.visit(bound or nodes.Const(None), frame)
+        self.write(")")
+
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
+        """``a == b``; a comparison goes only as far as both sides are lists or mappings."""
+        plain = isinstance(node.expr, _PLAIN)
+        self.write("(")
+        self._weigh(node.expr, frame, not plain and any(operand.op in ("in", "notin") for operand in node.ops))
+        for operand in node.ops:
+            self.write(f" {_OPERATORS[operand.op]} ")
+            self._weigh(operand.expr, frame, not plain and not _is_flat(operand.expr))
+            plain = isinstance(operand.expr, _PLAIN)
+        self.write(")")
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+        """``{a: b}``, whose keys are hashed."""
+        self.write("{")
+        for pair in node.items:
+            self._weigh(pair.key, frame, not isinstance(pair.key, _PLAIN))
+            self.write(": ")
+            self.visit(pair.value, frame)
+            self.write(", ")
+        self.write("}")
+
+    def _weigh(self, node: nodes.Expr, frame: Frame, wanted: bool) -> None:
+        self.write("environment.weighed(" if wanted else "")
+        self.visit(node, frame)
+        self.write(")" if wanted else "")
+
+
+def _is_flat(node: nodes.Expr) -> bool:
+    """Whether nothing is inside a value but what is written there."""
+    if isinstance(node, nodes.List | nodes.Tuple):
+        return all(isinstance(item, _PLAIN) for item in node.items)
+    return isinstance(node, _PLAIN)
+
+
+_OPERATORS: Final = {
+    "eq": "==", "ne": "!=", "gt": ">", "gteq": ">=", "lt": "<", "lteq": "<=", "in": "in", "notin": "not in",
+}  # fmt: skip
+
+
+class _Formatter(guards.MeasuredFormatter, SandboxedFormatter):
+    pass
+
+
+class _EscapeFormatter(guards.MeasuredFormatter, SandboxedEscapeFormatter):
+    pass
+
+
+def budget_of(context: Mapping[str, Any]) -> Budget:
+    """The budget of an evaluation, which goes on with that of the evaluation it is part of."""
+    budget: Budget | None = context.get(BUDGET)
+    return Budget() if budget is None else budget
 
 
 class Missing(StrictUndefined):
@@ -169,19 +220,32 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     context_class = _Context
     code_generator_class = _Generator
-    intercepted_binops = frozenset(["*", "**", "+", "%"])
+    intercepted_binops = frozenset(["*", "**", "+", "%", "//"])
+    weighed = staticmethod(weighed)
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(undefined=Missing, keep_trailing_newline=True, autoescape=False, finalize=_counted, **options)
+        # Not optimized: filters of constants would be evaluated while compiling, without a budget.
+        super().__init__(
+            undefined=Missing,
+            keep_trailing_newline=True,
+            autoescape=False,
+            finalize=_counted,
+            optimized=False,
+            **options,
+        )
         for name in ("lipsum", "cycler", "joiner"):
             self.globals.pop(name, None)
+        self.filters.update(FILTERS)
+        self.filters = {name: guards.guarded(name, function) for name, function in self.filters.items()}
         self.filters[_LOOP] = _rounds
-        for name in ("center", "indent", "batch", "slice", "replace", "format", "join"):
-            self.filters[name] = _guarded(name, self.filters[name])
+        self.filters[_TEXT] = _text
+        tests: dict[str, Any] = self.tests
+        for name in guards.COMPARING:
+            tests[name] = guards.guarded_test(tests[name])
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute``: a key of a mapping before a method of it."""
-        if isinstance(obj, Mapping):
+        if type(obj) is dict or isinstance(obj, Mapping):
             try:
                 return obj[attribute]
             except KeyError:
@@ -194,112 +258,163 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]``."""
-        if isinstance(obj, Namespace) and isinstance(argument, str):
-            return self.getattr(obj, argument)
+        if type(argument) is str:
+            if type(obj) is dict and argument in obj:
+                return obj[argument]
+            if isinstance(obj, Namespace):
+                return self.getattr(obj, argument)
+        elif type(argument) not in SCALARS:
+            weighed(argument)
         return super().getitem(obj, argument)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Operators that can make a large value out of small ones."""
-        if operator == "*":
-            for thing, count in ((left, right), (right, left)):
-                if isinstance(thing, str | list | tuple) and isinstance(count, int):
-                    _refuse_above(len(thing) * count)
-        elif operator == "+":
-            if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
-                _refuse_above(len(left) + len(right))
-        elif operator == "%":
-            if isinstance(left, str):
-                _refuse_huge("format", left, right if isinstance(right, tuple) else (right,), {})
-        elif isinstance(left, int) and isinstance(right, int) and right * max(left.bit_length(), 1) > 4096:
-            raise SecurityError(_TOO_LARGE)
-        return super().call_binop(context, operator, left, right)
+        if operator == "+":
+            if type(left) is not int:
+                guards.added(left, right)
+        elif operator == "*":
+            guards.multiplied(left, right)
+        elif operator == "**":
+            guards.powered(left, right)
+        elif operator == "%" and isinstance(left, str):
+            guards.formatted(left, right)
+        else:
+            guards.divided(left, right)
+        return context.budget.made(self.binop_table[operator](left, right))
 
-    def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call of a text comes by here."""
-        context.account.spend(10)
-        owner = getattr(obj, "__self__", None)
-        if isinstance(owner, str):
-            _refuse_huge(getattr(obj, "__name__", ""), owner, args, kwargs)
-        return super().call(context, obj, *args, **kwargs)
+        budget = context.budget
+        budget.spend(10)
+        if type(obj) is BuiltinMethodType:
+            args = guards.foreseen(obj.__name__, obj.__self__, args, kwargs, budget)
+        elif isinstance(obj, type) or isinstance(getattr(obj, "__self__", None), LoopContext):
+            for arg in args:
+                weighed(arg)
+        return budget.made(super().call(context, obj, *args, **kwargs))
 
-    def concatenated(self, parts: tuple[Any, ...]) -> str:
+    def _filter_test_common(
+        self, name: Any, value: Any, args: Any, kwargs: Any, context: Any, eval_ctx: Any, is_filter: bool
+    ) -> Any:
+        """A filter or a test for each item, as ``map`` and ``select`` have them."""
+        if context is not None:
+            budget = context.budget
+            budget.rounds -= 1
+            if not budget.rounds & 7:
+                budget.spend(0)
+        if type(name) is str:
+            function: Any = (self.filters if is_filter else self.tests).get(name)
+            passed = getattr(function, "jinja_pass_arg", None)
+            if function is not None and passed is None:
+                return function(value, *(args or ()), **(kwargs or {}))
+            if passed is _PassArg.context and context is not None:
+                return function(context, value, *(args or ()), **(kwargs or {}))
+        return super()._filter_test_common(weighed(name), value, args, kwargs, context, eval_ctx, is_filter)
+
+    def concatenated(self, context: Any, parts: tuple[Any, ...]) -> str:
         """``a ~ b``."""
-        texts = [str(part) for part in parts]
-        _refuse_above(sum(map(len, texts)))
-        return "".join(texts)
+        texts = [part if type(part) is str else str(weighed(part)) for part in parts]
+        fit(sum(map(len, texts)))
+        text: str = context.budget.made("".join(texts))
+        return text
+
+    def sliced(self, context: Any, obj: Any, start: Any, stop: Any, step: Any) -> Any:
+        """``obj[start:stop:step]``."""
+        return context.budget.made(obj[start:stop:step])
 
     def wrap_str_format(self, value: Any) -> Any:
         """``"...".format``, which is found here before it is called."""
-        wrapper = super().wrap_str_format(value)
-        if wrapper is None:
+        if not isinstance(value, BuiltinMethodType | MethodType) or value.__name__ not in ("format", "format_map"):
             return None
-        template = str(value.__self__)
+        name, template = value.__name__, value.__self__
+        if not isinstance(template, str):
+            return None
 
-        def checked(*args: Any, **kwargs: Any) -> str:
-            _refuse_huge("format", template, args, kwargs)
-            return str(wrapper(*args, **kwargs))
+        def wrapper(*args: Any, **kwargs: Any) -> str:
+            if name == "format_map":
+                (kwargs,), args = args, ()
+            formatter = (
+                _EscapeFormatter(self, escape=template.escape) if isinstance(template, Markup) else _Formatter(self)
+            )
+            return type(template)(formatter.vformat(template, args, kwargs))
 
-        return checked
+        return wrapper
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(nodes.For) if "{%" in source else ():
+        if len(source) * _BITS_A_DIGIT > MOST_BITS:
+            for const in tree.find_all(nodes.Const):
+                if isinstance(const.value, int) and const.value.bit_length() > MOST_BITS:
+                    raise TemplateSyntaxError("a number in it has too many digits", const.lineno, name, filename)
+        if "regex_" in source:
+            for node in tree.find_all(nodes.Filter):
+                _check_pattern(node, name, filename)
+        if "{%" in source or name is not None:
+            self._count(tree, name, filename)
+        return tree
+
+    def _count(self, tree: nodes.Template, name: str | None, filename: str | None) -> None:
+        """Have rounds of loops counted, and the text that stands in them and in what others include."""
+        for loop in list(tree.find_all(nodes.For)):
             if loop.recursive:
                 raise TemplateSyntaxError("recursive loops are not allowed", loop.lineno, name, filename)
-            loop.iter = nodes.Filter(loop.iter, _LOOP, [], [], None, None, lineno=loop.lineno)
-        return tree
+            size = nodes.Const(_characters(loop.body))
+            loop.iter = nodes.Filter(loop.iter, _LOOP, [size], [], None, None, lineno=loop.lineno)
+        if name is None:
+            return  # nobody can include it
+        parts: list[Any] = [tree, *tree.find_all(nodes.Block)]
+        for part in parts:
+            characters = nodes.Const(_characters(part.body), lineno=1)
+            counted = nodes.Filter(characters, _TEXT, [], [], None, None, lineno=part.lineno)
+            part.body.insert(0, nodes.ExprStmt(counted, lineno=part.lineno))
+
+
+def _characters(body: list[nodes.Node]) -> int:
+    """How long the text is that stands there, without what is counted by itself."""
+    total = 0
+    for node in body:
+        if isinstance(node, nodes.TemplateData):
+            total += len(node.data)
+        elif not isinstance(node, nodes.For | nodes.Block | nodes.Macro):
+            total += _characters(list(node.iter_child_nodes()))
+    return total
+
+
+def _check_pattern(node: nodes.Filter, name: str | None, filename: str | None) -> None:
+    """Refuse a pattern that is written there and cannot be read."""
+    args = node.args
+    if node.name == "map" and args and isinstance(args[0], nodes.Const) and str(args[0].value).startswith("regex_"):
+        args = args[1:]
+    elif not node.name.startswith("regex_"):
+        return
+    given = args[0] if args else next((pair.value for pair in node.kwargs if pair.key == "pattern"), None)
+    if isinstance(given, nodes.Const) and isinstance(given.value, str):
+        try:
+            regex(given.value)
+        except RegexError as error:
+            raise TemplateSyntaxError(f"{given.value!r} is no pattern: {error}", node.lineno, name, filename) from None
 
 
 @pass_context
-def _rounds(context: Any, items: Iterable[Any]) -> Iterator[Any]:
-    for item in items:
-        context.account.spend()
-        yield item
+def _rounds(context: Any, items: Iterable[Any], characters: int) -> Iterator[Any]:
+    budget: Budget = context.budget
+    return budget.counted(items, characters)
+
+
+@pass_context
+def _text(context: Any, characters: int) -> None:
+    context.budget.spend(10)
+    context.budget.written(characters)
 
 
 @pass_context
 def _counted(context: Any, value: Any) -> Any:
-    if isinstance(value, str):
-        account = context.account
-        account.characters -= len(value)
-        if account.characters < 0:
-            raise SecurityError(_TOO_LARGE)
+    if type(value) is not str:
+        if type(value) in SCALARS or isinstance(value, StrictUndefined):
+            return value
+        value = str(weighed(value))
+    budget = context.budget
+    budget.characters -= len(value)
+    if budget.characters < 0:
+        budget.written(0)
     return value
-
-
-def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter of Jinja2's that looks at its arguments first; ``wraps`` keeps its wish for the environment."""
-
-    @wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        # Some filters get the environment or the like before the value.
-        value, *more = [arg for arg in args if not isinstance(arg, Environment | EvalContext | Context)]
-        if name == "join":
-            value, more = str([*more, *kwargs.values(), ""][0]), [value]
-        _refuse_huge(name, value, more, kwargs)
-        return function(*args, **kwargs)
-
-    return guarded
-
-
-def _refuse_huge(name: str, value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Look at a call of a text's method, or of a filter, that could make a huge text or list."""
-    given = [*args, *kwargs.values()]
-    if name in _PADDING:
-        for number in given:
-            if isinstance(number, int):
-                _refuse_above(number * (str(value).count("\n") + 1 if name == "indent" else 1))
-    elif name == "replace" and len(given) > 1:
-        old, new = str(given[0]), str(given[1])
-        _refuse_above((str(value).count(old) if old else len(str(value)) + 1) * len(new))
-    elif name == "join" and given and isinstance(given[0], Sized):
-        _refuse_above(len(value) * len(given[0]))
-    elif name in ("format", "format_map"):
-        taken = _WIDTH_TAKEN.search(str(value)) is not None
-        if _WIDE.search(str(value)) or (taken and any(isinstance(one, int) and one > LONGEST for one in given)):
-            raise SecurityError(_TOO_LARGE)
-
-
-def _refuse_above(size: int) -> None:
-    if size > LONGEST:
-        raise SecurityError(_TOO_LARGE)

@@ -13,6 +13,7 @@ from jinja2 import BaseLoader, Environment, Template, TemplateError, TemplateNot
 from jinja2.exceptions import SecurityError
 
 from kubexm_exec.expr import ExpressionError, Expressions, UnknownValueError
+from kubexm_exec.sandbox import budget_of
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.shipped import shipped_root
 
@@ -109,7 +110,8 @@ class Templates:
         """A template seen from the folder of a spec; raises ExpressionError that names the template and its line."""
         finder, environment = self._environment(base)
         try:
-            return self._load(environment, finder, name).render(context)
+            with budget_of(context):
+                return self._load(environment, finder, name).render(context)
         except UnknownValueError:
             raise
         except ExpressionError as error:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from kubexm_exec.step import StepFailed
+from kubexm_spec.regex import checked_regex, regex
 
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
-    return text
-
-
-Pattern = Annotated[str, AfterValidator(_pattern)]
-"""A regular expression of Python's."""
+Pattern = Annotated[str, AfterValidator(checked_regex)]
+"""A regular expression, of RE2's syntax."""
 
 
 def split(text: str) -> tuple[list[str], str]:
@@ -41,8 +32,8 @@ def matching(lines: Sequence[str], pattern: str | None) -> list[int]:
     """The numbers of the lines in which the pattern is found."""
     if pattern is None:
         return []
-    search = re.compile(pattern).search
-    return [number for number, line in enumerate(lines) if search(line)]
+    search = regex(pattern).search
+    return [number for number, line in enumerate(lines) if search(line) is not None]
 
 
 def with_block(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from re import escape
+
+from kubexm_spec.regex import Regex, RegexError, regex
+
+_NOTHING = r"[^\x00-\x{10FFFF}]"
 
 
 class Excluded:
@@ -37,7 +41,7 @@ class Excluded:
     def _matches(self, name: str, *, folder: bool) -> bool:
         excluded = False
         for expression, folders_only, out in self._rules:
-            if (folder or not folders_only) and expression.fullmatch(name):
+            if (folder or not folders_only) and expression.matches(name):
                 excluded = out
         return excluded
 
@@ -48,7 +52,7 @@ def checked_pattern(pattern: str) -> str:
     return pattern
 
 
-def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool]:
+def _rule(pattern: str) -> tuple[Regex, bool, bool]:
     out = not pattern.startswith("!")
     text = pattern if out else pattern[1:]
     folders_only = text.endswith("/")
@@ -58,8 +62,8 @@ def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool]:
     anchored = "/" in text
     source = _translated(text.removeprefix("/"))
     try:
-        expression = re.compile(source if anchored else f"(?:.*/)?{source}", re.DOTALL)
-    except re.error as error:
+        expression = regex(f"(?s){source}" if anchored else f"(?s)(?:.*/)?{source}")
+    except RegexError as error:
         raise ValueError(f"the pattern {pattern!r} cannot be read: {error}") from error
     return expression, folders_only, out
 
@@ -83,14 +87,34 @@ def _translated(text: str) -> str:
             parts.append("[^/]")
             at += 1
         elif text[at] == "[" and (end := text.find("]", at + 2)) > 0:
-            inside = text[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            inside = text[at + 1 : end]
             negated = inside.startswith(("!", "^"))
-            parts.append(f"(?!/)[{'^' if negated else ''}{inside[1:] if negated else inside}]")
+            ranges = "".join(f"{_sign(low)}-{_sign(high)}" for low, high in _ranges(inside[negated:]))
+            parts.append(f"[^/{ranges}]" if negated else f"[{ranges}]" if ranges else _NOTHING)
             at = end + 1
         elif text[at] == "\\" and at + 1 < len(text):
-            parts.append(re.escape(text[at + 1]))
+            parts.append(escape(text[at + 1]))
             at += 2
         else:
-            parts.append(re.escape(text[at]))
+            parts.append(escape(text[at]))
             at += 1
     return "".join(parts)
+
+
+def _ranges(inside: str) -> Iterator[tuple[str, str]]:
+    """What brackets hold, as ranges; without the slash, which no bracket matches."""
+    at = 0
+    while at < len(inside):
+        low = high = inside[at]
+        at += 1
+        if inside[at : at + 1] == "-" and at + 1 < len(inside):
+            high = inside[at + 1]
+            at += 2
+        if low <= "/" <= high:
+            yield from ((one, two) for one, two in ((low, "."), ("0", high)) if one <= two)
+        else:
+            yield low, high
+
+
+def _sign(character: str) -> str:
+    return f"\\x{{{ord(character):x}}}"

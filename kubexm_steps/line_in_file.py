@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -27,7 +26,7 @@ class LineInFileParams(PartParams):
     )
     match: Pattern | None = Field(
         None,
-        description="Regular expression (Python's, searched in each line). The last line that matches is replaced by "
+        description="Regular expression (RE2's, searched in each line). The last line that matches is replaced by "
         "`line`; with `state: absent` every line that matches is removed.",
     )
 
@@ -77,7 +76,7 @@ def with_line(text: str, line: str, match: str | None, after: str | None, before
     """The text with the line in it; the same text if it is in there as it should be."""
     lines, end = split(text)
     found = matching(lines, match)
-    if line in lines and (match is None or not re.search(match, line)):
+    if line in lines and (match is None or not matching([line], match)):
         return text
     if found:
         lines[found[-1]] = line
@@ -97,5 +96,6 @@ def with_line(text: str, line: str, match: str | None, after: str | None, before
 def without(text: str, line: str | None, match: str | None) -> str:
     """The text without the lines that are just ``line`` or match."""
     lines, end = split(text)
-    kept = [each for each in lines if each != line and not (match is not None and re.search(match, each))]
+    found = set(matching(lines, match))
+    kept = [each for number, each in enumerate(lines) if each != line and number not in found]
     return text if len(kept) == len(lines) else joined(kept, end, text)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kubexm_exec.expr import is_dynamic
 from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.models import ParamSpec, ParamType
+from kubexm_spec.regex import regex
 from kubexm_spec.source import Place, SourceFile
 
 _PYTHON: Final[dict[ParamType, tuple[type, ...]]] = {
@@ -79,7 +80,7 @@ def problem(value: Any, spec: ParamSpec) -> str:
     if spec.enum is not None and not any(value == one and type(value) is type(one) for one in spec.enum):
         got = "" if spec.type is ParamType.SECRET else f"; got {_shown(value)}"
         return f"should be one of {', '.join(map(_shown, spec.enum))}{got}"
-    if spec.pattern is not None and not re.fullmatch(spec.pattern, str(value)):
+    if spec.pattern is not None and not regex(spec.pattern).matches(str(value)):
         return f"should match {spec.pattern}" + ("" if spec.type is ParamType.SECRET else f"; got {_shown(value)}")
     return ""
 

@@ -53,7 +53,7 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tu
         return None
     place = TemplatePlace(shown, text)
     try:
-        tree = state.expressions.parse(text)
+        tree = state.expressions.parse(text, name)
         template = TemplateFile(path, place, find_references(tree))
         # Only what is between these can define a name or include a file; most templates have none.
         if "{%" in text:

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from kubexm_spec.duration import Duration
 from kubexm_spec.hostnames import is_user
+from kubexm_spec.regex import RegexError, regex
 
 API_VERSION = "kubexm.io/v1"
 
@@ -131,7 +132,7 @@ class ParamSpec(Model):
     )
     default: Any = Field(default=None, description="Value if none is given.")
     enum: list[Any] | None = Field(default=None, description="The values that are allowed.")
-    pattern: str | None = Field(default=None, description="A regular expression that the whole string must match.")
+    pattern: str | None = Field(default=None, description="Regular expression (RE2) that the whole string must match.")
     description: str = Field(default="", description="What it means, for people.")
     required: bool | None = Field(
         default=None, description="Whether a value must be given; by default, yes if there is no default."
@@ -148,8 +149,8 @@ class ParamSpec(Model):
             if self.type not in (ParamType.STRING, ParamType.SECRET):
                 raise ValueError(f"pattern is for strings, not for {self.type.value}")
             try:
-                re.compile(self.pattern)
-            except re.error as error:
+                regex(self.pattern)
+            except RegexError as error:
                 raise ValueError(f"pattern is not a regular expression: {error}") from None
         return self
 

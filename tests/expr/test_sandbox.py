@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.expr import ExpressionError, Expressions, Namespace
-from kubexm_exec.sandbox import LONGEST
+from kubexm_exec.exprlimits import LONGEST
 from kubexm_exec.templates import TemplateFinder, Templates
 
 EXPRESSIONS = Expressions()

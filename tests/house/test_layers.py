@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Lowest first: a package may import itself and those before it.
 LAYERS = ("kubexm_spec", "kubexm_exec", "kubexm_steps")
 # pydantic_core is where pydantic keeps the public half of its own error types.
-SPEC_LIBRARIES = {"msgspec", "pydantic", "pydantic_core", "ruamel"}
+SPEC_LIBRARIES = {"msgspec", "pydantic", "pydantic_core", "re2", "ruamel"}
 # Everything else that is ours: it may use the layers, but built-in steps only as a third party's.
 OUTSIDE = ("tools", "benchmarks")
 

@@ -100,6 +100,8 @@ def test_the_schema_of_a_step_type_names_its_parameters_in_camel_case(name: str)
         ("line-in-file", {"path": "/x", "state": "absent"}, "which lines"),
         ("line-in-file", {"path": "/x", "line": "a\nb"}, "no line break"),
         ("line-in-file", {"path": "/x", "line": "a", "match": "("}, "not a regular expression"),
+        ("line-in-file", {"path": "/x", "line": "a", "match": "(?=a)"}, "so that a search ends in time"),
+        ("line-in-file", {"path": "/x", "line": "a", "insertAfter": r"(a)\1"}, "so that a search ends in time"),
         ("line-in-file", {"path": "/x", "line": "a", "insertAfter": "a", "insertBefore": "b"}, "exclude"),
         ("line-in-file", {"path": "/x", "line": "a", "state": "absent", "createFile": True}, "present"),
         ("command", {}, "either argv"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,21 @@ def test_patterns_leave_out_what_git_would_ignore(
     excluded = Excluded(patterns)
     ours = {path for path in listed if excluded(path, False)}
     assert ours == set(asked.stdout.split("\0")[:-1])
+
+
+def test_a_pattern_with_many_stars_ends_in_time_on_any_name() -> None:
+    began = time.thread_time()
+    assert not Excluded(["*a" * 60 + "b", "**/" * 30 + "x"])("a" * 255, False)
+    assert not Excluded(["**/*a" * 20 + "b"])("/".join(["a" * 200] * 20), False)
+    assert time.thread_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [("[.-0]", ".0"), ("[!a]", ".01b"), ("[/]", ""), ("[a/b]", "ab"), ("[^./]", "01ab"), ("[-0]", "0")],
+)
+def test_no_bracket_matches_a_slash(pattern: str, matched: str) -> None:
+    assert "".join(sign for sign in ".0/1ab" if Excluded([f"x{pattern}y"])(f"x{sign}y", False)) == matched
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "!", "//", "[z-a]"])
