@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from posixpath import commonprefix
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +14,9 @@ from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHo
 _SEPARATE = {"hash", "origin", "hosts", "inputsHash", "dependencies"}
 _HOST_KEYS = ("connector", "address", "internal_address", "port", "user", "per_host_limit", "options")
 _LONGEST = 60
+"""Characters of a value that are shown."""
+_MOST = 10
+"""Differences in one value that are shown."""
 
 Inputs = Callable[[ExecutionNode], Mapping[str, Any]]
 """Gives the values that a node refers to, by name."""
@@ -88,7 +92,7 @@ def _host(name: str, before: GraphHost, after: GraphHost) -> Iterable[str]:
     for key in _HOST_KEYS:
         old, new = getattr(before, key), getattr(after, key)
         if old != new:
-            yield f"host {name}: {_camel(key)}: {_short(old)} -> {_short(new)}"
+            yield from differences(f"host {name}: {_camel(key)}", old, new)
 
 
 def _camel(key: str) -> str:
@@ -106,9 +110,9 @@ def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
         if isinstance(one, dict) and isinstance(other, dict):
             for name in sorted(one.keys() | other.keys()):
                 if one.get(name) != other.get(name):
-                    found.append(f"{key}.{name}: {_short(one.get(name))} -> {_short(other.get(name))}")
+                    found.extend(differences(f"{key}.{name}", one.get(name), other.get(name)))
         else:
-            found.append(f"{key}: {_short(one)} -> {_short(other)}")
+            found.extend(differences(key, one, other))
     edges, others = set(map(_edge, before.dependencies)), set(map(_edge, after.dependencies))
     moved = [*(f"-{one}" for one in sorted(edges - others)), *(f"+{one}" for one in sorted(others - edges))]
     return [*found, *([f"order: {_some(moved)}"] if moved else [])]
@@ -129,7 +133,7 @@ def _inputs(
         if name.startswith("file "):
             found.append(f"{name}: {'content' if one and other else 'it is new' if other else 'it is gone'}")
         else:
-            found.append(f"{name}: {_short(_value(one, other))} -> {_short(_value(other, one))}")
+            found.extend(differences(name, _value(one, other), _value(other, one)))
     return found
 
 
@@ -163,6 +167,53 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+def differences(name: str, one: Any, other: Any) -> Iterable[str]:
+    """How a value has changed; of long ones only what differs, wherever in them it is."""
+    old, new = _json(one), _json(other)
+    if max(len(old), len(new)) > _LONGEST:
+        parts = _parts(one, other)
+        if parts:
+            shown = parts[:_MOST]
+            for key, before, after in shown:
+                yield from differences(f"{name}{key}", before, after)
+            if len(parts) > len(shown):
+                yield f"{name}: {len(parts) - len(shown)} more differences in it"
+            return
+        name += _line(one, other)
+        old, new = _windows(old, new)
+    yield f"{name}: {old} -> {new}"
+
+
+def _parts(one: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """The parts of two mappings or lists that are not the same, each with how it is written behind their name."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = dict.fromkeys([*one, *other])
+        return [(f".{key}", one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [(f"[{index}]", before, after) for index, (before, after) in pairs if before != after]
+    return []
+
+
+def _windows(old: str, new: str) -> tuple[str, str]:
+    """Two long texts, each cut round the first place where they differ."""
+    same = len(commonprefix([old, new]))
+    start = max(0, same - _LONGEST // 3)
+
+    def cut(text: str) -> str:
+        end = start + _LONGEST
+        return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+    return cut(old), cut(new)
+
+
+def _line(one: Any, other: Any) -> str:
+    """Where in a text of several lines the first difference is."""
+    if not isinstance(one, str) or not isinstance(other, str) or "\n" not in one + other:
+        return ""
+    number = commonprefix([one, other]).count("\n") + 1
+    return f" (from line {number} on)"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -185,8 +185,10 @@ class Lifecycle:
                 mask = self._runtime.redactor.mask
                 hide = sensitive_mask(attempt) if attempt.node.sensitive else mask
                 log.error("the step broke", error=hide(mask(result.message)), traceback=hide(mask(result.traceback)))
-        if ctx is not None and not result.stdout and not result.stderr:
-            result.stdout, result.stderr = ctx.output("stdout"), ctx.output("stderr")
+        if ctx is not None:
+            # The cause is as often on the one as on the other, whatever the step kept.
+            result.stdout = result.stdout or ctx.output("stdout")
+            result.stderr = result.stderr or ctx.output("stderr")
         result.ignored = result.status is Status.FAILED and attempt.node.policy.ignore_errors
         given = error.outputs if isinstance(error, StepFailed) else None
         return ActionOutcome(result, self._salvaged(attempt, given) if given else None)

@@ -61,7 +61,8 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
         failures.append({
             "node": failure.node, "step": failure.step, "hosts": failure.hosts, "message": each.message,
             "failureKind": each.kind.value if each.kind else None, "command": each.command,
-            "exitCode": each.exit_code, "hint": each.hint, "attempts": each.attempts,
+            "exitCode": each.exit_code, "stdout": each.stdout, "stderr": each.stderr,
+            "hint": each.hint, "attempts": each.attempts,
             "origin": str(node.origin) if node is not None else "", "skipped": failure.skipped,
         })  # fmt: skip
     return {

@@ -16,6 +16,8 @@ from kubexm_spec.duration import format_duration
 BLOCKS: Final = 10
 """So many failures are shown in full; the others in one line each."""
 _LINES: Final = 10
+_WIDEST: Final = 1000
+"""Cells of a line of output: one without an end need not fill the screen."""
 _MESSAGE: Final = 8
 _COMMAND: Final = 4
 _TRACE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -159,16 +161,16 @@ def _hosts(failure: Failure) -> str:
 
 
 def _output(failure: Failure, paint: Paint) -> Iterator[str]:
-    """The last lines of what the command wrote: to stderr, or else to stdout."""
+    """The last lines of what the command wrote, to stdout and to stderr: nobody knows where the cause is."""
     each = failure.result
-    name, text = ("stderr", each.stderr) if each.stderr.strip() else ("stdout", each.stdout)
-    lines = text_lines(text)
-    if not lines or "\n".join(lines) in each.message:
-        return
     where = f" on {failure.where[0]}" if len(failure.hosts) > 1 else ""
-    of = f", last {_LINES} of {len(lines)} lines" if len(lines) > _LINES else ""
-    yield f"  {paint(f'{name}{where}{of}:', 'dim')}"
-    yield from (f"    {paint('|', 'dim')} {line}" for line in lines[-_LINES:])
+    for name, text in (("stdout", each.stdout), ("stderr", each.stderr)):
+        lines = text_lines(text)
+        if not lines or "\n".join(lines) in each.message:
+            continue
+        of = f", last {_LINES} of {len(lines)} lines" if len(lines) > _LINES else ""
+        yield f"  {paint(f'{name}{where}{of}:', 'dim')}"
+        yield from (f"    {paint('|', 'dim')} {fit(line, _WIDEST)}" for line in lines[-_LINES:])
 
 
 def _folded(text: str, indent: str, most: int, *, head: bool = False) -> list[str]:

@@ -100,12 +100,13 @@ def diffs(node: ExecutionNode, said: Forecast | None) -> str:
 
 
 def failure(attempt: Attempt, result: HostResult) -> str:
-    """What failed and how: command, exit code, the last lines of stderr, what to do."""
+    """What failed and how: command, exit code, the last lines of its output, what to do."""
     lines = [f"  ✘ FAILED {attempt.node.id} on {attempt.node.where(attempt.host)}: {result.message}"]
     if result.command:
         code = "" if result.exit_code is None else f" (exit code {result.exit_code})"
         lines.append(f"    {result.command}{code}")
-    lines.extend(f"    | {line}" for line in result.stderr.splitlines()[-5:])
+    for text in (result.stdout, result.stderr):
+        lines.extend(f"    | {line}" for line in text.splitlines()[-5:])
     if result.hint:
         lines.append(f"    → {result.hint}")
     return "\n".join(lines)

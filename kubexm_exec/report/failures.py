@@ -106,9 +106,7 @@ def _block(graph: ExecutionGraph, one: Failure, kept: Mapping[str, Kept]) -> str
         parts.append(f'<pre class="command">$ {escape(first.command)}</pre>')
     if first.exit_code is not None:
         parts.append(f'<p class="exit">exit code <b>{first.exit_code}</b></p>')
-    parts.append(_stream("stderr", first.stderr, 15))
-    if first.stdout and not first.stderr.strip():
-        parts.append(_stream("stdout", first.stdout, 15))
+    parts += [_stream("stdout", first.stdout, 15), _stream("stderr", first.stderr, 15)]
     if first.hint:
         parts.append(f'<p class="hint">→ {escape(first.hint)}</p>')
     if one.node in kept:
