@@ -13,7 +13,8 @@ from msgspec import field as struct_field
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.base import Cancel, CommandResult
+from kubexm_exec.http.messages import HttpError, Reply, check_url
 from kubexm_exec.resources.source import PREFIX as RESOURCE
 from kubexm_exec.resources.source import LocalResource, ResourceError
 from kubexm_exec.resources.source import Source as Resource
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESOURCE",
+    "Cancel",
     "CommandResult",
     "Diff",
     "Duration",
     "Expression",
     "Forecast",
     "HostView",
+    "HttpError",
     "Inspected",
     "LocalFile",
     "LocalResource",
     "Outputs",
     "Params",
+    "Reply",
     "Resource",
     "ResourceError",
     "ResourceName",
@@ -46,6 +50,7 @@ __all__ = [
     "StepFailed",
     "StepList",
     "TemplateName",
+    "check_url",
 ]
 
 

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from urllib.parse import urljoin
 
+from kubexm_exec.http.redirects import MOST_REDIRECTS
 from kubexm_exec.secrets import SecretError, pick
 
 _FORM: Final = "write vault:MOUNT/PATH#key, such as vault:secret/database#password"
@@ -117,7 +119,7 @@ class VaultSecrets:
         import requests
         from urllib3.util import Retry
 
-        session = requests.Session()
+        session = _session()
         # 412: another server of the cluster does not know yet what this one was told.
         retry = Retry(
             total=3,
@@ -182,6 +184,26 @@ class VaultSecrets:
         mount = self._environ.get("VAULT_KUBERNETES_MOUNT", "kubernetes")
         answer = client.auth.kubernetes.login(role=role, jwt=jwt, mount_point=mount, use_token=False)
         return str(answer["auth"]["client_token"])
+
+
+def _session() -> Any:
+    """A session that follows few redirects, and none from https to http.
+
+    A standby server leads to the active one, which needs the token too: it goes along, as with ``vault`` itself.
+    """
+    import requests
+
+    class Session(requests.Session):
+        def get_redirect_target(self, resp: requests.Response) -> str | None:
+            target = super().get_redirect_target(resp)
+            leads = urljoin(resp.url, target) if target else ""
+            if resp.url.startswith("https:") and leads and not leads.startswith("https:"):
+                raise requests.exceptions.InvalidSchema("the vault leads to an address that is not encrypted")
+            return target
+
+    session = Session()
+    session.max_redirects = MOST_REDIRECTS
+    return session
 
 
 def _read(client: Any, path: str, version: str) -> Mapping[str, Any]:

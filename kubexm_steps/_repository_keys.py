@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from kubexm_exec.step import StepContext, StepFailed
+from kubexm_exec.step import HttpError, StepContext, StepFailed
 from kubexm_steps._files import local_failure
-from kubexm_steps._http import HttpError, failed, patiently, request
+from kubexm_steps._http import failed, request
 
 _TIME: Final = 30.0
 
@@ -44,7 +44,7 @@ def _fetched(ctx: StepContext, name: str, url: str) -> bytes:
     if mark not in cache:
         what = f"fetch the key of {name} from {url}"
         try:
-            reply = patiently(ctx, lambda: request("GET", url, headers={}, body=None, timeout=_TIME))
+            reply = request(ctx, "GET", url, timeout=_TIME)
         except HttpError as error:
             raise failed(what, error) from error
         if reply.status != 200:

@@ -8,8 +8,21 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.step import Duration, Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
-from kubexm_steps._http import HttpError, Reply, check_url, failed, patiently, request, tls_context
+from kubexm_exec.step import (
+    Duration,
+    Forecast,
+    HttpError,
+    LocalFile,
+    Outputs,
+    Params,
+    Reply,
+    Result,
+    Step,
+    StepContext,
+    StepFailed,
+    check_url,
+)
+from kubexm_steps._http import failed, request
 from kubexm_steps._types import Text
 
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -68,7 +81,9 @@ class HttpStep(Step[HttpParams]):
 
     - GET, HEAD and OPTIONS never count as a change; `check` sends them too. All others always count as one.
     - Certificates are checked, by the system's CAs or by those in `caFile`.
-    - Redirects are followed; secrets in headers are not sent on to another host.
+    - Up to 5 redirects are followed, never from https to http. Another server (host, port or scheme) gets none of the
+      `headers` and no body; a request that is more than a question is not sent on to it.
+    - A proxy is taken from `http_proxy`, `https_proxy` and `no_proxy` in the environment, never for this machine.
     """
 
     outputs_model = HttpOutputs
@@ -121,36 +136,25 @@ class HttpStep(Step[HttpParams]):
 
     def _send(self, ctx: StepContext) -> Reply:
         params = self.params
-        headers = {"User-Agent": "kubexm", **params.headers}
+        own: dict[str, str] = {}
         body = None if params.body is None else params.body.encode("utf-8", "surrogateescape")
         if params.json_ is not None:
             body = json.dumps(params.json_).encode()
-            if not any(name.lower() == "content-type" for name in headers):
-                headers["Content-Type"] = "application/json"
+            own["Content-Type"] = "application/json"
         left = ctx.time_left()
         timeout = params.timeout if left is None else min(params.timeout, left)
-        context = self._context(ctx) if params.url.startswith("https:") else None
-        return patiently(
+        return request(
             ctx,
-            lambda: request(
-                params.method,
-                params.url,
-                headers=headers,
-                body=body,
-                timeout=max(timeout, 0.001),
-                context=context,
-                follow=params.follow_redirects,
-            ),
+            params.method,
+            params.url,
+            headers=params.headers,
+            own=own,
+            body=body,
+            timeout=max(timeout, 0.001),
+            ca_file="" if params.ca_file is None else str(ctx.local_path(params.ca_file)),
+            insecure=params.insecure,
+            follow=params.follow_redirects,
         )
-
-    def _context(self, ctx: StepContext) -> Any:
-        path = None if self.params.ca_file is None else ctx.local_path(self.params.ca_file)
-        try:
-            return tls_context(None if path is None else str(path), self.params.insecure)
-        except OSError as error:  # also ssl.SSLError: the file holds no certificate
-            raise StepFailed(
-                f"caFile {path}: {error.strerror or error}", hint="it must be a file with certificates in PEM form"
-            ) from error
 
     def _wrong(self, reply: Reply) -> str:
         """What is not as expected; empty if all is."""

@@ -23,6 +23,7 @@ from kubexm_exec.step import (
     Step,
     StepContext,
     StepFailed,
+    check_url,
 )
 from kubexm_spec.models.common import no_items
 from kubexm_steps._files import (
@@ -35,7 +36,6 @@ from kubexm_steps._files import (
     remember,
     restore,
 )
-from kubexm_steps._http import check_url
 from kubexm_steps._openpgp import NotAKey, rpm_id
 from kubexm_steps._repositories import Repository, Written, paths, write
 from kubexm_steps._repository_keys import load_key

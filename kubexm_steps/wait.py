@@ -8,10 +8,21 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import (
+    Duration,
+    Forecast,
+    HttpError,
+    Outputs,
+    Params,
+    Result,
+    Step,
+    StepContext,
+    StepFailed,
+    check_url,
+)
 from kubexm_spec.duration import format_duration
 from kubexm_steps._commands import CommandLine, make_command
-from kubexm_steps._http import HttpError, check_url, patiently, request
+from kubexm_steps._http import patiently, request
 from kubexm_steps._types import HostPath
 
 _LONGEST_TRY: Final = 5.0
@@ -114,7 +125,7 @@ class WaitStep(Step[WaitParams]):
         params = self.params
         if params.port is not None:
             address, port = self._address(ctx), params.port
-            seen = patiently(ctx, lambda: _try_port(address, port, timeout))
+            seen = patiently(ctx, lambda _: _try_port(address, port, timeout))
             return seen if params.state == "present" else "" if seen else "it still takes connections"
         if params.file is not None:
             there = ctx.runner.inspect(params.file, digest=False).exists
@@ -130,9 +141,8 @@ class WaitStep(Step[WaitParams]):
         return f"exit code {done.exit_code}" + (f": {words[:200]}" if words else "")
 
     def _try_url(self, ctx: StepContext, url: str, timeout: float) -> str:
-        headers = {"User-Agent": "kubexm"}
         try:
-            reply = patiently(ctx, lambda: request("GET", url, headers=headers, body=None, timeout=timeout))
+            reply = request(ctx, "GET", url, timeout=timeout)
         except HttpError as error:
             return error.reason
         return "" if reply.status in self.params.status else f"status {reply.status}"

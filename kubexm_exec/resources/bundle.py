@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kubexm_exec.http.messages import shown_url
 from kubexm_exec.resources.cache import digest_of, read_json, write_json
-from kubexm_exec.resources.source import LocalResource, ResourceError, Source, shown_url
+from kubexm_exec.resources.source import LocalResource, ResourceError, Source
 
 INDEX: Final = "index.json"
 FORMAT: Final = 1

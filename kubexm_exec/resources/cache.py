@@ -214,13 +214,20 @@ class Part:
         self._notes = path.with_name(f"{path.name}.json")
         self._file: BinaryIO | None = None
         self.size = path.stat().st_size if path.exists() else 0
-        self.validator = str(read_json(self._notes).get("validator", "")) if self.size else ""
+        notes = read_json(self._notes) if self.size else {}
+        self.validator = str(notes.get("validator", ""))
+        total = notes.get("total")
+        self.total: int | None = total if isinstance(total, int) else None
 
-    def begin(self, start: int, validator: str) -> None:
-        """Go on behind the first ``start`` bytes, of that version."""
-        if validator != self.validator or not self._notes.exists():
-            write_json(self._notes, {"validator": validator})
-        self.validator = validator
+    def begin(self, start: int, validator: str, total: int | None = None) -> None:
+        """Go on behind the first ``start`` bytes, of that version, of so many."""
+        if not start:
+            # First of all: what is noted about a version must never stand beside bytes of another.
+            self._notes.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
+        if (validator, total) != (self.validator, self.total) or not self._notes.exists():
+            write_json(self._notes, {"validator": validator, "total": total})
+        self.validator, self.total = validator, total
         self.close()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kubexm_exec.connectors.base import Cancel
+from kubexm_exec.http.ranges import RestartError, piece_of
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.transfer import Answer, BrokenError, NotModifiedError
 
@@ -24,7 +26,16 @@ class S3Fetcher:
     """Files behind s3://BUCKET/KEY."""
 
     @contextlib.contextmanager
-    def open(self, source: Source, *, start: int = 0, validator: str = "", unless: str = "") -> Iterator[Answer]:
+    def open(
+        self,
+        source: Source,
+        *,
+        start: int = 0,
+        validator: str = "",
+        total: int | None = None,
+        unless: str = "",
+        cancel: Cancel | None = None,
+    ) -> Iterator[Answer]:
         """Ask for the object."""
         parts = urlsplit(source.location)
         asked: dict[str, Any] = {"Bucket": parts.netloc, "Key": unquote(parts.path.lstrip("/"))}
@@ -54,9 +65,25 @@ class S3Fetcher:
         except (exceptions.BotoCoreError, ValueError) as error:
             raise BrokenError(str(error), "is the endpoint right, and the store up?") from error
         with contextlib.closing(reply["Body"]) as body:
-            begins = start if reply["ResponseMetadata"]["HTTPStatusCode"] == 206 else 0
-            total = begins + int(reply["ContentLength"])
-            yield Answer(_reader(body, exceptions), begins, total, reply.get("ETag", ""))
+            answered = reply["ResponseMetadata"]
+            try:
+                piece = piece_of(
+                    answered["HTTPStatusCode"],
+                    answered["HTTPHeaders"],
+                    start,
+                    validator,
+                    total,
+                    verified=bool(source.sha256),
+                )
+            except RestartError:
+                piece = None
+            if piece is not None:
+                yield Answer(_reader(body, exceptions), piece.start, piece.total, piece.validator)
+                return
+        if not start:
+            raise BrokenError(f"the store answered {answered['HTTPStatusCode']}", "is the endpoint right?")
+        with self.open(source) as answer:
+            yield answer
 
 
 def _reader(body: Any, exceptions: Any) -> Callable[[int], bytes]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
+from kubexm_exec.http.messages import shown_url
 from kubexm_spec.models.resource import digest_problem, has_credentials, url_problem
 
 PREFIX: Final = "resource:"
@@ -95,14 +96,6 @@ class Source:
     def label(self) -> str:
         """The name with its variant."""
         return f"{self.name} ({self.variant})" if self.variant else self.name
-
-
-def shown_url(url: str) -> str:
-    """A URL without anything that may be secret."""
-    head, mark, _ = url.partition("?")
-    scheme, sep, rest = head.partition("://")
-    rest = rest.rpartition("@")[2] if "@" in rest.partition("/")[0] else rest
-    return f"{scheme}{sep}{rest}" + ("?..." if mark else "")
 
 
 def kind_of(url: str) -> Kind:

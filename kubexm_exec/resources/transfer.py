@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
@@ -10,12 +10,11 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled
+from kubexm_exec.http import attempts
 from kubexm_exec.resources.cache import Part
 from kubexm_exec.resources.source import ResourceError, Source
 
 CHUNK: Final = 1 << 18
-_FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 15.0
 
 OnProgress = Callable[[int, int | None], None]
 """Called with how many bytes are here, and of how many if that is known."""
@@ -49,7 +48,14 @@ class Fetcher(Protocol):
     """One way of getting at files: over the web, from an object store."""
 
     def open(
-        self, source: Source, *, start: int = 0, validator: str = "", unless: str = ""
+        self,
+        source: Source,
+        *,
+        start: int = 0,
+        validator: str = "",
+        total: int | None = None,
+        unless: str = "",
+        cancel: Cancel | None = None,
     ) -> AbstractContextManager[Answer]:
         """Ask for a file from a byte on, if it still is that version; or only if it is another than ``unless``.
 
@@ -61,45 +67,67 @@ def bring(
     fetcher: Fetcher, source: Source, part: Part, *, cancel: Cancel, progress: OnProgress, unless: str = ""
 ) -> None:
     """Complete a part; raises ResourceError, NotModifiedError or CommandCancelled. What has arrived stays."""
-    failures = 0
-    # Without a name for the version only the digest can tell whether the pieces fit together.
-    start = part.size if part.validator or source.sha256 else 0
+    tries = attempts.Attempts(source.retries)
     while True:
-        before = start
+        # Without a name for the version only the digest can tell whether the pieces fit together.
+        start = part.size if part.validator or source.sha256 else 0
         try:
-            with fetcher.open(source, start=start, validator=part.validator if start else "", unless=unless) as answer:
+            with fetcher.open(
+                source,
+                start=start,
+                validator=part.validator if start else "",
+                total=part.total if start else None,
+                unless=unless,
+                cancel=cancel,
+            ) as answer:
                 _receive(answer, source, part, cancel, progress)
             part.close(sync=True)
             return
         except BrokenError as error:
             part.close()
-            progressed = part.size > before
-            failures = 1 if progressed else failures + 1
-            if failures > source.retries:
-                tried = f" ({failures} attempts)" if failures > 1 else ""
+            pause = tries.broke(part.size, part.total)
+            if pause is None:
+                tried = f" ({tries.made} attempts)" if tries.made > 1 else ""
                 raise ResourceError(
                     f"resource {source.label}: {source.shown}: {error.reason}{tried}", error.hint
                 ) from error
-            start = part.size if part.validator or source.sha256 else 0
-            if cancel.wait(_pause(failures)):
+            if cancel.wait(pause):
                 raise CommandCancelled(f"while waiting to try {source.shown} again") from error
         finally:
             part.close()
 
 
 def _receive(answer: Answer, source: Source, part: Part, cancel: Cancel, progress: OnProgress) -> None:
-    part.begin(answer.start, answer.validator)
+    _check_room(answer, source, part)
+    part.begin(answer.start, answer.validator, answer.total)
     progress(part.size, answer.total)
     while data := answer.read(CHUNK):
         part.append(data)
         progress(part.size, answer.total)
+        if part.size > attempts.LARGEST:
+            raise _too_large(source, f"more than {attempts.LARGEST}")
         if cancel.is_set():
             raise CommandCancelled(f"while fetching {source.shown}")
     if answer.total is not None and part.size != answer.total:
         raise BrokenError(f"the connection ended after {part.size} of {answer.total} bytes")
 
 
-def _pause(failures: int) -> float:
-    """Longer each time, and never the same for everybody who was cut off together."""
-    longest = min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE)
-    return longest * random.uniform(0.5, 1.0)
+def _check_room(answer: Answer, source: Source, part: Part) -> None:
+    """Refuse what cannot be kept before it is brought."""
+    if answer.total is None:
+        return
+    if answer.total > attempts.LARGEST:
+        raise _too_large(source, str(answer.total))
+    free = shutil.disk_usage(part.path.parent).free + part.size
+    if answer.total > free:
+        raise ResourceError(
+            f"resource {source.label}: {source.shown} has {answer.total} bytes; the cache has room for {free}",
+            "make room there (kubexm resources prune), or set XDG_CACHE_HOME to another folder",
+        )
+
+
+def _too_large(source: Source, size: str) -> ResourceError:
+    return ResourceError(
+        f"resource {source.label}: {source.shown} has {size} bytes, and {attempts.LARGEST} is the most that is taken",
+        "look at its address",
+    )

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -165,6 +165,57 @@ def serve(context: ssl.SSLContext | None = None) -> Iterator[Web]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+Behaviour = Callable[[socket.socket, dict[str, str], int], None]
+"""Answers a request with these headers (names in lower case), the so manieth one."""
+
+
+@dataclass
+class Hostile:
+    """A server that keeps no rule, and what it was sent."""
+
+    port: int = 0
+    asked: list[bytes] = field(default_factory=list)
+    """The heads of all requests."""
+
+    def url(self, path: str = "/tool.bin") -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@contextlib.contextmanager
+def serve_raw(behaviour: Behaviour) -> Iterator[Hostile]:
+    """A server that does with each connection what it likes, until the end of the ``with``."""
+    hostile = Hostile()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(20)
+            head = b""
+            while b"\r\n\r\n" not in head and (data := connection.recv(1 << 16)):
+                head += data
+            if not head:
+                return
+            hostile.asked.append(head)
+            lines = head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            behaviour(connection, headers, len(hostile.asked))
+
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
+        hostile.port = listener.getsockname()[1]
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield hostile
+        finally:
+            # close() alone does not wake a thread that waits in accept().
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:

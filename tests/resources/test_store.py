@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
-from kubexm_exec.resources import transfer
+from kubexm_exec.http import attempts
 from kubexm_exec.resources.cache import Cache
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.store import ResourceStore
@@ -39,7 +39,7 @@ def parts(cache: Cache) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(attempts, "_FIRST_PAUSE", 0.01)
 
 
 def test_a_file_arrives_verified_under_its_name_in_a_cache_for_its_owner_alone(web: Web) -> None:

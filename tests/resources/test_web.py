@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.resources import transfer
+from kubexm_exec.http import attempts
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.store import ResourceStore
 from tests.resources.server import Web, certificate, serve
@@ -26,7 +26,7 @@ def source(web: Web, path: str = "/tool.bin", *, sha256: str = DIGEST, **more: A
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(attempts, "_FIRST_PAUSE", 0.01)
 
 
 def test_a_busy_server_is_tried_again(web: Web) -> None:
@@ -55,7 +55,7 @@ def test_nothing_listens_there() -> None:
         address = gone.url()
     with pytest.raises(ResourceError, match="connection refused") as caught:
         ResourceStore().fetch(Source.of_url("tool", address, retries=1))
-    assert "is the server up" in caught.value.hint
+    assert "is the service up" in caught.value.hint
 
 
 def test_a_server_that_falls_silent_is_given_up_after_the_timeout(web: Web) -> None:
@@ -82,7 +82,7 @@ def test_a_redirect_in_a_circle_ends(web: Web) -> None:
 
 def test_a_redirect_to_a_file_of_this_machine_is_refused(web: Web) -> None:
     web.redirects["/a"] = "file:///etc/passwd"
-    with pytest.raises(ResourceError, match="Redirection to url 'file:///etc/passwd' is not allowed"):
+    with pytest.raises(ResourceError, match="leads to an address that is not followed"):
         ResourceStore().fetch(source(web, "/a"))
 
 

@@ -150,8 +150,7 @@ def test_redirects_are_followed_without_telling_secrets_to_another_host(site: Si
         result = world(tmp_path, site.url("/go"), headers={"Authorization": "Bearer x", "X-Other": "y"}).run()
         assert result.outputs["body"] == "arrived"
         headers = other.asked[0][2]
-        assert "authorization" not in headers
-        assert headers["x-other"] == "y"
+        assert headers.keys().isdisjoint({"authorization", "x-other"}), "any header may be a secret"
 
 
 def test_redirects_to_files_are_refused(site: Site, tmp_path: Path) -> None:
