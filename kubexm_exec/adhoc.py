@@ -12,14 +12,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import build_hosts
-from kubexm_exec.compile.selectors import chosen_by, some
-from kubexm_exec.compile.state import State
+from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.expr import Expressions
 from kubexm_exec.graph import Origin
+from kubexm_exec.hostpatterns import choose
 from kubexm_exec.inventories import ask
 from kubexm_exec.registry import connector_registry, step_registry
 from kubexm_spec.bundle import Bundle, Loader, load_bundle
-from kubexm_spec.diagnostics import Diagnostics, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.source import SourceFile
 
 if TYPE_CHECKING:
@@ -56,32 +56,9 @@ def load_site(spec: str | None, inventory: str | None) -> Site:
     return site
 
 
-class PatternError(Exception):
-    """A pattern that means no host; says what may be meant."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
-def choose(site: Site, patterns: Iterable[str]) -> list[str]:
-    """The hosts that patterns mean, in the inventory's order: ``all``, names, ranges, globs, groups and roles."""
-    if site.state is None:
-        return []
-    state = site.state
-    chosen: set[str] = set()
-    for pattern in (word.strip() for text in patterns for word in text.split(",")):
-        if not pattern:
-            continue
-        found = list(site.names) if pattern == "all" else chosen_by(state, pattern)
-        found = found or [*state.groups.get(pattern, ()), *state.roles.get(pattern, ())]
-        if not found:
-            known = [*site.names, *state.groups, *state.roles]
-            hint = did_you_mean(pattern, known) or f"hosts: {some(site.names)}"
-            raise PatternError(f'"{pattern}" is no host, group or role of the inventory', hint)
-        chosen.update(found)
-    return [name for name in state.hosts if name in chosen]
+def choose_hosts(site: Site, patterns: Iterable[str]) -> list[str]:
+    """The hosts that patterns mean, in the inventory's order; raises PatternError."""
+    return choose(site.state.hosts, patterns, CONTROL_NODE) if site.state is not None else []
 
 
 def command_graph(

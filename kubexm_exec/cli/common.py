@@ -57,6 +57,10 @@ def bundle_folder(bundle: str | None, output: str) -> Path | None:
     return folder.absolute()
 
 
+HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not"
+"""How hosts are named on the command line, for the help of commands."""
+
+
 class Choice(Struct, frozen=True, kw_only=True):
     """Where values and hosts come from, as it was typed: the options of ``value_options``."""
 
@@ -120,9 +124,7 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
                 help="YAML file with values of parameters; may be repeated.",
             ),
             click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
-            click.option(
-                "--limit", metavar="HOSTS", help="Only these hosts: names, ranges or globs, separated by commas."
-            ),
+            click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),
             click.option("--tags", metavar="TAGS", help="Only steps with one of these tags."),
             click.option("--skip-tags", metavar="TAGS", help="No steps with one of these tags."),
             click.option(

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct, field
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, output_option
+from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option
 from kubexm_exec.cli.journaled import journal_option, open_store, refuse
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Drift(Struct):
 @click.command("drift")
 @click.argument("spec")
 @click.option("--target", metavar="NAME", help="The last successful run on this target; of any by default.")
+@click.option("--limit", metavar="HOSTS", help=f"Look only at these hosts of the run: {HOST_PATTERNS}.")
 @click.option("--diff", "diffs", is_flag=True, help="Show how contents differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing if nothing differs.")
 @click.option(
@@ -56,7 +57,14 @@ class Drift(Struct):
 @journal_option
 @output_option
 def command(
-    spec: str, target: str | None, diffs: bool, quiet: bool, forks: int | None, journal: str | None, output: str
+    spec: str,
+    target: str | None,
+    limit: str | None,
+    diffs: bool,
+    quiet: bool,
+    forks: int | None,
+    journal: str | None,
+    output: str,
 ) -> None:
     """Ask the hosts whether everything is still as the last successful run of SPEC left it; nothing is changed.
 
@@ -71,7 +79,7 @@ def command(
     store = open_store(journal, output, reading=True)
     try:
         row = _last_success(store, spec, place, target, output)
-        found, code = _look(store, row, forks, output)
+        found, code = _look(store, row, limit, forks, output)
         found.notes += _notes(store, row, found)
     except JournalError as error:
         refuse(error, output)
@@ -104,11 +112,12 @@ def _no_success(store: Store, rows: list[RunRow], spec: str, place: str, target:
     fail(f"there is no successful run of {spec}{on}", hint, code=codes.REFUSED, output=output, kind="no-run")
 
 
-def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Drift, int]:
+def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, output: str) -> tuple[Drift, int]:
     """Ask the hosts; gives what was found, and the exit code."""
     import contextlib
     from pathlib import Path
 
+    from kubexm_exec.cli.pasts import chosen_hosts
     from kubexm_exec.cli.resuming import load_past
     from kubexm_exec.cli.running import Run
     from kubexm_exec.executors.drift import DriftExecutor
@@ -116,6 +125,7 @@ def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Dr
     from kubexm_exec.result import Status
 
     past = load_past(store, row.id, output)
+    hosts = frozenset(past.graph.hosts) if limit is None else chosen_hosts(past.graph.hosts, limit, output)
     story = tell(store, row.id)
     bundle = past.inputs["bundle"]
     run = Run(
@@ -123,18 +133,18 @@ def _look(store: Store, row: RunRow, forks: int | None, output: str) -> tuple[Dr
         Path(bundle) if bundle else None,
     )  # fmt: skip
     run.configure_logs("error", "text")
-    run.executor_class = lambda: DriftExecutor(story)
+    run.executor_class = lambda: DriftExecutor(story, hosts)
     folder = Path(past.inputs["folder"])
     # Relative names in what runs here start where the run was begun.
     with contextlib.chdir(folder if folder.is_dir() else "."):
         result = run.execute()
-    found = _sorted(past, result)
+    found = _sorted(past, result, hosts)
     if result.status is Status.CANCELLED:
         return found, codes.INTERRUPTED
     return found, codes.FAILED if found.anything else codes.OK
 
 
-def _sorted(past: Past, result: GraphExecutionResult) -> Drift:
+def _sorted(past: Past, result: GraphExecutionResult, hosts: frozenset[str]) -> Drift:
     from kubexm_exec.result import BLOCKED, column
 
     found = Drift(past)
@@ -144,6 +154,8 @@ def _sorted(past: Past, result: GraphExecutionResult) -> Drift:
     }  # fmt: skip
     for name, node in result.node_results.items():
         for each in node.host_results.values():
+            if each.host_name not in hosts:
+                continue
             found.hosts.add(each.host_name)
             where = found.unknown if each.reason in BLOCKED else lists.get(column(each))
             if where is None:

@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Ask the hosts that PATTERN means about themselves; all hosts without one.
 
-    PATTERN is `all`, or names, ranges, globs, groups and roles. With --output json all facts are printed, by host.
+    PATTERN is as of --limit: names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not.
+    With --output json all facts are printed, by host.
 
     Exit codes: 0 all well, 1 a host did not answer, 2 the call is wrong and nothing was asked.
     """

@@ -74,18 +74,14 @@ def looks(store: Store, run: str, *, follow: bool, output: str) -> Iterator[bool
 
 
 def chosen_hosts(known: Mapping[str, GraphHost], text: str, form: str) -> frozenset[str]:
-    """The hosts of a run that names, ranges and globs mean; ends the program if one of them means none."""
-    from fnmatch import fnmatchcase
+    """The hosts of a run that patterns mean; ends the program if one of them means none."""
+    from kubexm_exec.compile.state import CONTROL_NODE
+    from kubexm_exec.hostpatterns import PatternError, choose
 
-    from kubexm_spec.ranges import expand_range
-
-    found: set[str] = set()
-    for word in text.split(","):
-        names = {name for pattern in expand_range(word.strip()) for name in known if fnmatchcase(name, pattern)}
-        if not names:
-            fail(f'"{word.strip()}" means no host of the run', f"hosts: {', '.join(known)}", output=form)
-        found |= names
-    return frozenset(found)
+    try:
+        return frozenset(choose(known, [text], CONTROL_NODE))
+    except PatternError as error:
+        fail(f"of the run's hosts: {error.message}", error.hint, output=form)
 
 
 def check_nodes(nodes: list[str], globs: tuple[str, ...], run: str, form: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kubexm_exec.cli.common import fail, output_option
+from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option
 from kubexm_exec.cli.journaled import journal_option, open_store, refuse, wait_option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
 @click.option(
     "--only", metavar="NODE", multiple=True, help="Of what is not done, only this node (or module, task, glob)."
 )
-@click.option("--hosts", metavar="HOSTS", help="Of what is not done, only on these hosts: names, ranges or globs.")
+@click.option("--hosts", metavar="HOSTS", help=f"Of what is not done, only on these hosts: {HOST_PATTERNS}.")
 @click.option(
     "--done",
     metavar="NODE",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, output_option, wants_color
+from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option, wants_color
 from kubexm_exec.cli.pasts import check_nodes, chosen_hosts, looks, open_past
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("run", default="last")
-@click.option("--host", "hosts", metavar="HOSTS", help="Only of these hosts: names, ranges or globs.")
+@click.option("--host", "hosts", metavar="HOSTS", help=f"Only of these hosts: {HOST_PATTERNS}.")
 @click.option("--node", "nodes", metavar="NODE", multiple=True, help="Only of this node (or module, task, glob).")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
 @output_option

@@ -48,9 +48,10 @@ def site_or_exit(spec: str | None, inventory: str | None, output: str) -> Site:
 
 def hosts_or_exit(site: Site, patterns: Iterable[str], output: str) -> list[str]:
     """The hosts that patterns mean; a pattern that means none ends the program with exit code 2."""
-    from kubexm_exec.adhoc import PatternError, choose
+    from kubexm_exec.adhoc import choose_hosts
+    from kubexm_exec.hostpatterns import PatternError
 
     try:
-        return choose(site, patterns)
+        return choose_hosts(site, patterns)
     except PatternError as error:
         fail(error.message, error.hint, output=output, kind="unknown-host")

@@ -9,9 +9,9 @@ from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
 from kubexm_exec.compile.params import is_reference, meant_reference
-from kubexm_exec.compile.selectors import match, match_hosts
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.graph import GraphHost
+from kubexm_exec.hostpatterns import PatternError, choose, match
 from kubexm_exec.registry import RegistryError
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import did_you_mean
@@ -48,10 +48,20 @@ def build_hosts(state: State) -> None:
     state.all_hosts = tuple(named) or (CONTROL_NODE,)
     state.reach = Reach(state.all_hosts, state.roles, state.groups)
     if state.limit:
-        keep = {*match_hosts(state, state.limit, None), CONTROL_NODE}
+        keep = {*_limited(state), CONTROL_NODE}
         state.all_hosts = tuple(name for name in state.all_hosts if name in keep)
         state.roles = {role: tuple(h for h in hosts if h in keep) for role, hosts in state.roles.items()}
         state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
+
+
+def _limited(state: State) -> list[str]:
+    """The hosts that --limit leaves."""
+    try:
+        return choose(state.hosts, state.limit, CONTROL_NODE)
+    except PatternError as error:
+        if state.hosts_known:
+            state.diagnostics.error("unknown-host", f"--limit: {error.message}", hint=error.hint)
+        return []
 
 
 class _Expanded(Struct, frozen=True):

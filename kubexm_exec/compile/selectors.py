@@ -1,9 +1,8 @@
-"""Selectors: which hosts a pattern, a ``runOn`` or ``--limit`` means."""
+"""Selectors: which hosts a ``runOn`` means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,25 +10,12 @@ from pydantic import ValidationError
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.expr import is_dynamic
+from kubexm_exec.hostpatterns import match, some
 from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.models import RunOnSpec
-from kubexm_spec.ranges import expand_range
 from kubexm_spec.source import Place
 
 _LISTS = ("roles", "groups", "hosts", "exclude")
-
-
-def match(pattern: str, hosts: Iterable[str]) -> list[str]:
-    """The hosts that a name, a range or a glob means."""
-    if any(sign in pattern for sign in "*?"):
-        return [name for name in hosts if fnmatchcase(name, pattern)]
-    known = hosts if isinstance(hosts, Mapping) else set(hosts)
-    if "[" in pattern:
-        try:
-            return [name for name in expand_range(pattern) if name in known]
-        except ValueError:
-            return [name for name in hosts if fnmatchcase(name, pattern)]
-    return [pattern] if pattern in known else []
 
 
 def chosen_by(state: State, pattern: str) -> list[str]:
@@ -39,7 +25,7 @@ def chosen_by(state: State, pattern: str) -> list[str]:
     return found if named else [name for name in found if name != CONTROL_NODE]
 
 
-def match_hosts(state: State, patterns: Iterable[str], place: Place | None, notes: tuple[Note, ...] = ()) -> list[str]:
+def match_hosts(state: State, patterns: Iterable[str], place: Place, notes: tuple[Note, ...] = ()) -> list[str]:
     """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
     found: dict[str, None] = {}
     for index, pattern in enumerate(patterns):
@@ -47,7 +33,7 @@ def match_hosts(state: State, patterns: Iterable[str], place: Place | None, note
         if not matched and state.hosts_known:
             state.diagnostics.error(
                 "unknown-host",
-                f'there is no host "{pattern}"' + ("" if place is not None else " (--limit)"),
+                f'there is no host "{pattern}"',
                 _item(place, index),
                 hint=did_you_mean(pattern, state.hosts) or f"hosts: {some(state.hosts)}",
                 notes=notes,
@@ -56,17 +42,9 @@ def match_hosts(state: State, patterns: Iterable[str], place: Place | None, note
     return [name for name in state.hosts if name in found]
 
 
-def _item(place: Place | None, index: int) -> Place | None:
+def _item(place: Place, index: int) -> Place:
     """The item of a list; a single one may stand alone."""
-    if place is None:
-        return None
     return place.child(index) if isinstance(written(place), list) else place
-
-
-def some(names: Iterable[str]) -> str:
-    """Some of many names."""
-    listed = list(names)
-    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "")
 
 
 def hosts_of(

@@ -8,7 +8,7 @@ from kubexm_exec.attempt import ActionOutcome, Attempt
 from kubexm_exec.executors.check import Check
 from kubexm_exec.executors.driver import Driver
 from kubexm_exec.journal.story import Story
-from kubexm_exec.result import ForecastState, GraphExecutionResult
+from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action
 from kubexm_exec.step import Forecast, Step
@@ -19,20 +19,32 @@ class DriftExecutor:
 
     acts = False
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, hosts: frozenset[str]) -> None:
+        """``hosts``: those that are looked at."""
         self._story = story
+        self._hosts = hosts
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Look at every action."""
         runtime.looks_only = "drift fetches nothing; `kubexm resources fetch` does"
-        look = _Drift(runtime, self._story)
+        look = _Drift(runtime, self._story, self._hosts)
         return Driver(runtime, look.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
 
 
 class _Drift(Check):
-    def __init__(self, runtime: Runtime, story: Story) -> None:
+    def __init__(self, runtime: Runtime, story: Story, hosts: frozenset[str]) -> None:
         super().__init__(runtime)
         self._story = story
+        self._hosts = hosts
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        """Look at it; of a host that is not looked at it is taken to be as it was."""
+        if attempt.host in self._hosts:
+            return super().perform(attempt)
+        told = self._story.actions.get(Action(attempt.node.id, attempt.host))
+        outputs = told.result.outputs if told is not None and told.result is not None and not told.hidden else None
+        result = HostResult(host_name=attempt.host, status=Status.SUCCESS)
+        return self._lifecycle.done(attempt, ActionOutcome(result, outputs))
 
     def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
         """What a forecast comes to; what a step gave in the run is known."""
