@@ -50,6 +50,9 @@ def choose(hosts: Mapping[str, GraphHost], patterns: Iterable[str], control: str
     """
     words = [word.strip() for text in patterns for word in text.split(",") if word.strip()]
     chooser = _Chooser(hosts, control)
+    if not words:
+        # Such as a variable of a shell that is not set: it never means all.
+        raise PatternError("no host is named", f"hosts: {some(chooser.own)}")
     added = [chooser.term(word) for word in words if word[0] not in "&!"]
     chosen = set().union(*added) if added else set(chooser.own)
     for word in words:

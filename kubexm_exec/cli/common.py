@@ -86,6 +86,8 @@ class Choice(Struct, frozen=True, kw_only=True):
             if not sign or not key.strip():
                 fail(f"-e {pair}: a value is given as KEY=VALUE", output=output)
             texts[key.strip()] = value
+        if self.limit is not None and not _words(self.limit):
+            fail("--limit names no host", f"give {HOST_PATTERNS}", output=output)
         return CompileOptions(
             values=_read_values(self.vars_files, output),
             texts=texts,

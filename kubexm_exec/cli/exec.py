@@ -79,8 +79,6 @@ def command(
         fail("the line of --shell is empty", output=form)
     site = site_or_exit(spec, inventory, form)
     hosts = hosts_or_exit(site, [pattern], form)
-    if not hosts:
-        fail(f'"{pattern}" means no host', output=form, kind="unknown-host")
     from kubexm_exec.adhoc import command_graph
     from kubexm_exec.cli.run import check_writable
     from kubexm_exec.cli.running import Run

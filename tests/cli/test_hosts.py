@@ -130,7 +130,7 @@ def test_one_host_is_shown_with_its_variables_and_where_they_come_from() -> None
         (["exec", "nobody", "-i", "hosts.ini", "--", "true"], "no host, group or role"),
         (["exec", "web", "-i", "hosts.ini", "--shell", " "], "is empty"),
         (["exec", "web", "--", "true"], "which hosts?"),
-        (["exec", ",", "-i", "hosts.ini", "--", "true"], "means no host"),
+        (["exec", ",", "-i", "hosts.ini", "--", "true"], "no host is named"),
         (["shell", "web", "-i", "hosts.ini"], "means 3 hosts"),
     ],
 )

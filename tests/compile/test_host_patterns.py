@@ -66,6 +66,8 @@ def test_a_pattern_means_these_hosts(pattern: str, expected: str) -> None:
         ("rack=1", '"rack=1" is no label of a host', "labels: tier=front, tier=back, raid=10"),
         ("web&db", '"web&db" leaves no host', "hosts: web1, web2, db1, db2, lone"),
         ("all,!all", '"all,!all" leaves no host', "hosts: web1, web2"),
+        (",", "no host is named", "hosts: web1"),
+        ("", "no host is named", "hosts: web1"),
         ("!nothing", '"nothing" is no host, group or role', "hosts: web1"),
     ],
 )
@@ -140,3 +142,14 @@ def test_all_commands_take_the_same_patterns(
         assert {line["host"] for line in map(json.loads, said.splitlines()) if line.get("host")} == hosts
     run("run", "spec.yaml", "--output", "quiet")
     assert set(json.loads(run("drift", "spec.yaml", "--limit", pattern, "--output", "json"))["hosts"]) == hosts
+
+
+@pytest.mark.parametrize("limit", ["", ",", " "])
+def test_a_limit_that_names_no_host_is_refused_and_never_means_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text(SPEC)
+    result = CliRunner().invoke(main, ["run", "spec.yaml", "--limit", limit], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "--limit names no host" in result.output
