@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.git import Access, Checkout
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
-from kubexm_steps._types import HostPath
+from kubexm_exec.runner.git import EMPTY, Access, Checkout
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_steps._types import FollowParams, HostPath, located
 
 
 def _repo(url: str) -> str:
@@ -35,7 +35,7 @@ def _one_line(text: str) -> str:
     return text
 
 
-class GitParams(Params):
+class GitParams(FollowParams):
     """Parameters of ``git``."""
 
     repo: Annotated[str, AfterValidator(_repo)] = Field(
@@ -120,8 +120,8 @@ class GitStep(Step[GitParams]):
 
     def run(self, ctx: StepContext) -> Result:
         """Fetch and check out."""
-        params = self.params
         now = self._look(ctx)
+        params = self.params
         if not now.git:
             raise StepFailed("git is not installed on the host", hint="install it first with a package step")
         if not now.wanted:
@@ -138,6 +138,8 @@ class GitStep(Step[GitParams]):
         else:
             above = ctx.runner.missing_folders(params.path)[:-1] if now.kind == "absent" else []
             ctx.save_undo({"made": now.kind, "above": above})
+            if above:
+                ctx.runner.mkdir(above[-1])
         ctx.runner.git.checkout(
             params.repo,
             params.path,
@@ -152,7 +154,7 @@ class GitStep(Step[GitParams]):
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Go back to what was there."""
-        path = self.params.path
+        path = located(ctx, self.params, last=True).path
         if "head" in undo:
             ctx.runner.git.go_back(
                 path, undo["head"], undo["branch"], undo["url"], undo["changes"], submodules=self.params.submodules
@@ -161,7 +163,7 @@ class GitStep(Step[GitParams]):
             ctx.runner.remove(path, recursive=True)
             ctx.runner.remove_empty(undo["above"])
         elif undo.get("made") == "empty":
-            ctx.runner.shell('cd -- "$1" && find . -mindepth 1 -delete', path, live=False)
+            ctx.runner.shell(EMPTY, path, live=False)
 
     def _access(self) -> Access:
         params = self.params
@@ -169,7 +171,7 @@ class GitStep(Step[GitParams]):
         return Access(user, params.password or "", params.ssh_key or "")
 
     def _look(self, ctx: StepContext) -> Checkout:
-        params = self.params
+        self.params = params = located(ctx, self.params, last=True)
         now = ctx.runner.git.look(params.repo, params.path, params.ref, self._access())
         if now.kind in ("folder", "other"):
             thing = "a folder with something else in it" if now.kind == "folder" else "not a folder"

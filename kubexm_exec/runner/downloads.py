@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Command, CommandCancelled, CommandResult
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.http import attempts
 from kubexm_exec.http.messages import PASSING, HttpError, Request, plain_url, shown_url
 from kubexm_exec.http.ranges import RestartError, piece_of, range_headers
@@ -33,20 +34,20 @@ _NO_TOOL, _NO_TLS, _NO_HEADERS, _ANSWERED, _MISMATCH, _FOREIGN = 71, 72, 73, 74,
 # at once. The download grows in a folder of our own beside its place: named after the address and the digest, so that
 # only the same download goes on with it, and closed to all others. After the `cd` nobody can put another in its way.
 # Headers come in by standard input, and never are arguments, which everybody on the host can see.
-_SCRIPT: Final = rf"""
+_SCRIPT: Final = rf"""{WAY}
 do=$1 dir=$2 url=$3 start=$4 notes=$5 idle=$6 most=$7 ca=$8 secret=$9; shift 9
 path=$1 want=$2 mode=$3 owner=$4
 umask 077
 config=$(cat)
-[ -d "$dir" ] || mkdir -m 700 -- "$dir" || exit
-cd -P -- "$dir" || exit
-[ "$(stat -c %d:%i -- "$dir")" = "$(stat -c %d:%i .)" ] && [ "$(stat -c %u .)" = "$(id -u)" ] || exit {_FOREIGN}
-case $(stat -c %a .) in *700) ;; *) exit {_FOREIGN} ;; esac
+go "$path"
+dir=${{dir##*/}}
+[ -d "./$dir" ] || mkdir -- "./$dir" || exit
+enter "$dir" || exit {_FOREIGN}
 trap 'rm -f rc' EXIT
 tool=none code=0
 size() {{ if [ -f data ]; then stat -c %s data; else echo 0; fi; }}
 status() {{ sed -n '/^ *HTTP\/[0-9.]* \([0-9][0-9][0-9]\).*/{{s//\1/;h;}};${{x;p;}}' head 2>/dev/null; }}
-clear() {{ rm -f data rc head said notes slow; [ -e rejected ] || rmdir -- "$dir" 2>/dev/null; }}
+clear() {{ rm -f data rc head said notes slow; [ -e rejected ] || rmdir -- "../$dir" 2>/dev/null; }}
 place() {{
   got=$(sha256sum <data | cut -d' ' -f1)
   if [ -n "$want" ] && [ "$got" != "$want" ]; then
@@ -56,7 +57,7 @@ place() {{
   if [ -n "$owner" ]; then chown -- "$owner" data || exit; fi
   chmod -- "$mode" data || exit
   printf 'done %s %s\n' "$got" "$(size)"
-  mv -fT -- data "$path" || exit
+  mv -fT -- data "../$name" || exit
   rm -f rejected; clear
   exit 0
 }}

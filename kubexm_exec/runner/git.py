@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Final
 
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.look import MARK, TOOLS, look
 from kubexm_exec.runner.quote import script
@@ -33,6 +35,7 @@ _LOOK: Final = (
     _ACCESS
     + r"""
 repo=$1 path=$2 ref=$3
+place "$path"; path=$real
 have git || { part nogit; exit 0; }
 # Looking changes nothing, not even git's own notes.
 export GIT_OPTIONAL_LOCKS=0
@@ -60,19 +63,27 @@ said=$(remote ls-remote --symref -- "$repo" "$ref" "refs/heads/$ref" "refs/tags/
 :
 """
 )
-# In place of nothing it is made beside the place and renamed: there is never half a checkout.
+# In place of nothing it is made in a folder of our own beside the place, and renamed: there is never half a checkout,
+# and nobody else has a hand in it.
 _CHECKOUT: Final = (
     TOOLS
     + _ACCESS
+    + WAY
     + r"""
-repo=$1 path=$2 kind=$3 ref=$4 commit=$5 depth=$6 force=$7 submodules=$8
-place=$path made=
-if [ ! -e "$path/.git" ]; then
-  if [ -d "$path" ]; then made=$path/.git; else place=$path.kx-$$ made=$place; mkdir -p -- "$place" || exit; fi
-  git init -q -- "$place" && git -C "$place" remote add origin "$repo" || { code=$?; rm -rf -- "$made"; exit $code; }
+repo=$1 kind=$3 ref=$4 commit=$5 depth=$6 force=$7 submodules=$8 stage=$9 made= new=
+reach "$2"
+if [ ! -e "./$name/.git" ]; then
+  if [ -d "./$name" ]; then made=y; else new=y; private "$stage" && mkdir -- "./$name" || exit; fi
 fi
-go() {
-  cd -- "$place" || return
+folder=$PWD
+clean() {
+  cd -- "$folder" || return
+  if [ -n "$new" ]; then cd .. && rm -rf -- "./$stage"; elif [ -n "$made" ]; then rm -rf -- "./$name/.git"; fi
+}
+from=${PWD%/}/$name
+cd -P -- "./$name" && [ "$PWD" = "$from" ] || exit
+if [ -n "$made$new" ]; then git init -q && git remote add origin "$repo" || { code=$?; clean; exit $code; }; fi
+get() {
   git remote set-url origin "$repo" || return
   case $kind in
     branch) what=+refs/heads/$ref:refs/remotes/origin/$ref ;;
@@ -97,14 +108,20 @@ go() {
   fi
   git update-ref refs/kubexm/deployed HEAD
 }
-( go ) || { code=$?; [ -z "$made" ] || rm -rf -- "$made"; exit $code; }
-if [ "$place" != "$path" ]; then mv -T -- "$place" "$path" || { code=$?; rm -rf -- "$place"; exit $code; }; fi
+( get ) || { code=$?; clean; exit $code; }
+[ -n "$new" ] || exit 0
+cd .. && mv -T -- "./$name" "../$name" || { code=$?; clean; exit $code; }
+cd .. && rmdir -- "./$stage"
 """  # noqa: E501
 )
-_SAVE: Final = 'git -C "$1" stash create kubexm'
-_RETURN: Final = r"""
+_SAVE: Final = WAY + 'reach "$1/."; git stash create kubexm'
+EMPTY: Final = WAY + 'reach "$1/."; find . -mindepth 1 -delete'
+"""Removes all that is in a folder."""
+_RETURN: Final = (
+    WAY
+    + r"""
 path=$1 commit=$2 branch=$3 url=$4 stash=$5 submodules=$6
-cd -- "$path" || exit
+reach "$path/."
 if [ -n "$url" ]; then git remote set-url origin "$url" || exit; fi
 if [ "$(git rev-parse HEAD)" = "$commit" ] && [ "$(git symbolic-ref -q --short HEAD)" = "$branch" ] &&
   { [ -z "$stash" ] || ! git diff --quiet HEAD; }; then exit 0; fi
@@ -114,6 +131,7 @@ if [ -n "$submodules" ]; then git submodule -q update --init --recursive -f || e
 if [ -n "$stash" ]; then git stash apply -q "$stash" || exit; fi
 git update-ref refs/kubexm/deployed HEAD
 """
+)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REASONS: Final = (
     (r"could not read Username|Authentication failed|terminal prompts disabled|Invalid username",
@@ -213,6 +231,7 @@ class Git:
         """Get the wanted commit and check it out."""
         arguments = [repo, path, now.wanted_kind, now.wanted_ref, now.wanted, str(depth or "")]
         arguments += ["yes" if force else "", "yes" if submodules else ""]
+        arguments.append(f".kx-{secrets.token_hex(8)}.tree")
         result = execute(
             self._session, script(_CHECKOUT, *arguments, stdin=access.stdin()), check=False, live=False
         )  # fmt: skip

@@ -55,6 +55,15 @@ tell() {
     cat <&9
   } 9<"./$1"
 }
+# The real place of something that need not be there, or even its folder.
+place() {
+  if to "$1"; then if [ "$name" = . ]; then real=$PWD; else real=${PWD%/}/$name; fi
+  else
+    [ -z "$why" ] || stop
+    real=$1
+  fi
+  cd -- "$home"
+}
 n=$1; shift
 while [ "$n" -gt 0 ]; do file "$1" || exit; shift; n=$((n - 1)); done
 """
@@ -113,8 +122,9 @@ def look(
 ) -> Look:
     """Read files and run a fixed piece of shell, which prints named parts: ``part NAME`` and then what belongs to it.
 
-    It has the helpers ``part NAME`` and ``have PROGRAM``, and the system's folders in PATH. With ``more`` it may also
-    tell files that it has found itself, with ``file PATH``.
+    It has the helpers ``part NAME``, ``have PROGRAM`` and ``place PATH`` (which tells the ``real`` path, and refuses
+    one that leads through links of others), and the system's folders in PATH. With ``more`` it may also tell files that
+    it has found itself, with ``file PATH``.
     """
     command = script(_PRELUDE + body, str(len(files)), *files, *arguments, stdin=stdin, max_output=_MOST)
     result = execute(session, command, check=False, live=False)

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
 from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
@@ -15,14 +16,15 @@ from kubexm_exec.runner.session import Session
 
 _LOOK: Final = r"""
 part mountinfo; cat /proc/self/mountinfo || exit
-part real; readlink -f -- "$2" || printf '%s\n' "$2"
+place "$2"
+part real; printf '%s\n' "$real"
 if [ -d "$2" ]; then part folder; elif [ -e "$2" ]; then part file; fi
 part source
 case $1 in
   '') ;;
   UUID=*|LABEL=*|PARTUUID=*|PARTLABEL=*) ! have findfs || findfs "$1" 2>/dev/null ;;
   /*)
-    readlink -f -- "$1"
+    place "$1"; printf '%s\n' "$real"
     if [ -e "$1" ]; then
       part there
       [ -d "$1" ] || [ -b "$1" ] || part sourcefile
@@ -33,10 +35,15 @@ esac
 """
 _MOUNT: Final = (
     TOOLS
+    + WAY
     + r"""
-type=$1 options=$2 again=$3
-case $type in auto|none|bind) mount -o "$options" "$4" "$5" || exit ;; *) mount -t "$type" -o "$options" "$4" "$5" || exit ;; esac
-[ -z "$again" ] || mount -o "$again" "$4" "$5"
+type=$1 options=$2 again=$3 src=$4
+whole() { reach "$1"; if [ "$name" = . ]; then whole=$PWD; else whole=${PWD%/}/$name; fi; }
+point=$5
+case $src in /*) if [ -e "$src" ]; then whole "$src"; src=$whole; fi ;; esac
+if [ -e "$point" ]; then whole "$point"; point=$whole; fi
+case $type in auto|none|bind) mount -o "$options" "$src" "$point" || exit ;; *) mount -t "$type" -o "$options" "$src" "$point" || exit ;; esac
+[ -z "$again" ] || mount -o "$again" "$src" "$point"
 """  # noqa: E501
 )
 _REMOUNT: Final = TOOLS + 'mount -o "$1" "$2" "$3"'

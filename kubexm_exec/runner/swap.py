@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.fstab import FSTAB, unescape
 from kubexm_exec.runner.look import TOOLS, Held, look, refused, told
@@ -16,7 +17,8 @@ from kubexm_exec.runner.session import Session
 _LOOK: Final = r"""
 part swaps; [ ! -r /proc/swaps ] || sed 1d /proc/swaps
 [ -n "$1" ] || exit 0
-part real; readlink -f -- "$1" || printf '%s\n' "$1"
+place "$1"; set -- "$real"
+part real; printf '%s\n' "$1"
 if [ -b "$1" ]; then part device
 elif [ -f "$1" ]; then part size; stat -c %s -- "$1"
 elif [ -e "$1" ]; then part other
@@ -31,28 +33,42 @@ folder=${1%/*}
 part free; df -Pk -- "${folder:-/}" 2>/dev/null | awk 'NR == 2 { print $4 }'
 :
 """
+# Whoever could put another file in the place of a swap file, would read and write the memory of the host.
+_SAFE: Final = r"""
+alone() {
+  go "$1"
+  shared || return 0
+  case $mode_of_here in [1357]???) if [ "$owner_of_here" = 0 ] || [ -O . ]; then return; fi ;; esac
+  echo "$who may write its folder, and put another file in its place" >&2
+  exit 1
+}
+"""
 # fallocate is quick; where a file system makes holes of it, or has none, the zeros are written.
 _MAKE: Final = (
     TOOLS
+    + WAY
+    + _SAFE
     + r"""
-path=$1 size=$2
+size=$2
 umask 077
+alone "$1"
+path=./$name
 fill() {
-  rm -f -- "$path" && : >"$path" || return
+  rm -f -- "$path" && (set -C; : >"$path") || return
   ! command -v chattr >/dev/null 2>&1 || chattr +C -- "$path" 2>/dev/null
   if [ "$1" = quick ] && command -v fallocate >/dev/null 2>&1 && fallocate -l "$size" "$path" 2>/dev/null; then :
   else dd if=/dev/zero of="$path" bs=1048576 count=$((size / 1048576)) 2>/dev/null || { echo "no space left" >&2; return 1; }
   fi
   mkswap "$path" >/dev/null
 }
-if fill quick && swapon "$path" 2>/dev/null; then exit 0; fi
-if fill slow && swapon "$path"; then exit 0; fi
+if fill quick && swapon "${PWD%/}/$name" 2>/dev/null; then exit 0; fi
+if fill slow && swapon "${PWD%/}/$name"; then exit 0; fi
 code=$?
 rm -f -- "$path"
 exit $code
 """  # noqa: E501
 )
-_ON: Final = TOOLS + 'for p do swapon "$p" || exit; done'
+_ON: Final = TOOLS + WAY + _SAFE + 'for p do alone "$p"; swapon "${PWD%/}/$name" || exit; done'
 _OFF: Final = TOOLS + 'for p do swapoff "$p" || exit; done'
 
 

@@ -13,16 +13,16 @@ from kubexm_exec.runner.session import Session
 
 # Folder for one's own certificates, the end of their names, the bundle that is made of all, and the tool that makes it.
 _LAYOUTS: Final = r"""
-place() { folder=$1 end=$2 bundle=$3 tool=$4; }
+layout() { folder=$1 end=$2 bundle=$3 tool=$4; }
 if [ -d /etc/pki/ca-trust/source/anchors ] && have update-ca-trust; then
-  place /etc/pki/ca-trust/source/anchors pem /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem update-ca-trust
+  layout /etc/pki/ca-trust/source/anchors pem /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem update-ca-trust
 elif [ -d /etc/ca-certificates/trust-source/anchors ] && have update-ca-trust; then
-  place /etc/ca-certificates/trust-source/anchors pem /etc/ca-certificates/extracted/tls-ca-bundle.pem update-ca-trust
+  layout /etc/ca-certificates/trust-source/anchors pem /etc/ca-certificates/extracted/tls-ca-bundle.pem update-ca-trust
 elif [ -d /etc/pki/trust/anchors ] && have update-ca-certificates; then
-  place /etc/pki/trust/anchors pem /var/lib/ca-certificates/ca-bundle.pem update-ca-certificates
+  layout /etc/pki/trust/anchors pem /var/lib/ca-certificates/ca-bundle.pem update-ca-certificates
 elif have update-ca-certificates; then
-  place /usr/local/share/ca-certificates crt /etc/ssl/certs/ca-certificates.crt update-ca-certificates
-else place '' '' '' ''; fi
+  layout /usr/local/share/ca-certificates crt /etc/ssl/certs/ca-certificates.crt update-ca-certificates
+else layout '' '' '' ''; fi
 """
 _LOOK: Final = (
     _LAYOUTS

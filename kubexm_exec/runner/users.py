@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NoReturn, Protocol
 
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.look import TOOLS
@@ -69,33 +71,60 @@ printf '%s:%s\n' "$n" "$s" | chpasswd -e
 """
 )
 _FIELD: Final = r"""n=$1 awk -F: '$1 == ENVIRON["n"] { printf "%s", $2; exit }' /etc/shadow"""
-_HOME: Final = r"""
+# It is put in place only when all of it belongs to its user.
+_HOME: Final = (
+    WAY
+    + r"""
 [ -d "$1" ] && exit 0
-umask 022; mkdir -p -- "${1%/*}/" && umask 077 && mkdir -- "$1" || exit
-if [ -d /etc/skel ]; then cp -pR /etc/skel/. "$1"/ || exit; fi
-m=$(awk '$1 == "HOME_MODE" { print $2; exit }' /etc/login.defs 2>/dev/null)
-chmod -- "${m:-0700}" "$1" && chown -R -- "$2:$3" "$1"
+at "$1" || [ -z "$why" ] || stop
+umask 022; mkdir -p -- "${1%/*}/" || exit
+go "$1"
+private "$4" && umask 077 && mkdir -- "./$name" || exit
+fill() {
+  if [ -d /etc/skel ]; then cp -pR /etc/skel/. "./$name/" || return; fi
+  m=$(awk '$1 == "HOME_MODE" { print $2; exit }' /etc/login.defs 2>/dev/null)
+  chmod -- "${m:-0700}" "./$name" && chown -hR -- "$1" "./$name" && mv -T -- "./$name" "../$name"
+}
+fill "$2:$3"
+code=$?
+cd .. && rm -rf -- "./$4"
+exit $code
 """
+)
 # A home is only taken away as long as nobody has put anything of his own into it.
-_UNMAKE_HOME: Final = r"""
-[ -d "$1" ] && ! [ -L "$1" ] || exit 0
-cd -- "$1" || exit
+_UNMAKE_HOME: Final = (
+    WAY
+    + r"""
+at "$1" || { [ -z "$why" ] || stop; exit 0; }
+[ -d "./$name" ] && ! [ -L "./$name" ] || exit 0
+home=${PWD%/}/$name
+cd -P -- "./$name" && [ "$PWD" = "$home" ] || exit
 more='for f do cmp -s "$f" "/etc/skel/$f" || { echo more; break; }; done'
 if find . ! -type d -exec sh -c "$more" kx {} + | grep -q more; then exit 3; fi
-cd / && rm -rf -- "$1"
+go "$1"
+rm -rf -- "./$name"
 """
-_REMOVE_HOME: Final = r"""
+)
+_REMOVE_HOME: Final = (
+    WAY
+    + r"""
 for p do
-  [ -e "$p" ] || continue
-  rm -rf -- "$p" || exit
+  at "$p" || { [ -z "$why" ] || stop; continue; }
+  [ -e "./$name" ] || continue
+  rm -rf -- "./$name" || exit
 done
 """
+)
 # Relative to the root, so that one archive holds the home and the mail; absent parts are left out.
-_PACK: Final = r"""
+_PACK: Final = (
+    WAY
+    + r"""
+for p do at "$p" || [ -z "$why" ] || stop; done
 cd / || exit
 for p do shift; p=${p#/}; if [ -e "$p" ]; then set -- "$@" "./$p"; fi; done
 [ $# -eq 0 ] || tar -czf - -- "$@"
 """
+)
 _UNPACK: Final = "cd / && tar -xzpf -"
 _HINTS: Final = (
     (r"cannot lock|permission denied|only root", "work as a user who may: `become: true` for this host"),
@@ -269,7 +298,8 @@ class Users:
 
     def make_home(self, home: str, uid: int, gid: int) -> None:
         """Make a home folder from the skeleton, if there is none; 0700 unless the host has a HOME_MODE."""
-        self._done(f"make {home}", execute(self._session, script(_HOME, home, str(uid), str(gid)), check=False))
+        command = script(_HOME, home, str(uid), str(gid), f".kx-{secrets.token_hex(8)}.tree")
+        self._done(f"make {home}", execute(self._session, command, check=False))
 
     def unmake_home(self, home: str) -> bool:
         """Remove a home folder that holds nothing but the skeleton; False if it holds more, and stays."""
