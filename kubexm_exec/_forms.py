@@ -12,6 +12,9 @@ from msgspec import Struct
 
 SHORTEST_LINE: Final = 8
 """Lines of a multi-line secret that are shorter are only masked together with the rest of it."""
+SHORTEST_PIECE: Final = 6
+"""Pieces of a secret that are shorter are only masked together with the rest of it."""
+_WORD: Final = re.compile(r"[^\W\d_]+|[\d.:-]+|[A-Za-z.-]+")
 COMPARED: Final = 48
 """So many characters of base64 are compared; as many as the rest has are masked after them, whatever they are."""
 _HEAD: Final = 4
@@ -105,6 +108,37 @@ def forms(value: str) -> list[Form]:
     if len(lines) > 1:
         found += [_escaped(line) for line in lines if len(line) >= SHORTEST_LINE and not _PEM_BORDER.fullmatch(line)]
     return list(dict.fromkeys(found))
+
+
+def literal(text: bytes) -> Form:
+    """A form that is spelled in one way only."""
+    return (Texts((text,)),)
+
+
+def inside(value: str) -> str:
+    """A key without the lines that all keys have; any other value as it is."""
+    lines = value.splitlines()
+    if len(lines) > 2 and _PEM_BORDER.fullmatch(lines[0].strip()):
+        return "\n".join(line for line in lines if not _PEM_BORDER.fullmatch(line.strip()))
+    return value
+
+
+def unfolded(value: str) -> bytes:
+    """The text of a key in one line, however it is folded anew; nothing of any other value."""
+    within = inside(value)
+    return "".join(within.split()).encode("utf-8", "surrogateescape") if within != value else b""
+
+
+def pieces(value: str) -> Iterator[bytes]:
+    """What libraries show of a value that they took apart (the port of an address, the name of a folder).
+
+    A plain word is no piece: it would mask every text that has the word.
+    """
+    for border in (r"[/?#]", r"\s", r"[/?#@:&=,;\s]"):
+        for piece in re.split(border, value) if len(value) <= 1024 else ():
+            piece = piece.strip()
+            if len(piece) >= SHORTEST_PIECE and piece != value and not _WORD.fullmatch(piece):
+                yield piece.encode("utf-8", "surrogateescape")
 
 
 def could_go_on(form: Form, data: bytes, at: int) -> bool:

@@ -9,7 +9,21 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from kubexm_exec._forms import Form, beginnings, could_go_on, forms, heads, longest, tree
+from kubexm_exec._forms import (
+    SHORTEST_LINE,
+    Form,
+    beginnings,
+    could_go_on,
+    forms,
+    heads,
+    inside,
+    literal,
+    longest,
+    pieces,
+    tree,
+    unfolded,
+)
+from kubexm_exec._spelled import SURE, Spelled, spellings
 
 MASK: Final = "***"
 """What is shown in place of a secret."""
@@ -17,7 +31,10 @@ SHORTEST: Final = 4
 """A shorter value would mask half of every text; it is refused."""
 _CUT: Final = 8
 """So much of a secret that the end of a stream cut off is masked too."""
+_LONG: Final = 4096
+"""A longer value is looked for as it is and in whole encodings, not with each character escaped by itself."""
 _HEAD: Final = 4
+_NOTHING: Final = rb"(?!)"
 _CUT_HERE: Final = re.compile("\\.{3,}|…".encode())
 """What stands where somebody shortened a text."""
 
@@ -25,6 +42,7 @@ T = TypeVar("T")
 
 
 class _Compiled(Struct, frozen=True):
+    spelled: Spelled
     pattern: re.Pattern[bytes]
     starts: re.Pattern[bytes]
     by_head: Mapping[bytes, list[Form]]
@@ -36,13 +54,16 @@ class _Compiled(Struct, frozen=True):
 class Redactor:
     """Knows the secret values of a run and masks them in everything that goes out.
 
-    Besides the value itself its forms in URLs, JSON, YAML, HTML, shell words and base64 are masked; of a value with
-    several lines each line of 8 or more characters too. With nothing registered ``mask`` costs next to nothing.
+    Besides the value itself its forms in URLs, JSON, YAML, HTML, shell words and base64 are masked, and in whole
+    encodings such as hex, base32 and UTF-16, also one inside another; of a value with several lines each line of 8 or
+    more characters too, and of one with blanks or slashes its pieces, unless they are plain words. With nothing
+    registered ``mask`` costs next to nothing.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._forms: dict[str, list[Form]] = {}
+        self._spelled = Spelled()
         self._compiled: _Compiled | None = None
         self._stale = False
         self.refused = 0
@@ -66,9 +87,29 @@ class Redactor:
             if len(text) < SHORTEST:
                 self.refused += 1
                 return False
-            self._forms[text] = forms(text)
+            self._forms[text] = self._learn(text)
             self._stale = True
         return True
+
+    def _learn(self, value: str) -> list[Form]:
+        """The forms of a value for the pattern; its longer spellings are looked for by themselves."""
+        found = forms(value) if len(value) <= _LONG else []
+        whole = inside(value).encode("utf-8", "surrogateescape")
+        folded = unfolded(value)
+        if len(folded) >= SURE:
+            self._spelled.add(folded, apart=True)
+        spelled = spellings(whole) | set(pieces(value))
+        if len(value) > _LONG:
+            spelled.update(line.strip() for line in whole.splitlines())
+            spelled.add(whole)
+        else:
+            spelled.discard(whole)
+        for spelling in spelled:
+            if len(spelling) >= SURE:
+                self._spelled.add(spelling)
+            elif len(spelling) >= SHORTEST_LINE or (len(spelling) >= SHORTEST and len(value) <= _LONG):
+                found.append(literal(spelling))
+        return list(dict.fromkeys(found))
 
     def mask(self, data: T) -> T:
         """The same data (text, bytes, lists and mappings of them) without any secret; itself if there is none in it."""
@@ -80,7 +121,7 @@ class Redactor:
     def _patterns(self) -> _Compiled | None:
         if self._stale:
             with self._lock:
-                self._compiled = _compile(self._forms)
+                self._compiled = _compile(self._forms, self._spelled)
                 self._stale = False
         return self._compiled
 
@@ -91,13 +132,24 @@ class StreamMask:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = b""
+        """What could become a form of a secret."""
+        self._begun = b""
+        """What could not, but a spelling of one; it comes before what is held."""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next chunk and give what is safe to show."""
         compiled = self._redactor._patterns() if len(self._redactor) else None
         if compiled is None:
-            data, self._held = self._held + data, b""
+            data = self._begun + self._held + data
+            self._held = self._begun = b""
             return data
+        data = self._begun + self._without_forms(data, compiled)
+        regions = compiled.spelled.regions(data)
+        held = compiled.spelled.held(data, regions)
+        data, self._begun = data[:held], data[held:]
+        return _cut_out(data, [each for each in regions if each[1] <= held])
+
+    def _without_forms(self, data: bytes, compiled: _Compiled) -> bytes:
         data = self._held + data
         shown: list[bytes] = []
         at = 0
@@ -117,14 +169,18 @@ class StreamMask:
 
     def flush(self) -> bytes:
         """The rest at the end of the stream; a secret that was cut off there is masked as far as it came."""
-        data, self._held = self._held, b""
+        data, begun = self._held, self._begun
+        self._held = self._begun = b""
         compiled = self._redactor._patterns() if len(self._redactor) else None
         if compiled is None:
-            return data
+            return begun + data
         data = compiled.pattern.sub(MASK.encode(), data)
         # Masked text is no secret, so whatever could go on now is a beginning of one that never came to its end.
         held = _beginning(compiled, data, 0, len(data))
-        return data if held is None or len(data) - held < _CUT else data[:held] + MASK.encode()
+        if held is not None and len(data) - held >= _CUT:
+            data = data[:held] + MASK.encode()
+        data = begun + data
+        return _cut_out(data, compiled.spelled.regions(data))
 
 
 def _beginning(compiled: _Compiled, data: bytes, at: int, end: int) -> int | None:
@@ -146,7 +202,7 @@ def _beginning(compiled: _Compiled, data: bytes, at: int, end: int) -> int | Non
     return None
 
 
-def _compile(known: Mapping[str, list[Form]]) -> _Compiled:
+def _compile(known: Mapping[str, list[Form]], spelled: Spelled) -> _Compiled:
     ordered: dict[Form, None] = {}
     for value in sorted(known, key=lambda value: (-len(value), value)):
         ordered.update(dict.fromkeys(known[value]))
@@ -157,13 +213,26 @@ def _compile(known: Mapping[str, list[Form]]) -> _Compiled:
         for head in beginnings(form, _HEAD):
             by_head.setdefault(head, []).append(form)
     return _Compiled(
-        re.compile(tree([branch for form in all_forms for branch in heads(form)])),
-        re.compile(tree([(head, b"") for head in sorted(by_head)])),
+        spelled,
+        re.compile(tree([branch for form in all_forms for branch in heads(form)]) or _NOTHING),
+        re.compile(tree([(head, b"") for head in sorted(by_head)]) or _NOTHING),
         by_head,
         frozenset(head[:size] for head in by_head for size in range(1, len(head))),
-        max(map(longest, all_forms)),
+        max(map(longest, all_forms), default=0),
         frozenset(known),
     )
+
+
+def _cut_out(data: bytes, regions: list[tuple[int, int]]) -> bytes:
+    """The data with a mask in place of some regions."""
+    if not regions:
+        return data
+    out: list[bytes] = []
+    at = 0
+    for start, stop in regions:
+        out += (data[at:start], MASK.encode() if start > at or not at else b"")
+        at = stop
+    return b"".join([*out, data[at:]])
 
 
 def _mask_bytes(data: bytes | bytearray, compiled: _Compiled) -> bytes:
@@ -177,7 +246,8 @@ def _mask_bytes(data: bytes | bytearray, compiled: _Compiled) -> bytes:
         if held is not None and len(before) - held >= _CUT:
             pieces += (masked[at : cut.start() - len(before) + held], MASK.encode())
             at = cut.start()
-    return b"".join([*pieces, masked[at:]]) if pieces else masked
+    masked = b"".join([*pieces, masked[at:]]) if pieces else bytes(masked)
+    return _cut_out(masked, compiled.spelled.regions(masked))
 
 
 def _mask(data: Any, compiled: _Compiled) -> Any:

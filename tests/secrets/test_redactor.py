@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import json
 import shlex
+import time
 import urllib.parse
 from collections import namedtuple
 from collections.abc import Callable
@@ -61,6 +63,24 @@ FORMS: dict[str, Callable[[str], str]] = {
     "base64 for urls": lambda secret: base64.urlsafe_b64encode(secret.encode()).decode(),
     "base64 in lines": wrapped(76),
     "base64 in short lines": wrapped(64),
+    "hex": lambda secret: secret.encode().hex(),
+    "hex in capitals": lambda secret: secret.encode().hex().upper(),
+    "hex with colons": lambda secret: secret.encode().hex(":"),
+    "base32": lambda secret: base64.b32encode(secret.encode()).decode(),
+    "base32 behind three bytes": lambda secret: base64.b32encode(b"xyz" + secret.encode() + b"z").decode(),
+    "every byte in a url": lambda secret: "".join(f"%{byte:02X}" for byte in secret.encode()),
+    "every byte in a url in small letters": lambda secret: "".join(f"%{byte:02x}" for byte in secret.encode()),
+    "every byte escaped": lambda secret: "".join(f"\\x{byte:02x}" for byte in secret.encode()),
+    "capitals": str.upper,
+    "small letters": str.lower,
+    "shell word in a shell word": lambda secret: shlex.quote(shlex.quote(secret)),
+    "shell word in JSON": lambda secret: json.dumps(shlex.quote(secret)),
+    "json three deep": lambda secret: json.dumps(json.dumps(json.dumps(secret))),
+    "base64 in base64": lambda secret: base64.b64encode(base64.b64encode(secret.encode())).decode(),
+    "base64 of UTF-16": lambda secret: base64.b64encode(secret.encode("utf-16-le")).decode(),
+    "hex of base64": lambda secret: base64.b64encode(secret.encode()).hex(),
+    "base64 of json": lambda secret: base64.b64encode(json.dumps({"password": secret}).encode()).decode(),
+    "url of base64": lambda secret: urllib.parse.quote(base64.b64encode(secret.encode()).decode(), safe=""),
     "windows line ends": lambda secret: secret.replace("\r\n", "\n").replace("\n", "\r\n"),
 }
 
@@ -251,3 +271,82 @@ def test_secret_added_later_is_masked_from_then_on() -> None:
     assert known.mask("first-secret second-secret") == "*** second-secret"
     known.add("second-secret")
     assert known.mask("first-secret second-secret") == "*** ***"
+
+
+@pytest.mark.parametrize("order", ["utf-16", "utf-16-le", "utf-16-be"])
+@given(secret=SECRETS, cut=st.integers(1, 60))
+def test_secret_in_utf16_is_masked_however_it_arrives(order: str, secret: str, cut: int) -> None:
+    known = redactor(secret)
+    text = b"key=" + secret.encode(order) + b";"
+    core = secret.encode("utf-16-le")[1:-1]
+    assert core not in known.mask(text)
+    mask = StreamMask(known)
+    shown = b"".join([*(mask.feed(text[i : i + cut]) for i in range(0, len(text), cut)), mask.flush()])
+    assert shown == known.mask(text)
+
+
+KEY = "\n".join(
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        *(base64.b64encode(bytes(range(i, i + 48))).decode() for i in range(9)),
+        "-----END PRIVATE KEY-----",
+    ]
+)
+
+
+@pytest.mark.parametrize("between", ["", " ", "\\n", "\\\\n", "\n    ", "\r\n", "\t"])
+@pytest.mark.parametrize("width", [32, 64, 76, 10_000])
+def test_a_key_that_was_folded_anew_is_masked(between: str, width: int) -> None:
+    body = "".join(KEY.splitlines()[1:-1])
+    text = between.join(body[i : i + width] for i in range(0, len(body), width))
+    known = redactor(KEY)
+    shown = known.mask(f"key: {text};")
+    assert not [i for i in range(len(body) - 16) if body[i : i + 16] in shown]
+    for size in (1, 7, 100):
+        mask = StreamMask(known)
+        data = f"key: {text};".encode()
+        parts = [*(mask.feed(data[i : i + size]) for i in range(0, len(data), size)), mask.flush()]
+        assert not [i for i in range(len(body) - 16) if body[i : i + 16].encode() in b"".join(parts)]
+    assert redactor(KEY).mask("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        ("pa55/w0rd x9", "invalid port: 'w0rd x9'"),
+        ("tok3n-a/b c-0ther", "no such folder: tok3n-a"),
+        ("one@tw0two:thr33#f0urf0ur", "unknown host f0urf0ur"),
+    ],
+)
+def test_pieces_of_a_secret_in_errors_of_libraries_are_masked(secret: str, said: str) -> None:
+    assert MASK in redactor(secret).mask(said)
+
+
+def test_plain_words_of_a_secret_are_no_secret() -> None:
+    known = redactor("host=db.example.com user=postgres password=Tr0ub4dor")
+    text = "the password of postgres on db.example.com is wrong"
+    assert known.mask(text) == text
+    assert known.mask("Tr0ub4dor") == MASK
+
+
+def test_a_secret_of_a_megabyte_is_learned_and_masked_in_linear_time() -> None:
+    noise = base64.b85encode(hashlib.shake_256(b"x").digest(800_000)).decode()
+    known = Redactor()
+    began = time.monotonic()
+    known.add(noise)
+    assert known.mask(f"before {noise} after") == f"before {MASK} after"
+    assert known.mask(noise.encode().hex()) == MASK
+    assert len(known.mask(base64.b64encode(noise.encode()).decode())) < 10
+    stream = StreamMask(known)
+    data = b"before " + noise.encode() + b" after"
+    shown = b"".join([*(stream.feed(data[i : i + 65536]) for i in range(0, len(data), 65536)), stream.flush()])
+    assert shown == b"before *** after"
+    plain = b"a line of output like any other, with numbers 12345\n" * 100_000
+    assert known.mask(plain) == plain
+    assert time.monotonic() - began < 30  # it took 40 s for the first of these
+
+
+def test_a_long_piece_of_a_long_secret_is_masked() -> None:
+    noise = base64.b85encode(hashlib.shake_256(b"y").digest(80_000)).decode()
+    shown = redactor(noise).mask(f"before {noise[50_000:60_000]} after")
+    assert shown == f"before {MASK} after"
