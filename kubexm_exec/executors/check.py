@@ -92,7 +92,8 @@ class Check:
 
     def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
         """The outcome of a step that would do something, or may."""
-        self._open.setdefault(attempt.place, set()).add(attempt.node.id)
+        if self.excuses(forecast):
+            self._open.setdefault(attempt.place, set()).add(attempt.node.id)
         result = HostResult(
             host_name=attempt.host,
             status=Status.SUCCESS,
@@ -101,6 +102,10 @@ class Check:
             diffs=diff_data(forecast.diffs),
         )
         return ActionOutcome(result, unknown=f"depends on {attempt.node.id}")
+
+    def excuses(self, forecast: Forecast) -> bool:
+        """Whether what comes after it on the host may fail now only because this was not done."""
+        return not forecast.runs
 
     def _raised(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
         # A host that does not answer will not do so after a change either.

@@ -54,9 +54,6 @@ class _Drift(Check):
             outcome.outputs, outcome.unknown = told.result.outputs or None, ""
         return outcome
 
-    def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
-        """The outcome of a step that differs, or may; it was done once, so that only the first excuses others."""
-        outcome = super().would_run(attempt, forecast)
-        if forecast.state in (ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT):
-            self._open[attempt.place].discard(attempt.node.id)
-        return outcome
+    def excuses(self, forecast: Forecast) -> bool:
+        """It was done once, so that only what differs can be why others fail."""
+        return forecast.state is ForecastState.CHANGE

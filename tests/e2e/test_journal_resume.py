@@ -213,7 +213,7 @@ def test_changed_spec_is_refused_with_what_changed_and_accepted_only_that_and_wh
     site.write(spec().replace('N: "c"', 'N: "changed"'))
     said = resume(site, code=3)
     assert "the spec has changed since the run, nothing was run" in said
-    assert 'changed m/u/c: with.env: {"D"' in said
+    assert 'changed m/u/c: with.env.N: "c" -> "changed"' in said
     ran(site, {})
     resume(site, "--accept-changes")
     ran(site, {"changed": 1, "e": 1})

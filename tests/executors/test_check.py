@@ -246,6 +246,9 @@ def test_a_reading_step_that_fails_is_a_failure_of_the_check_unless_a_change_bef
     assert (ran.host("a").ignored, ran.result.status) == (True, Status.SUCCESS)
     ran = _check(node("first"), node("a", "looks", after=["first"], with_=failing), bench=bench)
     assert (ran.host("a").forecast, ran.host("a").message) == (ForecastState.UNKNOWN, "depends on m/t/first")
+    harmless = node("first", "looks", with_={"says": "harmless"})
+    ran = _check(harmless, node("a", "looks", after=["first"], with_=failing), bench=bench)
+    assert ran.host("a").status is Status.FAILED, "what changes nothing is no reason"
 
 
 class _Lies(Step[Params]):

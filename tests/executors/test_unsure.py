@@ -65,7 +65,7 @@ class Blind(Step[Params]):
 
 def test_what_the_host_shows_as_done_is_a_success_that_changed_something(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    ran = run({"shell": f"echo x >> {made}", "creates": str(made)}, drops={"echo x": 1})
+    ran = run({"shell": f"echo x >> {made}", "creates": str(made)}, drops={"echo x >": 1})
     host = ran.host("a")
     assert (host.status, host.changed, host.attempts) == (Status.SUCCESS, True, 2)
     assert host.message == f"the connection dropped; the host shows that it was done: {made} exists"
