@@ -33,15 +33,20 @@ _MANY_SEEN: Final = 16
 _MKDIR: Final = f"""{WAY}
 mode=$1 owner=$2 tmp=$3; shift 3
 umask 077
+there() {{ [ -d "./$name" ] && ! [ -L "./$name" ]; }}
+# Somebody else may have made it meanwhile: another host of the inventory can be the same machine.
+meanwhile() {{ there || {{ printf '%s\n' "$said" >&2; exit 1; }}; change "$name" "$owner" "$mode" || exit; }}
 for d do
   go "$d"
-  if [ -d "./$name" ] && ! [ -L "./$name" ]; then change "$name" "$owner" "$mode" || exit
+  if there; then change "$name" "$owner" "$mode" || exit
   elif shared; then
     private "$tmp" || exit
-    mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -T -- "./$name" "../$name" ||
-      {{ code=$?; cd .. && rm -rf -- "./$tmp"; exit $code; }}
-    cd .. && rmdir -- "./$tmp"
-  else mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" || exit; fi
+    said=$({{ mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -T -- "./$name" "../$name"; }} 2>&1)
+    code=$?
+    cd .. && rm -rf -- "./$tmp" || exit
+    [ $code = 0 ] || meanwhile
+  elif said=$(mkdir -- "./$name" 2>&1); then set_both "./$name" "$owner" "$mode" || exit
+  else meanwhile; fi
 done
 """
 _REMOVE: Final = f"""{WAY}

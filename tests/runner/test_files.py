@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -303,3 +304,13 @@ def test_words_of_any_length_come_as_arguments_so_many_at_a_time(connector: With
     assert done.exit_code == 0, done.err
     parts = [words[at : at + most] for at in range(0, len(words), most)]
     assert done.out == "".join(f"{len(part) + 1}." + "".join(f"{word}\0" for word in ["a", *part]) for part in parts)
+
+
+def test_a_folder_that_several_make_at_once_is_made_and_none_of_them_fails(runner: Runner, folder: Path) -> None:
+    # As hosts of an inventory that are the same machine.
+    for number in range(6):
+        made = folder / str(number) / "a" / "b"
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(runner.mkdir, str(made), mode=0o750) for _ in range(4)]:
+                done.result()
+        assert made.stat().st_mode & 0o777 == 0o750
