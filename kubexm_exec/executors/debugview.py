@@ -133,7 +133,7 @@ def actions(
                 continue
             here = ">" if (node.id, host) == (current.node.id, current.host) else " "
             status = scheduler.status(node.id, host)
-            lines.append(f"{here}{stops} {_MARKS[status]} {status.value:<9} {node.id}  {host}")
+            lines.append(f"{here}{stops} {_MARKS[status]} {status.value:<9} {node.id}  {node.where(host)}")
     if left_out:
         lines.append(f"   ... {left_out} more: list GLOB")
     return "\n".join(lines) or f"  nothing matches {pattern!r}"
