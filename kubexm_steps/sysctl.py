@@ -18,7 +18,6 @@ from kubexm_steps._lines import split
 _FOLDER: Final = "/etc/sysctl.d"
 _HEADER: Final = "# Written by kubexm; each of its sysctl steps changes only its own keys.\n"
 _KEY: Final = re.compile(r"[A-Za-z0-9_:@-]+([./][A-Za-z0-9_:@-]+)+")
-_LINE: Final = re.compile(r"\s*-?\s*([^#;=\s][^=]*?)\s*=\s*(.*?)\s*")
 # Settings that come with a module.
 _MODULES: Final = {"net/bridge/": "br_netfilter", "net/netfilter/nf_conntrack": "nf_conntrack"}
 
@@ -207,6 +206,13 @@ def key_of(path: str) -> str:
     return path.translate({ord("."): "/", ord("/"): "."})
 
 
+def _setting(line: str) -> tuple[str, str] | None:
+    """The key and the value that a line sets; a dash before the key says that it may fail."""
+    key, equals, value = line.partition("=")
+    key = key.strip().removeprefix("-").lstrip()
+    return (key, value.strip()) if equals and key and key[0] not in "#;" else None
+
+
 def with_values(text: str, values: Mapping[str, str]) -> str:
     """The text of a sysctl file with these values, and all else as it is."""
     wanted = {path_of(key): (key, value) for key, value in values.items()}
@@ -214,14 +220,14 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
     new: list[str] = []
     done: set[str] = set()
     for line in lines:
-        found = _LINE.fullmatch(line)
-        path = path_of(found[1]) if found else ""
+        found = _setting(line)
+        path = path_of(found[0]) if found else ""
         if found is None or path not in wanted:
             new.append(line)
         elif path not in done:
             done.add(path)
             key, value = wanted[path]
-            new.append(line if plain(found[2]) == value else f"{key} = {value}")
+            new.append(line if plain(found[1]) == value else f"{key} = {value}")
     new += [f"{key} = {value}" for path, (key, value) in wanted.items() if path not in done]
     return "\n".join(new) + "\n"
 
@@ -233,7 +239,7 @@ def overridden(others: Any, ours: str, values: Mapping[str, str]) -> list[tuple[
     for file, line in others:
         name = file.rpartition("/")[2]
         later = file == "/etc/sysctl.conf" or name > ours.rpartition("/")[2]
-        said = _LINE.fullmatch(line)
-        if later and said and wanted.get(path_of(said[1]), plain(said[2])) != plain(said[2]):
-            found.append((file, path_of(said[1])))
+        said = _setting(line)
+        if later and said and wanted.get(path_of(said[0]), plain(said[1])) != plain(said[1]):
+            found.append((file, path_of(said[0])))
     return list(dict.fromkeys(found))

@@ -22,7 +22,6 @@ _ESCAPES: Final = re.compile(
 _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
-_BACK: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")
 
 STYLES: Final[dict[str, dict[str, Any]]] = {
     "ok": {"fg": "green"},
@@ -63,7 +62,8 @@ def clean(text: str) -> str:
         return text
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
-        text = _BACK.sub("", text).replace("\r", "")
+        # What is written after it stands over what was there before.
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return _CONTROLS.sub("", text)
 
 

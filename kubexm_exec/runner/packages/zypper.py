@@ -59,10 +59,10 @@ difference "$before" "$(all)"
 exit $code
 """
 )
-_SOLVABLE: Final = re.compile(r"<solvable ([^>]*)>")
-_ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
-_TAG: Final = re.compile(rb"<[^>]*>")
-_SECTION: Final = re.compile(r"<(to-[a-z-]+)>(.*?)</\1>", re.DOTALL)
+_SOLVABLE: Final = re.compile(r"<solvable ([^<>]*)>")
+_ATTRIBUTE: Final = re.compile(r'(?<![\w-])([\w-]+)="([^"]*)"')
+_TAG: Final = re.compile(rb"<[^<>]*>")
+_SECTION: Final = re.compile(r"<(/?)(to-[a-z-]+)>")
 
 
 class Zypper(Manager):
@@ -107,7 +107,7 @@ class Zypper(Manager):
         if result.exit_code not in (0, 100, 101, 102, 103):
             raise self.failure(describe(change), replace(result, stdout=_TAG.sub(b"", result.stdout)))
         moves: list[Move] = []
-        for section, text in _SECTION.findall(result.out):
+        for section, text in _sections(result.out):
             for each in _solvables([text]):
                 edition = each.get("edition", "")
                 if section == "to-remove":
@@ -144,6 +144,17 @@ def _words(change: Change, *flags: str) -> list[str]:
 
 def _spec(target: Target) -> str:
     return target.file or (f"{target.name}={target.version}" if target.version else target.name)
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """What would be done (``to-install``), and the packages that it would be done to."""
+    opened: tuple[str, int] | None = None
+    for tag in _SECTION.finditer(text):
+        if opened is None and not tag[1]:
+            opened = tag[2], tag.end()
+        elif opened is not None and tag[1] and tag[2] == opened[0]:
+            yield tag[2], text[opened[1] : tag.start()]
+            opened = None
 
 
 def _solvables(texts: Sequence[str]) -> Iterator[dict[str, str]]:
