@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import hashlib
 import os
 import re
+import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,12 @@ import pytest
 from msgspec import Struct
 
 from kubexm_exec.graph import GraphHost
+from kubexm_exec.registry import step_registry
 from kubexm_exec.result import ForecastState
+from kubexm_exec.runner.look import look
 from kubexm_exec.step import StepFailed
 from tests.lab.sshd import SSHD, ssh_host
+from tests.resources.server import Web, serve
 from tests.steps import trees
 from tests.steps.context import World
 
@@ -68,7 +75,20 @@ KINDS = {
     "block-in-file": Kind("block-in-file", {"content": "new"}),
     "archive": Kind("archive", {"localSrc": "x.tar"}, name="d", folder=True),
     "archive that is packed": Kind("archive", {"action": "pack", "src": "$PACKED"}, name="x.tar", replaces=True),
+    "download": Kind("download", {"url": "$WEB", "sha256": "$SHA"}, replaces=True),
+    "download by the host": Kind("download", {"url": "$WEB", "sha256": "$SHA", "fetchOn": "host"}, replaces=True),
+    "git": Kind("git", {"repo": "$REPO"}, name="checkout", given=None, folder=True),
     "authorized-key": Kind("authorized-key", {"user": "root", "keys": KEY}, follows=False),
+}  # fmt: skip
+ELSEWHERE = {
+    "they work in folders of the system, which only root may write": {
+        "ca-certificate", "cron", "firewall-port", "group", "host-entry", "hostname", "kernel-module", "package",
+        "reboot", "repository", "service", "sysctl", "systemd-unit", "timer",
+    },
+    "they need a whole machine; what they do at a path is tried below": {"mount", "swap", "user"},
+    "they change no file by themselves": {
+        "assert", "command", "fragment", "gate", "http", "message", "script", "set", "wait",
+    },
 }  # fmt: skip
 FOLLOWING = {name: kind for name, kind in KINDS.items() if kind.follows}
 SHARED = {"theirs": (0o755, MALLORY, MALLORY), "of a group": (0o775, 0, MALLORY), "sticky": (0o1777, 0, 0)}
@@ -93,6 +113,16 @@ class Ground:
         os.chown(self.theirs, uid, gid)
         self.theirs.chmod(mode)
 
+    def make_repository(self) -> None:
+        """A repository with one commit."""
+        repo = self.local / "repo.git"
+        if not repo.exists():
+            git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", "-C", str(repo)]
+            repo.mkdir()
+            (repo / "file").write_text("new\n")
+            for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+                subprocess.run([*git, *words], check=True)
+
     def plant(self, name: str, target: Path) -> Path:
         """A link that the other user has made."""
         link = self.theirs / name
@@ -109,6 +139,18 @@ class Ground:
     def lost(self) -> Any:
         """All that is root's."""
         return trees.read(self.victim)
+
+
+WEB: list[Web] = []
+"""The server that downloads come from."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def web() -> Iterator[None]:
+    with serve() as web:
+        web.add(b"new\n")
+        WEB[:] = [web]
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +170,12 @@ def host(request: pytest.FixtureRequest, box: GraphHost | None) -> GraphHost | N
 
 
 def world(ground: Ground, kind: Kind, path: Path | str, host: GraphHost | None, **more: Any) -> World:
-    more = {**kind.more, "path": str(path), **more}
-    if more.get("src") == "$PACKED":
-        more["src"] = f"{ground.local}/folder"
+    stands = {"$PACKED": f"{ground.local}/folder", "$REPO": f"{ground.local}/repo.git"}
+    if kind.step == "download":
+        stands |= {"$WEB": WEB[0].url(), "$SHA": hashlib.sha256(b"new\n").hexdigest()}
+    if kind.step == "git":
+        ground.make_repository()
+    more = {key: stands.get(str(value), value) for key, value in {**kind.more, "path": str(path), **more}.items()}
     return World(ground.local, kind.step, more, host=host)
 
 
@@ -210,4 +255,153 @@ def test_a_link_of_roots_own_is_followed_and_a_folder_of_others_worked_in(
     assert not list(ground.theirs.rglob(".kx*")), "nothing is left behind"
     step.rollback()
     assert trees.read(ground.theirs) == before
+    step.close()
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_an_undo_goes_through_no_link_that_was_put_in_its_way(
+    kind: Kind, host: GraphHost | None, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path)
+    way = ground.folder()
+    step = world(ground, kind, way / kind.name, host)
+    step.run()
+    if kind.name.startswith("new") or kind.step == "git":
+        # What the undo would remove.
+        trees.make(ground.victim, {f"{kind.name}/" if kind.folder else kind.name: "new\n"})
+    way.rename(ground.theirs / "was")
+    ground.plant("way", ground.victim)
+    before = ground.lost()
+    with contextlib.suppress(StepFailed):
+        step.rollback()
+    assert ground.lost() == before
+    step.close()
+
+
+IN_PLACE: Mapping[str, Mapping[str, Any]] = {
+    "file": {"mode": "0666", "owner": MALLORY},
+    "line-in-file": {"line": "old", "mode": "0666", "owner": MALLORY},
+    "copy": {"src": "same", "mode": "0666", "owner": MALLORY},
+    "authorized-key": {"user": "root", "keys": KEY},
+}
+
+
+@pytest.mark.parametrize("step", IN_PLACE)
+def test_what_has_another_name_is_not_given_away_where_others_may_make_names(
+    step: str, host: GraphHost | None, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path)
+    content = f"{KEY}\n" if step == "authorized-key" else "old\n"
+    (ground.victim / "x").write_text(content)
+    (ground.local / "same").write_text(content)
+    path = ground.theirs / "x"
+    path.hardlink_to(ground.victim / "x")
+    before = ground.lost()
+    work = World(ground.local, step, {**IN_PLACE[step], "path": str(path)}, host=host)
+    with pytest.raises(StepFailed, match=r"has 2 names \(hard links\), and user \S+ may make such names there"):
+        work.run()
+    assert ground.lost() == before
+    # Whoever replaces the file, leaves the other name alone.
+    World(ground.local, "file", {"path": str(path), "content": "new\n", "mode": "0666"}, host=host).run()
+    assert ground.lost() == before
+    work.close()
+
+
+def test_a_file_that_somebody_has_put_where_everybody_may_is_not_filled(host: GraphHost | None, tmp_path: Path) -> None:
+    ground = Ground(tmp_path, *SHARED["sticky"])
+    path = ground.theirs / "token"
+    path.touch()
+    os.chown(path, MALLORY, MALLORY)
+    with pytest.raises(StepFailed, match="it is a file of user"):
+        World(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host).run()
+    assert path.read_text() == ""
+    World(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
+    assert (path.stat().st_uid, path.read_text()) == (0, "x")
+
+
+class Swapping:
+    """Another user who puts a link in the place of a folder and takes it away again, as fast as possible."""
+
+    def __init__(self, one: Path, other: Path) -> None:
+        self._paths = [os.fsencode(one), os.fsencode(other)]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.times = 0
+
+    def _run(self) -> None:
+        exchange = ctypes.CDLL(None, use_errno=True).renameat2
+        while not self._stop.is_set():
+            if exchange(-100, self._paths[0], -100, self._paths[1], 2) == 0:
+                self.times += 1
+            # Each of the two is there for about as long as a step takes for one of its moves.
+            self._stop.wait(0.0005)
+
+    def __enter__(self) -> Swapping:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+QUICK = {name: kind for name, kind in KINDS.items() if name not in ("file that is large", "download", "git")}
+
+
+@pytest.mark.parametrize("kind", QUICK.values(), ids=list(QUICK))
+def test_a_link_that_comes_between_the_look_and_the_work_is_not_followed(
+    kind: Kind, host: GraphHost | None, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path)
+    way = ground.folder()
+    ground.plant("link", ground.victim)
+    before = ground.lost()
+    with Swapping(way, ground.theirs / "link") as swapping:
+        step = world(ground, kind, way / kind.name, host)
+        for _ in range(5):
+            with contextlib.suppress(StepFailed):
+                step.run()
+            if step.undo is not None:
+                with contextlib.suppress(StepFailed):
+                    step.rollback()
+        step.close()
+    assert swapping.times > 10
+    assert ground.lost() == before
+
+
+def test_every_step_type_is_tried_or_works_at_no_path_of_the_spec() -> None:
+    ours = {info.name for info in step_registry().infos() if info.value.startswith("kubexm_steps.")}
+    named = {kind.step for kind in KINDS.values()} | set().union(*ELSEWHERE.values())
+    assert named == ours
+
+
+@pytest.mark.parametrize("ask", ["mounts", "swap", "files of the system"])
+def test_what_looks_at_a_path_refuses_a_link_on_the_way(ask: str, host: GraphHost | None, tmp_path: Path) -> None:
+    ground = Ground(tmp_path)
+    link = ground.plant("way", ground.victim)
+    step = world(ground, KINDS["file"], ground.theirs / "x", host)
+    _, ctx, _ = step._make()
+    asks: dict[str, Callable[[], object]] = {
+        "mounts": lambda: ctx.runner.mounts.look(f"{link}/d"),
+        "swap": lambda: ctx.runner.swap.look(f"{link}/x"),
+        "files of the system": lambda: look(ctx.runner._session, [f"{link}/x"]),
+    }
+    refused(asks[ask], link, KINDS["file"])
+    ctx.close()
+    step.close()
+
+
+def test_a_home_is_made_through_no_link(host: GraphHost | None, tmp_path: Path) -> None:
+    ground = Ground(tmp_path)
+    link = ground.plant("way", ground.victim)
+    before = ground.lost()
+    step = world(ground, KINDS["file"], ground.theirs / "x", host)
+    _, ctx, _ = step._make()
+    with pytest.raises(StepFailed, match=f"{link} is a link to"):
+        ctx.runner.users.make_home(f"{link}/home", MALLORY, MALLORY)
+    assert ground.lost() == before
+    ctx.runner.users.make_home(f"{ground.theirs}/home", MALLORY, MALLORY)
+    assert (ground.theirs / "home").stat().st_uid == MALLORY
+    assert not list(ground.theirs.glob(".kx*"))
+    ctx.close()
     step.close()
