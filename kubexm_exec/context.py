@@ -194,15 +194,13 @@ class ActionContext(StepContext):
         if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
             self.log.warning("can be undone in this session only: what it needs for that holds a secret")
             return
-        journal.write(entries.undo(self._attempt, self._attempt.undo, self._lasting()))
+        journal.write(entries.undo(self._attempt, self._attempt.undo, lasting(self._runtime, self._attempt)))
 
-    def _lasting(self) -> Any:
-        """The parameters as they are now, for an undo after the spec has changed; None if they are not to be kept."""
-        if self._attempt.rendered is None or self.sensitive:
-            return None
-        params = plain(self._attempt.rendered)
-        text = json.dumps(params, ensure_ascii=False)
-        return None if len(text) > _MOST_PARAMS or self.holds_secret(text) else params
+    def withdraw_undo(self) -> None:
+        """Forget what this attempt saved for its undo: it has changed nothing."""
+        self._attempt.undo = None
+        if self._runtime.journal is not None:
+            self._runtime.journal.write(entries.undo(self._attempt, None))
 
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo."""
@@ -261,6 +259,16 @@ class ActionContext(StepContext):
     def _still_wanted(self) -> None:
         if self._attempt.abandoned:
             raise CommandCancelled("the step was left behind because it did not stop in time")
+
+
+def lasting(runtime: Runtime, attempt: Attempt) -> Any:
+    """The parameters of an attempt, for an undo after the spec has changed; None if they are not to be kept."""
+    rendered = attempt.rendered if attempt.params is None else attempt.params
+    if rendered is None or attempt.node.sensitive:
+        return None
+    params = plain(rendered)
+    text = json.dumps(params, ensure_ascii=False)
+    return None if len(text) > _MOST_PARAMS or runtime.redactor.mask(text) != text else params
 
 
 def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:

@@ -18,7 +18,7 @@ from kubexm_exec.failures import cancelled, caused_by, failed, find_cause, sensi
 from kubexm_exec.graph import ExecutionNode
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.plain import plain
-from kubexm_exec.result import ForecastState, HostResult, SkipReason, Status
+from kubexm_exec.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepFailed
 
@@ -78,9 +78,23 @@ class Lifecycle:
         except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
             outcome = self.broke(attempt, error, ctx)
             unsure.mark(attempt, outcome, error, step, forecast)
+            if attempt.undo is not None and ctx is not None and step is not None:
+                self._withdraw_undo(attempt, outcome, step, ctx)
         if ctx is not None:
             ctx.close()
         return self.done(attempt, outcome)
+
+    def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: Step[Any], ctx: ActionContext) -> None:
+        """Forget what a try saved for its undo, if it failed before it changed anything."""
+        result = outcome.result
+        if result.kind is not FailureKind.FAILED or result.unknown or attempt.abandoned or attempt.cancel.is_set():
+            return
+        try:
+            if step.standing(ctx, attempt.undo or {}).before:
+                ctx.withdraw_undo()
+        except Exception as error:  # noqa: BLE001  then the undo finds out for itself
+            mask = sensitive_mask(attempt) if attempt.node.sensitive else self._runtime.redactor.mask
+            ctx.log.debug("cannot tell whether it changed anything", error=mask(str(error)))
 
     # The parts, which other executors put together differently
 

@@ -112,7 +112,8 @@ class HostResult(Struct, kw_only=True):
     unknown: bool = False
     """The connection broke in the middle of it, and nobody has been able to look since: it may be done or not."""
     undo: str = ""
-    """After a rollback: ``undone``, ``undoFailed: ...`` or ``notReversible``."""
+    """After a rollback: ``undone``, ``undoFailed: ...``, ``leftAlone: ...`` (somebody else changed it since) or
+    ``notReversible``."""
     traceback: str = ""
     place: str = ""
     """The host that it ran on, if that is not the one it is for."""

@@ -58,6 +58,8 @@ class RunOptions(Struct, kw_only=True):
     """Where questions and the debugger are shown."""
     terminal: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while somebody is asked something: the terminal is theirs inside."""
+    overwrite: bool = False
+    """Undo also what somebody else has changed since."""
     verbose: int = 0
     templates: tuple[Path, ...] = ()
     """More folders of templates."""

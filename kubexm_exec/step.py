@@ -45,6 +45,7 @@ __all__ = [
     "ResourceName",
     "ResourceUrl",
     "Result",
+    "Standing",
     "Step",
     "StepContext",
     "StepFailed",
@@ -210,6 +211,19 @@ class Result:
     exit_code: int | None = None
     fragment: Sequence[Mapping[str, Any]] = ()
     """More steps (spec data, like the entries of ``steps:``): run on this host before what waits for this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What an undo finds before it begins, compared with what the run found and with what it left."""
+
+    changed: tuple[str, ...] = ()
+    """What is neither as it was before the run nor as the run left it, each by name and in few words: somebody else
+    changed it since, and it is left alone unless ``--overwrite`` says otherwise."""
+    before: bool = False
+    """Everything is as it was before the run: there is nothing to undo."""
+    unknown: str = ""
+    """Why it cannot be told whether somebody else was there; then it is undone, and this is said."""
 
 
 class StepFailed(Exception):
@@ -404,9 +418,26 @@ class Step(Generic[P]):
         """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""
         raise StepFailed(f"{type(self).__name__} has no `run`: its author did not say what to do")
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Look whether all that ``rollback`` would touch still is as ``run`` left it; it must change nothing.
+
+        ``run`` may have broken off in the middle, and so may an earlier ``rollback``: whatever is as it was before, or
+        as it was left, nobody else has changed. Compare by digest: what is saved must hold no secret. Without this
+        method nobody looks, and `kubexm runs rollback` says so beforehand.
+        """
+        return Standing()
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Undo what ``run`` did, from what it saved. Doing it twice must be harmless."""
         raise StepFailed("this step cannot be undone")
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What two attempts of one action saved, as one: ``rollback`` is called once, for all of them.
+
+        What was there before the first of them is what comes back; a later one may have changed more than that.
+        """
+        return {**later, **first}
 
 
 StepFactory = Callable[[Params], Step[Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from kubexm_exec.runner import Held
 from kubexm_exec.step import Diff, StepContext
 from kubexm_steps._files import HIDDEN, NEW_FILE, as_text
+from kubexm_steps._standing import file_left
 
 
 class Edit(Struct, frozen=True):
@@ -53,16 +55,24 @@ def save(ctx: StepContext, edits: Iterable[Edit], **more: Any) -> None:
     """Remember what ``restore`` of the files needs, and what else the step's own undo does."""
     changing = [edit for edit in edits if edit.any]
     folders = {edit.held.path.rpartition("/")[0] for edit in changing if not edit.held.folder}
-    ctx.save_undo({"files": [_record(ctx, edit.held) for edit in changing], "folders": sorted(folders), **more})
+    ctx.save_undo({"files": [_record(ctx, edit) for edit in changing], "folders": sorted(folders), **more})
 
 
-def _record(ctx: StepContext, held: Held) -> Mapping[str, Any]:
-    state = held.state
+def _record(ctx: StepContext, edit: Edit) -> Mapping[str, Any]:
+    held, state = edit.held, edit.held.state
+    left: dict[str, Any] = {"kind": "absent"}
+    if edit.after is not None:
+        text = edit.after.encode("utf-8", "surrogateescape")
+        left = file_left(
+            ctx, state, sha256=hashlib.sha256(text).hexdigest(), secret=ctx.sensitive or ctx.holds_secret(text),
+            mode=state.mode if held.exists else edit.mode, owner=None, group=None,
+        )  # fmt: skip
     if not held.exists:
-        return {"path": state.path, "kind": "absent"}
+        return {"path": state.path, "kind": "absent", "left": [left]}
     return {
         "path": state.path,
         "kind": "file",
+        "left": [left],
         "mode": state.mode,
         "owner": str(state.uid),
         "group": str(state.gid),

@@ -6,13 +6,14 @@ import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from pydantic import Field
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
+from kubexm_steps._standing import file_left, files_standing, merge_files, state_left
 from kubexm_steps._types import show_mode
 
 KEEP_LIMIT: Final = 64 << 20
@@ -22,6 +23,7 @@ SHOWN_LIMIT: Final = 1 << 20
 NEW_FILE: Final = 0o644
 SECRET_FILE: Final = 0o600
 HIDDEN: Final = "content hidden"
+EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 
 class FileOutputs(Outputs):
@@ -88,10 +90,33 @@ class Change(Struct, frozen=True):
         """Whether there was no such file (a link that is replaced counts as none)."""
         return self.before.kind != "file"
 
+    becomes: Literal["file", "absent", "link", ""] = "file"
+    """What there will be; empty if that is not known before."""
+    target: str = ""
+    """Of the link that there will be."""
+
     @property
     def any(self) -> bool:
         """Whether there is anything to do."""
         return self.content or self.permissions or self.ownership
+
+    def left(self, ctx: StepContext) -> dict[str, Any] | None:
+        """What is there when it is done; None if that is not known before."""
+        wanted = self.wanted
+        match self.becomes:
+            case "":
+                return None
+            case "absent":
+                return {"kind": "absent"}
+            case "link":
+                return {"kind": "link", "target": self.target, "owner": "", "group": ""}
+        sha256 = None
+        if self.content:
+            sha256 = EMPTY if wanted.content is None else wanted.content.sha256
+        return file_left(
+            ctx, self.before, sha256=sha256, secret=is_secret(ctx, wanted), mode=self.mode,
+            owner=wanted.owner, group=wanted.group,
+        )  # fmt: skip
 
     def notes(self) -> list[str]:
         """What changes apart from content, in few words."""
@@ -250,9 +275,21 @@ def remove_file(ctx: StepContext, path: str) -> Result:
     if state.kind == "absent":
         return Result(changed=False, message=f"{path} is not there", outputs=outputs)
     _refuse_folder(state)
-    remember(ctx, [Change(Wanted(path, None), state, state.mode, True, False, False)], [])
+    remember(ctx, [removal(state)], [])
     ctx.runner.remove(path)
     return Result(message=f"removed {path}", outputs=outputs)
+
+
+def removal(before: FileState) -> Change:
+    """The change by which a file or link goes away."""
+    return Change(Wanted(before.path, None), before, before.mode, True, False, False, becomes="absent")
+
+
+def linking(before: FileState, target: str) -> Change:
+    """The change by which a link comes to a place."""
+    return Change(
+        Wanted(before.path, None), before, before.mode, True, False, False, becomes="link", target=target
+    )  # fmt: skip
 
 
 def _refuse_folder(state: FileState) -> None:
@@ -270,7 +307,7 @@ def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[st
     if wanted.content is not None:
         digest, size = wanted.content.sha256, wanted.content.size
     elif before.kind != "file":
-        digest, size = hashlib.sha256(b"").hexdigest(), 0
+        digest, size = EMPTY, 0
     # A digest of a secret can be tried against guesses.
     return {"path": wanted.path, "sha256": "" if is_secret(ctx, wanted) else digest, "size": size}
 
@@ -289,16 +326,61 @@ def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]
     return undo
 
 
+def remember_left(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Save once more what ``remember`` gave, with what the files are now: that could not be known before."""
+    if undo:
+        states = ctx.runner.inspect_all([record["path"] for record in undo["files"]])
+        files = [
+            {**record, "left": [state_left(ctx, state, secret=ctx.sensitive)]}
+            for record, state in zip(undo["files"], states, strict=True)
+        ]
+        ctx.save_undo({**undo, "files": files})
+
+
 def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
     state = change.before
-    record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    left = change.left(ctx)
+    record: dict[str, Any] = {"path": state.path, "kind": state.kind, "left": [] if left is None else [left]}
+    if state.kind != "absent":
+        record |= {"owner": str(state.uid), "group": str(state.gid)}
     if state.kind == "link":
         record["target"] = state.target
     elif state.kind == "file":
-        record |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
+        record["mode"] = state.mode
         if change.content:
             record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
     return record
+
+
+P = TypeVar("P", bound=Params)
+
+
+class RestoringStep(Step[P], Generic[P]):
+    """A step whose undo puts files back, besides whatever else it does."""
+
+    reversible = True
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the files with what was left."""
+        return files_standing(ctx, undo.get("files", ()))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each file, and of all else, what was there before the first attempt."""
+        merged = {**later, **{name: value for name, value in first.items() if value is not None}}
+        for name, value in later.items():
+            if name in first and isinstance(value, dict) and isinstance(first[name], dict):
+                merged[name] = {**value, **first[name]}
+        if "left" in later:
+            left = later["left"]
+            merged["left"] = {**first.get("left", {}), **left} if isinstance(left, dict) else left
+        merged["files"] = merge_files(first.get("files", ()), later.get("files", ()))
+        merged["folders"] = list(dict.fromkeys([*first.get("folders", ()), *later.get("folders", ())]))
+        return merged
 
 
 def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
@@ -320,6 +402,8 @@ def _restore_one(ctx: StepContext, record: Mapping[str, Any]) -> None:
         ctx.runner.remove(path)
     elif record["kind"] == "link":
         ctx.runner.symlink(record["target"], path)
+        if "owner" in record:
+            ctx.runner.chown(path, record["owner"], record["group"])
     elif "content" in record:
         ctx.runner.write(
             path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.step import Forecast, Result, Step, StepContext, StepFailed
-from kubexm_steps._files import Content, FileOutputs, Wanted, forecast_file, restore, write_file
+from kubexm_exec.step import Forecast, Result, StepContext, StepFailed
+from kubexm_steps._files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
 from kubexm_steps._lines import Pattern
 from kubexm_steps._types import OneFileParams, located
 
@@ -38,11 +37,10 @@ class PartParams(OneFileParams):
 Q = TypeVar("Q", bound=PartParams)
 
 
-class PartStep(Step[Q], Generic[Q]):
+class PartStep(RestoringStep[Q], Generic[Q]):
     """A step that makes a new text of a file's old one."""
 
     outputs_model = FileOutputs
-    reversible = True
 
     @abstractmethod
     def edited(self, text: str) -> str:
@@ -69,10 +67,6 @@ class PartStep(Step[Q], Generic[Q]):
                 f"change {self.params.path}: there is no such file", hint="set `createFile: true` to make it"
             )
         return write_file(ctx, wanted)
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _wanted(self, ctx: StepContext) -> Wanted | None:
         """The file as it should be; None if there is none and none is to be made."""

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubexm_exec.runner.services import ServiceState, Verb
-from kubexm_exec.step import CommandResult, StepContext, StepFailed
+from kubexm_exec.step import CommandResult, Standing, StepContext, StepFailed
+from kubexm_steps._standing import BROKE_OFF
 
 _LAST_LINES: Final = 40
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
+_SHOWN: Final = ("active", "enabled", "masked")
+"""What tells how a service is."""
 
 
 def word(state: ServiceState) -> str:
@@ -139,6 +142,27 @@ def record(state: ServiceState) -> dict[str, Any]:
         "masked": state.masked,
         "runlevels": list(state.runlevels) or ["default"],
     }
+
+
+def service_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+    """What an undo finds of a service."""
+    name, left = undo["service"], undo.get("left")
+    state = ctx.runner.services.look(name)
+    now = record(state)
+    there = {**undo, "exists": undo.get("existed", True)}
+    as_before = state.exists == there["exists"] and all(now[key] == there[key] for key in _SHOWN if state.exists)
+    if left is None:
+        return Standing(before=as_before, unknown=BROKE_OFF)
+    alike = [each for each in (there, left) if each["exists"] == state.exists]
+    if not alike:
+        return Standing(changed=(f"service {name} ({'it is there again' if state.exists else 'it is gone'})",))
+    differs = [key for key in _SHOWN if state.exists and now[key] not in [each[key] for each in alike]]
+    return Standing(changed=tuple(f"service {name} ({key})" for key in differs), before=as_before)
+
+
+def left_as(state: ServiceState) -> dict[str, Any]:
+    """A service as a step has left it."""
+    return {**record(state), "exists": state.exists}
 
 
 def put_back(ctx: StepContext, undo: Mapping[str, Any], *, restart: bool = False) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.trees import NewFile, TreeChange, TreeLook, is_transient
-from kubexm_exec.step import Diff, StepContext, StepFailed
+from kubexm_exec.step import Diff, Standing, StepContext, StepFailed
 from kubexm_steps._files import (
     KEEP_LIMIT,
     SHOWN_LIMIT,
@@ -22,9 +22,11 @@ from kubexm_steps._files import (
     Wanted,
     compare,
     file_diff,
+    linking,
     remove_made,
 )
 from kubexm_steps._localtrees import LeftOut, Tree, permissions
+from kubexm_steps._standing import files_standing, merge_files
 from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
@@ -91,7 +93,7 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
     for path, target in tree.links.items():
         state = places.at(path, ("file", "link", "link to a folder"), "a link")
         if (state.kind, state.target) != ("link", target):
-            plan.links.append(Change(Wanted(path, None), state, 0, True, False, False))
+            plan.links.append(linking(state, target))
     for path, local in tree.files.items():
         state = places.at(path, ("file", "link", "link to a folder"), "a file")
         change = compare(ctx, wanted_file(ctx, params, local, path, permissions(local)), state)
@@ -254,7 +256,6 @@ def _numbers(before: FileState, look: TreeLook) -> tuple[int, int]:
 
 
 def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
-    before = [change.before for change in (*plan.links, *plan.files)]
     replaced = [
         change.before for change in (*plan.links, *plan.files) if change.content and change.before.kind == "file"
     ]
@@ -269,22 +270,57 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
     links = [state.path for state in plan.gone if state.kind == "link"]
     gone = [state for state in plan.gone if state.kind == "file"]
     gone += ctx.runner.inspect_all(links, digest=False)
-    records = [_record(ctx, state, contents.get(state.path)) for state in (*before, *gone)]
+    emptied = {state.path for state in plan.emptied}
+    records = []
+    for change in (*plan.links, *plan.files):
+        path = change.before.path
+        lefts = [_left(ctx, plan, change), *([{"kind": "directory"}] if path in emptied else [])]
+        records.append({**_record(ctx, change.before, contents.get(path)), "left": lefts})
+    made_there = set(plan.folders)
+    for state in gone:
+        left = {"kind": "directory" if state.path in made_there else "absent"}
+        records.append({**_record(ctx, state, contents.get(state.path)), "left": [left]})
     removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
     new = set(plan.folders)
     linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
     ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
 
 
+def _left(ctx: StepContext, plan: Plan, change: Change) -> dict[str, Any]:
+    """What is at the place of a file or link when the plan is done."""
+    left = change.left(ctx) or {}
+    if change.content and change.becomes == "file":
+        uid, gid = _numbers(change.before, plan.look)
+        left |= {"owner": change.wanted.owner or str(uid), "group": change.wanted.group or str(gid)}
+    return left
+
+
 def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[str, Any]:
     record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    if state.kind != "absent":
+        record |= {"uid": state.uid, "gid": state.gid, "owner": str(state.uid), "group": str(state.gid)}
     if state.kind == "link":
         record["target"] = state.target
     elif state.kind != "absent":
-        record |= {"mode": state.mode, "uid": state.uid, "gid": state.gid}
+        record["mode"] = state.mode
         if content is not None:
             record["content"] = ctx.keep(content)
     return record
+
+
+def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+    """What an undo finds of a folder with all that was written into it."""
+    return files_standing(ctx, undo["files"])
+
+
+def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What two attempts saved as one: of each file what was there before the first."""
+    merged = {**later, **first}
+    for name in ("files", "removed"):
+        merged[name] = merge_files(first[name], later[name])
+    for name in ("made", "linked"):
+        merged[name] = list(dict.fromkeys([*first[name], *later[name]]))
+    return merged
 
 
 def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:

@@ -6,17 +6,18 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from pydantic import AfterValidator
 
 from kubexm_exec.runner.services import ServiceState
 from kubexm_exec.runner.services_systemd import unit_name
-from kubexm_exec.step import StepContext, StepFailed
+from kubexm_exec.step import Params, Standing, StepContext, StepFailed
 from kubexm_steps import _edits
 from kubexm_steps._edits import Edit
-from kubexm_steps._files import NEW_FILE, SECRET_FILE, restore
-from kubexm_steps._services import put_back, record
+from kubexm_steps._files import NEW_FILE, SECRET_FILE, RestoringStep, restore
+from kubexm_steps._services import left_as, put_back, record, service_standing
+from kubexm_steps._standing import together
 
 FOLDER: Final = "/etc/systemd/system"
 _NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}")
@@ -58,13 +59,37 @@ def verify(ctx: StepContext, units: Sequence[str], files: Mapping[str, str]) -> 
     return f"{count} warning{'s' if count > 1 else ''} of systemd-analyze" if count else ""
 
 
-def save(ctx: StepContext, edits: Sequence[Edit], states: Sequence[ServiceState], *, restarts: bool = False) -> None:
-    """Remember what ``undo`` needs."""
-    units = [{**record(state), "existed": state.exists} for state in states]
-    _edits.save(ctx, edits, units=units, restarts=restarts)
+U = TypeVar("U", bound=Params)
 
 
-def undo(ctx: StepContext, saved: Mapping[str, Any]) -> None:
+class UnitStep(RestoringStep[U], Generic[U]):
+    """A step that writes unit files, and starts or stops what they define."""
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the files and the units with what was left."""
+        return together(super().standing(ctx, undo), *(service_standing(ctx, unit) for unit in undo["units"]))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the old files, and the units to how they were."""
+        put_units_back(ctx, undo)
+
+
+def save(
+    ctx: StepContext,
+    edits: Sequence[Edit],
+    state: ServiceState,
+    *,
+    restarts: bool = False,
+    left: ServiceState | None = None,
+) -> None:
+    """Remember what ``put_units_back`` needs, and what was left as soon as that is known."""
+    unit = {**record(state), "existed": state.exists}
+    if left is not None:
+        unit["left"] = left_as(left)
+    _edits.save(ctx, edits, units=[unit], restarts=restarts)
+
+
+def put_units_back(ctx: StepContext, saved: Mapping[str, Any]) -> None:
     """Put back the old files, and the units to how they were."""
     changed = _is_other(ctx, saved["files"])
     for unit in saved["units"]:

@@ -20,12 +20,11 @@ from kubexm_exec.step import (
     LocalFile,
     Outputs,
     Result,
-    Step,
     StepContext,
     StepFailed,
 )
 from kubexm_steps._archives import local_entries
-from kubexm_steps._files import Change, Content, Wanted, remember, restore
+from kubexm_steps._files import Change, Content, RestoringStep, Wanted, remember, remember_left
 from kubexm_steps._types import Account, FollowParams, HostPath, located
 
 
@@ -123,7 +122,7 @@ class _Plan(Struct, frozen=True):
         return ", ".join(f"{count} {word}" for count, word in parts if count)
 
 
-class ArchiveStep(Step[ArchiveParams]):
+class ArchiveStep(RestoringStep[ArchiveParams]):
     """An archive unpacked into a folder, or a folder packed into an archive.
 
     Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
@@ -139,7 +138,6 @@ class ArchiveStep(Step[ArchiveParams]):
     """
 
     outputs_model = ArchiveOutputs
-    reversible = True
     example = """\
 - name: etcd
   type: archive
@@ -179,10 +177,6 @@ class ArchiveStep(Step[ArchiveParams]):
         self._learn(ctx)
         return self._pack(ctx) if self.params.action == "pack" else self._unpack(ctx)
 
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
-
     def _learn(self, ctx: StepContext) -> None:
         self.params = located(ctx, self.params, last=self.params.action == "unpack")
         if self.params.follow and self.params.src is not None:
@@ -199,12 +193,13 @@ class ArchiveStep(Step[ArchiveParams]):
                 changed=False, message=f"{params.path} holds all of it", outputs=self._outputs(len(plan.entries))
             )
         above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
-        remember(ctx, [*plan.changes, *plan.foreign], [*above, *plan.folders])
+        undo = remember(ctx, [*plan.changes, *plan.foreign], [*above, *plan.folders])
         ctx.runner.mkdir(params.path, owner=params.owner, group=params.group, parents=params.create_parents)
         if plan.changes or plan.folders:
             ctx.progress(f"unpack {self._name}")
             self._extract(ctx)
         self._give_away(ctx, plan)
+        remember_left(ctx, undo)
         return Result(
             message=f"unpacked {self._name} into {params.path} ({plan.summary()})",
             outputs=self._outputs(len(plan.entries)),
@@ -233,10 +228,11 @@ class ArchiveStep(Step[ArchiveParams]):
         if before.kind in ("directory", "other"):
             raise StepFailed(f"pack {params.path}: it is there and not a file", hint="choose another path")
         above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
-        remember(ctx, [_replaced(before)], above)
+        undo = remember(ctx, [_replaced(before)], above)
         if above:
             ctx.runner.mkdir(above[-1])
         ctx.runner.pack(folder, params.path, self._format)
+        remember_left(ctx, undo)
         return Result(message=f"packed {folder} into {params.path}", outputs=self._outputs(0))
 
     def _plan(self, ctx: StepContext) -> _Plan:
@@ -271,7 +267,7 @@ class ArchiveStep(Step[ArchiveParams]):
             elif entry is not None and not wanted_folder and not _is_same(entry, state):
                 changes.append(_replaced(state))
             elif entry is not None and not state.owned_by(params.owner, params.group):
-                foreign.append(Change(Wanted(state.path, None), state, state.mode, False, False, True))
+                foreign.append(Change(Wanted(state.path, None), state, state.mode, False, False, True, becomes=""))
         # If everything is there, only the content can tell whether it is the same.
         complete = not changes and not missing
         if complete and params.src is not None and not self._matches(ctx, params.src, entries):
@@ -352,4 +348,4 @@ def _is_same(entry: Entry, state: FileState) -> bool:
 
 
 def _replaced(state: FileState) -> Change:
-    return Change(Wanted(state.path, None), state, state.mode, True, False, False)
+    return Change(Wanted(state.path, None), state, state.mode, True, False, False, becomes="")

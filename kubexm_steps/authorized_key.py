@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.keys import KeyFile
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
 from kubexm_steps import _keys
 from kubexm_steps._accounts import AccountName, one_or_many
-from kubexm_steps._files import Change, Content, Wanted, apply_change, compare, file_diff, restore
+from kubexm_steps._files import Change, Content, RestoringStep, Wanted, apply_change, compare, file_diff, restore
 from kubexm_steps._keys import Key, read
+from kubexm_steps._standing import files_standing
 from kubexm_steps._types import HostPath, show_mode
 
 _FOLDER: Final = 0o700
@@ -65,7 +66,7 @@ class AuthorizedKeyOutputs(Outputs):
     keys: int = Field(0, description="How many keys the user has in all.")
 
 
-class AuthorizedKeyStep(Step[AuthorizedKeyParams]):
+class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
     """Public keys that let somebody in as a user over SSH.
 
     A key is recognised by its own text, whatever comment or options stand around it: it is never there twice. Other
@@ -79,7 +80,6 @@ class AuthorizedKeyStep(Step[AuthorizedKeyParams]):
     """
 
     outputs_model = AuthorizedKeyOutputs
-    reversible = True
     example = """\
 - name: deploy-key
   type: authorized-key
@@ -133,6 +133,11 @@ class AuthorizedKeyStep(Step[AuthorizedKeyParams]):
             apply_change(ctx, change)
         return Result(message=f"changed the keys of {params.user}", outputs=outputs)
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the file and its folder with what was left."""
+        folder = undo["folder"]
+        return files_standing(ctx, [*undo["files"], *([{"kind": "directory", **folder}] if folder else [])])
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the old file."""
         restore(ctx, undo)
@@ -184,10 +189,14 @@ class AuthorizedKeyStep(Step[AuthorizedKeyParams]):
     def _save(self, ctx: StepContext, found: KeyFile, change: Change | None) -> None:
         state, folder = found.held.state, found.folder
         file: dict[str, Any] = {"path": state.path, "kind": state.kind}
+        if change is not None:
+            file["left"] = [change.left(ctx)]
         if found.held.exists:
             file |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
             file["content"] = ctx.keep(found.held.data)
         before = {"path": folder.path, "mode": folder.mode, "owner": str(folder.uid), "group": str(folder.gid)}
+        left = {"kind": "directory", "mode": _FOLDER, "owner": str(found.uid), "group": str(found.gid)}
+        before |= {"kind": "directory", "left": [left]}
         ctx.save_undo(
             {
                 "files": [] if change is None else [file],

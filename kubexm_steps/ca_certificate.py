@@ -13,9 +13,9 @@ from msgspec import Struct
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.trust import Anchor
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import local_failure, restore
+from kubexm_steps._files import RestoringStep, local_failure, restore
 
 _SOON: Final = 30 * 86400
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
@@ -110,7 +110,7 @@ class CaCertificateOutputs(Outputs):
     not_after: str = Field("", description="When it expires.")
 
 
-class CaCertificateStep(Step[CaCertificateParams]):
+class CaCertificateStep(RestoringStep[CaCertificateParams]):
     """A certification authority that all programs of the host trust, or no longer trust.
 
     The certificate goes where the distribution wants it, and its own tool makes the bundle anew: Debian, Ubuntu and
@@ -124,7 +124,6 @@ class CaCertificateStep(Step[CaCertificateParams]):
     """
 
     outputs_model = CaCertificateOutputs
-    reversible = True
     example = """\
 - name: trust
   type: ca-certificate

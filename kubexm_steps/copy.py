@@ -10,10 +10,20 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
-from kubexm_steps._files import NEW_FILE, Wanted, forecast_file, restore, write_file
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_steps._files import NEW_FILE, RestoringStep, Wanted, forecast_file, restore, write_file
 from kubexm_steps._localtrees import Tree, nothing, permissions, read_tree
-from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree, wanted_file
+from kubexm_steps._trees import (
+    Plan,
+    TreeParams,
+    apply_plan,
+    make_plan,
+    merge_trees,
+    plan_diffs,
+    restore_tree,
+    tree_standing,
+    wanted_file,
+)
 from kubexm_steps._types import InspectedPath, located
 
 
@@ -34,7 +44,7 @@ class CopyOutputs(Outputs):
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")
 
 
-class CopyStep(Step[CopyParams]):
+class CopyStep(RestoringStep[CopyParams]):
     """A file, or a folder with all that is in it, copied from the control node to the host.
 
     What is the same on the host already (compared by sha256) is not sent. Each file is replaced in one go.
@@ -49,7 +59,6 @@ class CopyStep(Step[CopyParams]):
     """
 
     outputs_model = CopyOutputs
-    reversible = True
     example = """\
 - name: scripts
   type: copy
@@ -89,12 +98,22 @@ class CopyStep(Step[CopyParams]):
         apply_plan(ctx, self.params, plan)
         return Result(message=f"copied {plan.count()} to {self.params.path}", outputs=outputs)
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare with what was left."""
+        return tree_standing(ctx, undo) if "root" in undo else super().standing(ctx, undo)
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
         if "root" in undo:
             restore_tree(ctx, undo)
         else:
             restore(ctx, undo)
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each file what was there before the first attempt."""
+        trees = "root" in first and "root" in later
+        return merge_trees(first, later) if trees else super().merge_undo(first, later)
 
     def _local(self, ctx: StepContext) -> Path:
         path = ctx.local_path(self.params.src)

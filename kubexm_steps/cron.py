@@ -10,12 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner import quote
 from kubexm_exec.runner.cron import CronLook
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps import _edits
 from kubexm_steps._accounts import AccountName
 from kubexm_steps._edits import Edit
-from kubexm_steps._files import HIDDEN, restore
+from kubexm_steps._files import HIDDEN, RestoringStep, restore
 from kubexm_steps._schedule import CronSchedule
+from kubexm_steps._standing import differing
 from kubexm_steps._types import Text
 from kubexm_steps._units import new_mode
 
@@ -87,7 +88,7 @@ class CronOutputs(Outputs):
     path: str = Field("", description="Its file, if it has one of its own.")
 
 
-class CronStep(Step[CronParams]):
+class CronStep(RestoringStep[CronParams]):
     """A command that cron runs at given times: in a user's crontab, or in a file of its own in `/etc/cron.d`.
 
     An entry in a crontab is found again by its name, which stands as a comment in the line above; everything else in
@@ -101,7 +102,6 @@ class CronStep(Step[CronParams]):
     """
 
     outputs_model = CronOutputs
-    reversible = True
     example = """\
 - name: backup
   type: cron
@@ -154,6 +154,24 @@ class CronStep(Step[CronParams]):
         _write(ctx, params.user, before, after)
         there = entry(before or "", params.name) is not None
         return Result(message=f"{self._done(there)} {self._what}", outputs=self._outputs())
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the file with what was left; in the table of a user, only the entry itself."""
+        if self.params.file is not None:
+            return super().standing(ctx, undo)
+        name = self.params.name
+        before, left = (
+            entry(ctx.kept(undo[when]).decode("utf-8", "surrogateescape"), name) if undo[when] is not None else None
+            for when in ("before", "after")
+        )
+        return differing(self._what, before, left, entry(self._look(ctx).table or "", name))
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was there before the first attempt, and what the last one left."""
+        if "after" in first and "after" in later:
+            return {"before": first["before"], "after": later["after"]}
+        return super().merge_undo(first, later)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the old entry."""

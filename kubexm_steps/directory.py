@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps._files import KEEP_LIMIT, remove_made
+from kubexm_steps._standing import OLDER, LookingStep, files_standing, together
 from kubexm_steps._types import InspectedPath, OwnedParams, located, show_mode
 
 _NEW_FOLDER: Final = 0o755
@@ -29,6 +30,21 @@ tar -xzpf - && mv -T -- "./$name" "../$name"
 code=$?
 cd .. && rm -rf -- "./$2"
 exit $code
+"""
+)
+# The first thing in each folder that is not the next one of them.
+_GUESTS: Final = (
+    WAY
+    + r"""
+while [ $# -gt 0 ]; do
+  (
+    to "$1/." || exit 0
+    for f in ./* ./.[!.]* ./..?*; do
+      if [ "$1/${f#./}" != "${2-}" ] && { [ -e "$f" ] || [ -L "$f" ]; }; then printf '%s\0' "$1/${f#./}"; break; fi
+    done
+  )
+  shift
+done
 """
 )
 
@@ -62,7 +78,7 @@ class DirectoryOutputs(Outputs):
     path: str = Field(description="The folder on the host.")
 
 
-class DirectoryStep(Step[DirectoryParams]):
+class DirectoryStep(LookingStep[DirectoryParams]):
     """A folder with given permissions and owner, or no folder.
 
     Missing folders above it are made too. A link to a folder counts as that folder and is left alone; where others may
@@ -76,7 +92,6 @@ class DirectoryStep(Step[DirectoryParams]):
     """
 
     outputs_model = DirectoryOutputs
-    reversible = True
     example = """\
 - name: data
   type: directory
@@ -118,10 +133,12 @@ class DirectoryStep(Step[DirectoryParams]):
             return self._remove(ctx, before)
         if before.kind == "absent":
             missing = ctx.runner.missing_folders(params.path)
-            ctx.save_undo({"made": missing})
+            mode = self._mode(ctx, before)
+            own = {"kind": "directory", "mode": mode, "owner": params.owner or "", "group": params.group or ""}
+            ctx.save_undo({"made": missing, "left": own})
             ctx.runner.mkdir(
                 params.path,
-                mode=self._mode(ctx, before),
+                mode=mode,
                 owner=params.owner,
                 group=params.group,
                 parents=params.parents,
@@ -130,19 +147,60 @@ class DirectoryStep(Step[DirectoryParams]):
         notes = self._notes(ctx, before)
         if not notes:
             return Result(changed=False, message=f"{params.path} is as it should be", outputs=self._outputs())
-        ctx.save_undo({"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)})
+        left = {
+            "kind": "directory",
+            "mode": self._mode(ctx, before),
+            "owner": params.owner or str(before.uid),
+            "group": params.group or str(before.gid),
+        }
+        ctx.save_undo({"mode": before.mode, "owner": str(before.uid), "group": str(before.gid), "left": left})
         if not before.owned_by(params.owner, params.group):
             ctx.runner.chown(before.path, params.owner, params.group)
         ctx.runner.chmod(before.path, self._mode(ctx, before))
         return Result(message=f"changed {params.path} ({', '.join(notes)})", outputs=self._outputs())
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the folder with what was left, or see whether there is one again."""
+        if "left" not in undo:
+            return Standing(unknown=OLDER)
+        path, left = located(ctx, self.params, last=self.params.state == "present").path, undo["left"]
+        if "made" in undo:
+            return self._made_standing(ctx, undo["made"], left)
+        if "packed" in undo:
+            state = ctx.runner.inspect(path, digest=False)
+            # A folder may be what could not be removed, or what an undo has brought back.
+            part = "a part of the folder is there" if state.kind == "directory" else ""
+            gone = state.kind in ("absent", "directory")
+            return Standing(unknown=part) if gone else Standing(changed=(f"{path} (it is no folder)",))
+        before = {name: undo[name] for name in ("mode", "owner", "group")}
+        if "empty" not in undo:
+            path = ctx.runner.resolve(path)
+        return files_standing(ctx, [{"path": path, "kind": "directory", **before, "left": [left]}])
+
+    def _made_standing(self, ctx: StepContext, made: Sequence[str], left: Mapping[str, Any]) -> Standing:
+        """Compare folders that were made, and see whether something else is in them."""
+        # Each is closed until it belongs to whom it should.
+        closed = {"kind": "directory", "mode": _SECRET_FOLDER, "owner": "", "group": ""}
+        lefts = [{**closed, "mode": _NEW_FOLDER}] * (len(made) - 1) + [dict(left)]
+        records = [
+            {"path": path, "kind": "absent", "left": [each, closed]} for path, each in zip(made, lefts, strict=True)
+        ]
+        guests = ctx.runner.shell(_GUESTS, *made, live=False).out.split("\0")
+        others = [Standing(changed=(f"{guest} (in a folder that was made)",)) for guest in guests if guest]
+        return together(files_standing(ctx, records), *others)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
         path = located(ctx, self.params, last=self.params.state == "present").path
         if "made" in undo:
             remove_made(ctx, undo["made"])
-        elif "packed" in undo:
-            if not ctx.runner.inspect(path, digest=False).exists:
+            return
+        if "packed" in undo or "empty" in undo:
+            self._clear(ctx, path)
+        if "packed" in undo:
+            if ctx.runner.inspect(path, digest=False).exists:
+                ctx.log.warning("the folder is there already, and stays as it is", path=path)
+            else:
                 stage = f".kx-{secrets.token_hex(8)}.tree"
                 ctx.runner.shell(_LOAD, path, stage, stdin=ctx.kept(undo["packed"]), live=False)
         elif "empty" in undo:
@@ -151,6 +209,11 @@ class DirectoryStep(Step[DirectoryParams]):
             path = ctx.runner.resolve(path)
             ctx.runner.chown(path, undo["owner"], undo["group"])
             ctx.runner.chmod(path, undo["mode"])
+
+    def _clear(self, ctx: StepContext, path: str) -> None:
+        """Remove what is no folder in the place of the one that was removed."""
+        if ctx.runner.inspect(path, digest=False).kind in ("file", "link"):
+            ctx.runner.remove(path)
 
     def _look(self, ctx: StepContext) -> FileState:
         """The folder, or the one that a link at its place leads to; something else in its place is a failure."""
@@ -190,7 +253,8 @@ class DirectoryStep(Step[DirectoryParams]):
         if params.recursive:
             self._keep_all(ctx)
         else:
-            ctx.save_undo({"empty": True, "mode": before.mode, "owner": str(before.uid), "group": str(before.gid)})
+            kept = {"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)}
+            ctx.save_undo({"empty": True, **kept, "left": {"kind": "absent"}})
         ctx.runner.remove(params.path, recursive=params.recursive)
         return Result(message=f"removed {params.path}", outputs=self._outputs())
 
@@ -199,7 +263,7 @@ class DirectoryStep(Step[DirectoryParams]):
         if packed.dropped:
             ctx.log.warning("cannot be undone: the folder holds too much to be kept", limit=KEEP_LIMIT)
         else:
-            ctx.save_undo({"packed": ctx.keep(packed.stdout)})
+            ctx.save_undo({"packed": ctx.keep(packed.stdout), "left": {"kind": "absent"}})
 
     def _outputs(self) -> dict[str, Any]:
         return {"path": self.params.path}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import structs
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
@@ -21,11 +21,20 @@ from kubexm_exec.step import (
     ResourceName,
     ResourceUrl,
     Result,
-    Step,
     StepContext,
     StepFailed,
 )
-from kubexm_steps._files import Change, Content, FileOutputs, Wanted, apply_change, compare, remember, restore
+from kubexm_steps._files import (
+    Change,
+    Content,
+    FileOutputs,
+    RestoringStep,
+    Wanted,
+    apply_change,
+    compare,
+    remember,
+    remember_left,
+)
 from kubexm_steps._types import OneFileParams, located
 
 
@@ -71,7 +80,7 @@ def _given(params: DownloadParams, key: str) -> bool:
     return getattr(params, {"caFile": "ca_file"}.get(key, key)) is not None
 
 
-class DownloadStep(Step[DownloadParams]):
+class DownloadStep(RestoringStep[DownloadParams]):
     """A file from elsewhere on the host, with the digest that it must have.
 
     A file that has the digest already is left alone: then nothing is fetched and nobody is asked.
@@ -86,7 +95,6 @@ class DownloadStep(Step[DownloadParams]):
     """
 
     outputs_model = FileOutputs
-    reversible = True
     example = """\
 - name: etcd
   type: download
@@ -132,7 +140,7 @@ class DownloadStep(Step[DownloadParams]):
             return Result(message=f"changed {path} ({change.summary()})", outputs=self._outputs(ctx, before))
         local = None if resource.fetch_on == "host" else ctx.fetch(resource)
         folders = ctx.runner.missing_folders(posixpath.dirname(path)) if self.params.create_parents else []
-        remember(ctx, [change], folders)
+        undo = remember(ctx, [change], folders)
         if folders:
             ctx.runner.mkdir(folders[-1])
         if local is not None:
@@ -141,6 +149,8 @@ class DownloadStep(Step[DownloadParams]):
             got, size = local.sha256, local.size
         else:
             got, size = self._on_host(ctx, resource, change)
+            if not digest:
+                remember_left(ctx, undo)
         missing = "" if resource.sha256 else f"; add sha256: {got}"
         bundled = local is not None and local.where == "bundle"
         done = f"copied {resource.label} from the bundle" if bundled else f"downloaded {resource.shown}"
@@ -148,10 +158,6 @@ class DownloadStep(Step[DownloadParams]):
             message=f"{done} to {path}{missing}",
             outputs={"path": path, "sha256": "" if ctx.sensitive else got, "size": size},
         )
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _resource(self, ctx: StepContext) -> Resource:
         params = self.params
@@ -192,7 +198,9 @@ class DownloadStep(Step[DownloadParams]):
         return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
 
     def _change(self, ctx: StepContext, digest: str, before: FileState) -> Change:
-        return compare(ctx, self._wanted(Content(digest, 0) if digest else None), before)
+        change = compare(ctx, self._wanted(Content(digest, 0) if digest else None), before)
+        # Without a digest nobody knows before what will be in it.
+        return change if digest or not change.content else structs.replace(change, becomes="")
 
     def _fine(self, digest: str) -> str:
         if digest:

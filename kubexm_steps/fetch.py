@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import secrets
@@ -12,8 +13,9 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps._files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
+from kubexm_steps._standing import OLDER, LookingStep, digest, is_digest
 from kubexm_steps._types import FollowParams, HostPath, located
 
 
@@ -49,7 +51,7 @@ class FetchOutputs(Outputs):
     size: int = Field(0, description="Its size in bytes.")
 
 
-class FetchStep(Step[FetchParams]):
+class FetchStep(LookingStep[FetchParams]):
     """A file brought from the host to the control node, into a folder of its own for each host.
 
     `/etc/hosts` of `web1` lands in `TO/web1/etc/hosts`. A file that is the same there already (compared by sha256) is
@@ -63,7 +65,6 @@ class FetchStep(Step[FetchParams]):
     """
 
     outputs_model = FetchOutputs
-    reversible = True
     example = """\
 - name: certificate
   type: fetch
@@ -99,7 +100,7 @@ class FetchStep(Step[FetchParams]):
         if self._same(ctx, state, local):
             return Result(changed=False, message=f"{local} is the same", outputs=self._outputs(ctx, local, state))
         made = _missing(local.parent)
-        self._remember(ctx, local, made)
+        self._remember(ctx, local, made, state)
         try:
             local.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -107,17 +108,37 @@ class FetchStep(Step[FetchParams]):
         got = ctx.runner.fetch(state, local, mode=SECRET_FILE if _private(ctx, state) else NEW_FILE)
         return Result(message=f"fetched {self.params.path} to {local}", outputs=self._outputs(ctx, local, got))
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the copy with what was left."""
+        local = self._local(ctx)
+        if "left" not in undo:
+            return Standing(unknown=OLDER)
+        if local.is_symlink():
+            as_before = undo["was"] == "link" and str(local.readlink()) == undo["link"]
+            as_left = False
+        elif local.is_file():
+            found, mode = hashlib.sha256(local.read_bytes()).hexdigest(), local.stat().st_mode & 0o7777
+            as_left = is_digest(undo["left"], found) and mode == undo["leftMode"]
+            as_before = undo["was"] == "file" and mode == undo["mode"]
+            as_before = as_before and hashlib.sha256(ctx.kept(undo["content"])).hexdigest() == found
+        else:
+            as_before, as_left = undo["was"] == "absent", False
+        if as_before or as_left:
+            return Standing(before=as_before)
+        return Standing(changed=(f"{local} on the control node",))
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the copy that was there, or remove the new one."""
         local = self._local(ctx)
+        was = undo.get("was") or ("file" if "content" in undo else "link" if "link" in undo else "absent")
         try:
             temporary = local.with_name(f".kx-{secrets.token_hex(8)}.tmp")
-            if "content" in undo:
+            if "content" in undo and was == "file":
                 with temporary.open("xb") as file:
                     os.fchmod(file.fileno(), undo["mode"])
                     file.write(ctx.kept(undo["content"]))
                 temporary.rename(local)
-            elif "link" in undo:
+            elif "link" in undo and was == "link":
                 temporary.symlink_to(undo["link"])
                 temporary.rename(local)
             else:
@@ -178,11 +199,14 @@ class FetchStep(Step[FetchParams]):
             return Diff(str(local), note=", ".join([*notes, f"not shown: {state.size} bytes"]))
         return Diff(str(local), before if there else None, after, ", ".join(notes))
 
-    def _remember(self, ctx: StepContext, local: Path, made: list[str]) -> None:
-        undo: dict[str, Any] = {"made": made}
+    def _remember(self, ctx: StepContext, local: Path, made: list[str], state: FileState) -> None:
+        undo: dict[str, Any] = {"made": made, "was": "absent"}
+        undo["left"] = digest(ctx, state.sha256, secret=ctx.sensitive)
+        undo["leftMode"] = SECRET_FILE if _private(ctx, state) else NEW_FILE
         if local.is_symlink():
-            undo["link"] = str(local.readlink())
+            undo |= {"was": "link", "link": str(local.readlink())}
         elif local.is_file():
+            undo["was"] = "file"
             info = local.stat()
             if info.st_size > KEEP_LIMIT:
                 ctx.log.warning("cannot be undone: too much content is replaced", bytes=info.st_size, limit=KEEP_LIMIT)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.step import Forecast, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Result, StepContext
 from kubexm_steps._files import (
     Content,
     FileOutputs,
+    RestoringStep,
     Wanted,
     forecast_absence,
     forecast_file,
     remove_file,
-    restore,
     write_file,
 )
 from kubexm_steps._types import OneFileParams, Text, located
@@ -40,7 +39,7 @@ class FileParams(OneFileParams):
         return self
 
 
-class FileStep(Step[FileParams]):
+class FileStep(RestoringStep[FileParams]):
     """A file with given content, permissions and owner; or no file at all.
 
     Use it for short texts that stand in the spec itself. For longer ones with expressions in them use `template`, for
@@ -55,7 +54,6 @@ class FileStep(Step[FileParams]):
     """
 
     outputs_model = FileOutputs
-    reversible = True
     example = """\
 - name: motd
   type: file
@@ -79,10 +77,6 @@ class FileStep(Step[FileParams]):
         if self.params.state == "absent":
             return remove_file(ctx, self.params.path)
         return write_file(ctx, self._wanted())
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _wanted(self) -> Wanted:
         params = self.params

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.firewall import RULES, Backend, Firewall, Opening
 from kubexm_exec.runner.nftables import config_text, rules_text
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import RestoringStep, restore
 
 _LAST: Final = 65535
 
@@ -72,7 +72,7 @@ class FirewallPortOutputs(Outputs):
     backend: str = Field(description="The firewall: `firewalld`, `ufw` or `nftables`; empty if none is active.")
 
 
-class FirewallPortStep(Step[FirewallPortParams]):
+class FirewallPortStep(RestoringStep[FirewallPortParams]):
     """A port, or a range of ports, that the host's firewall lets in, now and after a boot.
 
     It uses the firewall that is active: firewalld, ufw, or rules of nftables that turn packets away. With none of them
@@ -87,7 +87,6 @@ class FirewallPortStep(Step[FirewallPortParams]):
     """
 
     outputs_model = FirewallPortOutputs
-    reversible = True
     example = """\
 - name: api
   type: firewall-port

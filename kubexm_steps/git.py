@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.git import EMPTY, Access, Checkout
-from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_steps._standing import OLDER, LookingStep
 from kubexm_steps._types import FollowParams, HostPath, located
 
 
@@ -72,7 +73,7 @@ class GitOutputs(Outputs):
     commit: str = Field(description="The commit that is checked out.")
 
 
-class GitStep(Step[GitParams]):
+class GitStep(LookingStep[GitParams]):
     """A checkout of a git repository at a branch, a tag or a commit.
 
     The repository is asked first which commit the name stands for; if the checkout has it, nothing is done. The host
@@ -87,7 +88,6 @@ class GitStep(Step[GitParams]):
     """
 
     outputs_model = GitOutputs
-    reversible = True
     example = """\
 - name: source
   type: git
@@ -134,10 +134,10 @@ class GitStep(Step[GitParams]):
         if now.kind == "checkout":
             kept = ctx.runner.git.save_changes(params.path) if now.changes and now.head else ""
             undo = {"head": now.head, "branch": now.branch, "url": now.url, "changes": kept}
-            ctx.save_undo(undo if now.head else {})
+            ctx.save_undo({**undo, "left": now.wanted} if now.head else {})
         else:
             above = ctx.runner.missing_folders(params.path)[:-1] if now.kind == "absent" else []
-            ctx.save_undo({"made": now.kind, "above": above})
+            ctx.save_undo({"made": now.kind, "above": above, "left": now.wanted})
             if above:
                 ctx.runner.mkdir(above[-1])
         ctx.runner.git.checkout(
@@ -152,18 +152,34 @@ class GitStep(Step[GitParams]):
         verb = "updated" if now.kind == "checkout" else "checked out"
         return Result(message=f"{verb} {params.path} at {now.wanted[:12]}", outputs=self._outputs(now))
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """See whether somebody has worked in the checkout since."""
+        path, made = located(ctx, self.params, last=True).path, undo.get("made")
+        if "left" not in undo:
+            return Standing(unknown=OLDER)
+        now = ctx.runner.git.state(path, every=bool(made))
+        if made and now.kind in ("absent", "empty"):
+            return Standing(before=now.kind == made)
+        if now.kind != "checkout":
+            return Standing(changed=(f"{path} (it is no checkout any more)",))
+        if not made and now.head == undo["head"]:
+            return Standing(before=not undo["changes"])
+        if now.head != undo["left"]:
+            return Standing(changed=(f"{path} (it is at {now.head[:12] or 'no commit'})",))
+        return Standing(changed=tuple(f"{path}/{line[3:]}" for line in now.changes[:3]))
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Go back to what was there."""
         path = located(ctx, self.params, last=True).path
-        if "head" in undo:
-            ctx.runner.git.go_back(
-                path, undo["head"], undo["branch"], undo["url"], undo["changes"], submodules=self.params.submodules
-            )
-        elif undo.get("made") == "absent":
+        if undo.get("made") == "absent":
             ctx.runner.remove(path, recursive=True)
             ctx.runner.remove_empty(undo["above"])
         elif undo.get("made") == "empty":
             ctx.runner.shell(EMPTY, path, live=False)
+        elif "head" in undo:
+            ctx.runner.git.go_back(
+                path, undo["head"], undo["branch"], undo["url"], undo["changes"], submodules=self.params.submodules
+            )
 
     def _access(self) -> Access:
         params = self.params

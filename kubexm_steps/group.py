@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner.users import Accounts, Group
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps._accounts import AccountName, AccountNames, unique
 from kubexm_steps._attributes import attribute_diff, changed, listed
+from kubexm_steps._standing import OLDER, LookingStep, mapped
 
 
 class GroupParams(Params):
@@ -43,7 +45,7 @@ class GroupOutputs(Outputs):
     gid: int | None = Field(None, description="Its number; nothing (null) if it was removed.")
 
 
-class GroupStep(Step[GroupParams]):
+class GroupStep(LookingStep[GroupParams]):
     """A group of users, or none.
 
     Use it for groups that must exist before something else: a service's own group with a fixed number, say. To put one
@@ -57,7 +59,6 @@ class GroupStep(Step[GroupParams]):
     """
 
     outputs_model = GroupOutputs
-    reversible = True
     example = """\
 - name: etcd
   type: group
@@ -106,11 +107,15 @@ class GroupStep(Step[GroupParams]):
                 f"group {params.name}: there is no user {missing[0]}", hint="make it first with a user step"
             )
         if group is None:
-            ctx.save_undo({"made": True})
+            left = {"gid": params.gid, "members": sorted(unique(params.members or []))}
+            ctx.save_undo({"made": True, "left": left})
             users.add_group(accounts, params.name, params.gid, system=params.system)
             if params.members:
                 users.set_members(accounts, params.name, unique(params.members))
-            gid = params.gid if params.gid is not None else self._look(ctx).groups[params.name].gid
+            gid = params.gid
+            if gid is None:
+                gid = self._look(ctx).groups[params.name].gid
+                ctx.save_undo({"made": True, "left": {**left, "gid": gid}})
             return Result(message=f"created group {params.name}", outputs={"name": params.name, "gid": gid})
         differs = changed(_attributes(group), self._wanted(group))
         if not differs:
@@ -118,7 +123,11 @@ class GroupStep(Step[GroupParams]):
                 changed=False, message=f"group {params.name} is as it should be", outputs=self._outputs(group)
             )
         _refuse_foreign(group)
-        ctx.save_undo({"gid": group.gid, "members": list(group.members)})
+        left = {
+            "gid": group.gid if params.gid is None else params.gid,
+            "members": sorted(self._members(group) if params.members is not None else group.members),
+        }
+        ctx.save_undo({"gid": group.gid, "members": list(group.members), "left": left})
         if params.gid is not None and "gid" in differs:
             users.renumber_group(accounts, params.name, params.gid)
         if "members" in differs:
@@ -127,6 +136,23 @@ class GroupStep(Step[GroupParams]):
         return Result(
             message=f"changed group {params.name} ({', '.join(differs)})", outputs={"name": params.name, "gid": gid}
         )
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the group with what was left."""
+        if "left" not in undo:
+            return Standing(unknown=OLDER)
+        noun, left, made = f"group {self.params.name}", undo["left"], undo.get("made", False)
+        group = ctx.runner.users.look().groups.get(self.params.name)
+        if group is None:
+            return Standing(before=made) if made or left is None else Standing(changed=(f"{noun} (it is gone)",))
+        now = {"gid": group.gid, "members": sorted(group.members)}
+        before = {} if made else {"gid": undo["gid"], "members": sorted(undo["members"])}
+        if left is None:
+            return mapped(before, before, now, noun + " ({})")
+        # It has no members yet right after it was made, and its number may not be known.
+        before = before or {"gid": left["gid"] or group.gid, "members": []}
+        found = mapped(before, {**left, "gid": left["gid"] or group.gid}, now, noun + " ({})")
+        return replace(found, before=False) if made else found
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
@@ -154,7 +180,7 @@ class GroupStep(Step[GroupParams]):
         if group is None:
             return Result(changed=False, message=f"there is no group {name}", outputs=self._outputs(None))
         _refuse_foreign(group)
-        ctx.save_undo({"gid": group.gid, "members": list(group.members)})
+        ctx.save_undo({"gid": group.gid, "members": list(group.members), "left": None})
         ctx.runner.users.remove_group(accounts, name)
         return Result(message=f"removed group {name}", outputs=self._outputs(None))
 

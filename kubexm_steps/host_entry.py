@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Outputs, Params, Result, StepContext
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import RestoringStep
 from kubexm_steps._hosts import HostsLine, check_address, check_name, with_entries, without_entries
 from kubexm_steps._lines import with_block
 
@@ -63,7 +62,7 @@ class HostEntryOutputs(Outputs):
     path: str = Field(description="The hosts file.")
 
 
-class HostEntryStep(Step[HostEntryParams]):
+class HostEntryStep(RestoringStep[HostEntryParams]):
     """Names of hosts in `/etc/hosts`, for as many hosts as there are, in one go.
 
     Without `block`, each address has a line with just its names, wherever that line is, and a name that was listed for
@@ -76,7 +75,6 @@ class HostEntryStep(Step[HostEntryParams]):
     """
 
     outputs_model = HostEntryOutputs
-    reversible = True
     example = """\
 - name: cluster
   type: host-entry
@@ -103,10 +101,6 @@ class HostEntryStep(Step[HostEntryParams]):
         save(ctx, [edit])
         apply(ctx, [edit])
         return Result(message=f"changed {edit.held.path} ({self._count()})", outputs=outputs)
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _edit(self, ctx: StepContext) -> Edit:
         params = self.params

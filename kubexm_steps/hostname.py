@@ -8,11 +8,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from kubexm_exec.runner.system import Names
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import RestoringStep, restore
 from kubexm_steps._hosts import HostsLine, check_name, parse_line
 from kubexm_steps._lines import joined, split
+from kubexm_steps._standing import differing, together
 
 
 def _host(name: str) -> str:
@@ -41,7 +42,7 @@ class HostnameOutputs(Outputs):
     name: str = Field(description="The name of the host.")
 
 
-class HostnameStep(Step[HostnameParams]):
+class HostnameStep(RestoringStep[HostnameParams]):
     """The name of the host, now and after every boot.
 
     The running system is told by `hostnamectl` where systemd rules, else by `hostname`; `/etc/hostname` keeps the name
@@ -53,7 +54,6 @@ class HostnameStep(Step[HostnameParams]):
     """
 
     outputs_model = HostnameOutputs
-    reversible = True
     example = """\
 - name: name
   type: hostname
@@ -78,12 +78,18 @@ class HostnameStep(Step[HostnameParams]):
         edits = self._edits(now)
         if self._is_right(now, edits):
             return Result(changed=False, message=f"the host is called {now.live}", outputs=self._outputs())
-        save(ctx, edits, live=now.live)
+        save(ctx, edits, live=now.live, left=name)
         apply(ctx, edits)
         if now.live == name:
             return Result(message=f"the host is called {name} after a boot too", outputs=self._outputs())
         ctx.runner.system.rename(name)
         return Result(message=f"named the host {name} (it was {now.live})", outputs=self._outputs())
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the files and the name with what was left."""
+        now = ctx.runner.system.names().live
+        name = differing("the name of the host", undo["live"], undo.get("left", now), now, now)
+        return together(super().standing(ctx, undo), name)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the files and the name."""

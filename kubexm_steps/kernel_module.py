@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.kernel import Module
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import RestoringStep, restore
 
 
 def _module(name: str) -> str:
@@ -55,7 +55,7 @@ class KernelModuleOutputs(Outputs):
     builtin: bool = Field(description="Whether it is a part of the kernel itself.")
 
 
-class KernelModuleStep(Step[KernelModuleParams]):
+class KernelModuleStep(RestoringStep[KernelModuleParams]):
     """A kernel module: loaded now and at every boot, or not loaded, or kept from being loaded.
 
     It is loaded with modprobe, named in `/etc/modules-load.d/kubexm-NAME.conf`, and its options or its blacklisting are
@@ -68,7 +68,6 @@ class KernelModuleStep(Step[KernelModuleParams]):
     """
 
     outputs_model = KernelModuleOutputs
-    reversible = True
     example = """\
 - name: bridge
   type: kernel-module

@@ -9,10 +9,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.fstab import FstabLine, appended, edited, is_at, mounts_at
 from kubexm_exec.runner.mounts import Mounted, Mounts
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import HIDDEN, restore
+from kubexm_steps._files import HIDDEN, RestoringStep, restore
 from kubexm_steps._mountoptions import differ, is_bind, kernel_options, remount_options, undo_options
+from kubexm_steps._standing import BROKE_OFF, differing, together
 from kubexm_steps._types import HostPath
 
 
@@ -71,7 +72,7 @@ class MountOutputs(Outputs):
     mounted: bool = Field(description="Whether something is mounted there.")
 
 
-class MountStep(Step[MountParams]):
+class MountStep(RestoringStep[MountParams]):
     """A file system that is mounted now and at every boot, only in fstab, or neither.
 
     Only the line of this mount point is changed in `/etc/fstab`; comments and other lines stay as they are. It is
@@ -85,7 +86,6 @@ class MountStep(Step[MountParams]):
     """
 
     outputs_model = MountOutputs
-    reversible = True
     example = """\
 - name: data
   type: mount
@@ -126,7 +126,8 @@ class MountStep(Step[MountParams]):
             return Result(changed=False, message=self._message(), outputs=self._outputs(now))
         made = ctx.runner.missing_folders(self.params.path) if move == "mount" and not now.kind else []
         before = [_record(now, mount) for mount in now.here()]
-        save(ctx, [edit], move=move, before=before, made=made, path=now.path)
+        kept: dict[str, Any] = {"move": move, "before": before, "made": made, "path": now.path}
+        save(ctx, [edit], **kept)
         if made:
             if now.source_is_file:
                 raise StepFailed(
@@ -142,10 +143,25 @@ class MountStep(Step[MountParams]):
         if edit.any:
             apply(ctx, [edit])
             ctx.runner.mounts.reload()
+        if move:
+            after = ctx.runner.mounts.look(now.path)
+            save(ctx, [edit], **kept, left=[_record(after, mount) for mount in after.here()])
         word = {"": "changed fstab for", "mount": "mounted", "replace": "mounted", "remount": "remounted"}
         message = f"{word.get(move, 'unmounted')} {self.params.path}"
         mounted = self.params.state == "mounted" or (self.params.state == "present" and bool(now.here()))
         return Result(message=message, outputs={"path": now.path, "mounted": mounted})
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare fstab, and what is mounted there, with what was left."""
+        files = super().standing(ctx, undo)
+        if not undo["move"]:
+            return files
+        now = ctx.runner.mounts.look(undo["path"])
+        here = [_record(now, mount) for mount in now.here()]
+        if "left" not in undo:
+            broke_off = files.unknown or BROKE_OFF
+            return together(files, Standing(before=here == undo["before"], unknown=broke_off))
+        return together(files, differing(undo["path"], undo["before"], undo["left"], here, "what is mounted there"))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back fstab, and mount or unmount as it was."""

@@ -11,8 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Survey
 from kubexm_exec.runner.packages.base import Manager
-from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
 from kubexm_spec.duration import format_duration
+from kubexm_steps._standing import mapped, together
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?")
 _VERSION: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*.+~^_:-]*")
@@ -209,6 +210,40 @@ class PackageStep(Step[PackageParams]):
             outputs=self._outputs(self._after(ctx, manager, plan, outcome.moves)),
         )
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the versions of packages, and which are held, with what was left."""
+        moves = {each["name"]: each for each in undo["moves"]}
+        holds = [*undo["held"], *undo["unheld"]]
+        manager = ctx.runner.packages.manager(undo["manager"], wait=self.params.lock_timeout)
+        now = ctx.runner.packages.installed(manager, list(dict.fromkeys([*moves, *holds])), holds=bool(holds))
+        versions = {name: "" if found.provider else found.installed for name, found in now.items()}
+        # One that broke off may have installed any version of these.
+        unsure = undo.get("unsure", [name for name, move in moves.items() if not move["after"]])
+        left = {name: versions.get(name) if name in unsure else move["after"] for name, move in moves.items()}
+        found = mapped({name: move["before"] for name, move in moves.items()}, left, versions)
+        as_before = all(name in now and now[name].held == (name in undo["held"]) for name in holds)
+        return together(found, Standing(before=as_before))
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each package what was there before the first attempt, and what the last one left."""
+        known = {each["name"]: each for each in first["moves"]}
+        moves = known | {
+            each["name"]: {**each, "before": known[each["name"]]["before"], "auto": known[each["name"]]["auto"]}
+            if each["name"] in known
+            else each
+            for each in later["moves"]
+        }
+        held, unheld = (list(dict.fromkeys([*first[key], *later[key]])) for key in ("held", "unheld"))
+        return {
+            **later,
+            **first,
+            "moves": list(moves.values()),
+            "unsure": later.get("unsure", []),
+            "held": [name for name in held if name not in first["unheld"]],
+            "unheld": [name for name in unheld if name not in first["held"]],
+        }
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put packages and holds back."""
         packages = ctx.runner.packages
@@ -345,6 +380,7 @@ class PackageStep(Step[PackageParams]):
                     for move in moves
                     if move.before not in ("configuration", "half installed")
                 ],
+                "unsure": [move.name for move in moves if not move.after and self.params.state != "absent"],
                 "purge": purge,
                 "held": list(change.unhold),
                 "unheld": [name for name in change.hold if name not in change.unhold],

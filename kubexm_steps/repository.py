@@ -20,7 +20,6 @@ from kubexm_exec.step import (
     Outputs,
     Params,
     Result,
-    Step,
     StepContext,
     StepFailed,
     check_url,
@@ -29,11 +28,13 @@ from kubexm_spec.models.common import no_items
 from kubexm_steps._files import (
     Change,
     Content,
+    RestoringStep,
     Wanted,
     apply_change,
     compare,
     file_diff,
     remember,
+    removal,
     restore,
 )
 from kubexm_steps._openpgp import NotAKey, rpm_id
@@ -180,7 +181,7 @@ class RepositoryOutputs(Outputs):
     fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
 
 
-class RepositoryStep(Step[RepositoryParams]):
+class RepositoryStep(RestoringStep[RepositoryParams]):
     """A repository of packages with the key that it is signed with, or none.
 
     - apt: a `.sources` file whose `Signed-By` names a key file of its own in `/etc/apt/keyrings`, so that the key is
@@ -197,7 +198,6 @@ class RepositoryStep(Step[RepositoryParams]):
     """
 
     outputs_model = RepositoryOutputs
-    reversible = True
     example = """\
 - name: our-packages
   type: repository
@@ -353,7 +353,7 @@ class RepositoryStep(Step[RepositoryParams]):
         key, main = states
         if self.params.state == "absent":
             there = [state for state in (main, key) if state.exists]
-            return [Change(Wanted(state.path, None), state, state.mode, True, False, False) for state in there]
+            return [removal(state) for state in there]
         # The key is public, and apt reads it as a user of its own.
         wanted = [(Wanted(written.key_path, Content.of(written.key), 0o644), key)] if written.key is not None else []
         wanted.append((Wanted(written.path, Content.of(written.text)), main))

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.services import ServiceState, Verb
-from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps._attributes import attribute_diff
-from kubexm_steps._services import do, done, must_exist, put_back, record, word
+from kubexm_steps._services import do, done, left_as, must_exist, put_back, record, service_standing, word
+from kubexm_steps._standing import LookingStep
 
 _NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")
 
@@ -63,7 +64,7 @@ class ServiceOutputs(Outputs):
     enabled: bool = Field(description="Whether it is started at boot.")
 
 
-class ServiceStep(Step[ServiceParams]):
+class ServiceStep(LookingStep[ServiceParams]):
     """A service that runs or does not, and that is started at boot or not; by systemd or openrc.
 
     The step waits until the service really runs. If it does not get there, the failure shows its status and the last
@@ -80,7 +81,6 @@ class ServiceStep(Step[ServiceParams]):
     """
 
     outputs_model = ServiceOutputs
-    reversible = True
     example = """\
 - name: restart
   type: service
@@ -112,11 +112,17 @@ class ServiceStep(Step[ServiceParams]):
             return Result(
                 changed=False, message=f"service {params.name} is {self._is(state)}", outputs=self._outputs(state)
             )
-        ctx.save_undo(record(state))
+        undo = record(state)
+        ctx.save_undo(undo)
         for verb in verbs:
             do(ctx, verb, state, params.wait, params.settle, params.runlevel)
         after = ctx.runner.services.look(params.name)
+        ctx.save_undo({**undo, "left": left_as(after)})
         return Result(message=f"{done(verbs)} {params.name}", outputs=self._outputs(after))
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the service with what was left."""
+        return service_standing(ctx, undo)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back how it was."""

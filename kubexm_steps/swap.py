@@ -10,9 +10,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from kubexm_exec.runner.fstab import FstabLine, appended, edited, fstab_lines
 from kubexm_exec.runner.swap import Swaps
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import restore
+from kubexm_steps._files import RestoringStep, restore
+from kubexm_steps._standing import differing, together
 from kubexm_steps._types import HostPath
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -75,7 +76,7 @@ class SwapOutputs(Outputs):
     active: list[str] = Field(description="All swap spaces that are in use.")
 
 
-class SwapStep(Step[SwapParams]):
+class SwapStep(RestoringStep[SwapParams]):
     """Swap space: a file or device that is in use, or no swap space at all.
 
     `state: off` without a path is what Kubernetes wants: nothing is swapped to, and all swap lines of `/etc/fstab` are
@@ -89,7 +90,6 @@ class SwapStep(Step[SwapParams]):
     """
 
     outputs_model = SwapOutputs
-    reversible = True
     example = """\
 - name: no-swap
   type: swap
@@ -132,6 +132,17 @@ class SwapStep(Step[SwapParams]):
         verb = {"on": "turned on", "off": "turned off", "absent": "removed"}[self.params.state]
         message = f"{verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
         return Result(message=message, outputs={"active": active})
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare fstab and the size of the swap file with what was left; on or off is as it was, or as it was left."""
+        files = super().standing(ctx, undo)
+        now = ctx.runner.swap.look(self.params.path or "")
+        active = [path for path in (*undo["off"], undo["on"]) if path in now.active]
+        as_before = sorted(active) == sorted(undo["off"])
+        if not undo["made"] and not undo["removed"]:
+            return together(files, Standing(before=as_before))
+        size = differing(now.path, undo["removed"], undo["made"], now.size if now.kind else 0, "its size")
+        return together(files, size, Standing(before=as_before))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back fstab, and turn on and off what was so before."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Result, Step, StepContext, StepFailed
-from kubexm_steps._files import Change, Wanted, remember, restore
+from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
+from kubexm_steps._files import RestoringStep, linking, remember, removal
 from kubexm_steps._types import FollowParams, InspectedPath, located
 
 
@@ -37,7 +36,7 @@ class SymlinkOutputs(Outputs):
     target: str = Field("", description="What it points to; empty if it was removed.")
 
 
-class SymlinkStep(Step[SymlinkParams]):
+class SymlinkStep(RestoringStep[SymlinkParams]):
     """A symbolic link, or none.
 
     A link that points elsewhere is changed in one go: there is no moment without it. That makes it the way to switch
@@ -49,7 +48,6 @@ class SymlinkStep(Step[SymlinkParams]):
     """
 
     outputs_model = SymlinkOutputs
-    reversible = True
     example = """\
 - name: current
   type: symlink
@@ -82,16 +80,13 @@ class SymlinkStep(Step[SymlinkParams]):
         path = self.params.path
         if self._is_right(before):
             return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
-        remember(ctx, [Change(Wanted(path, None), before, before.mode, True, False, False)], [])
         if self.params.target is None or self.params.state == "absent":
+            remember(ctx, [removal(before)], [])
             ctx.runner.remove(path)
             return Result(message=f"removed {path}", outputs=self._outputs())
+        remember(ctx, [linking(before, self.params.target)], [])
         ctx.runner.symlink(self.params.target, path)
         return Result(message=f"{path} points to {self.params.target}", outputs=self._outputs())
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _look(self, ctx: StepContext) -> FileState:
         state = ctx.runner.inspect(self.params.path, digest=False)

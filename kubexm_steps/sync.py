@@ -8,11 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
 from kubexm_steps._localtrees import Tree, read_tree
 from kubexm_steps._patterns import Excluded, checked_pattern
-from kubexm_steps._trees import Plan, TreeParams, apply_plan, make_plan, plan_diffs, restore_tree
+from kubexm_steps._trees import (
+    Plan,
+    TreeParams,
+    apply_plan,
+    make_plan,
+    merge_trees,
+    plan_diffs,
+    restore_tree,
+    tree_standing,
+)
 from kubexm_steps._types import located
 
 
@@ -94,9 +103,18 @@ class SyncStep(Step[SyncParams]):
         apply_plan(ctx, self.params, plan)
         return Result(message=_what(plan, "copied", "removed"), outputs=outputs)
 
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare with what was left."""
+        return tree_standing(ctx, undo)
+
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
         restore_tree(ctx, undo)
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each file what was there before the first attempt."""
+        return merge_trees(first, later)
 
     def _plan(self, ctx: StepContext) -> Plan:
         params = self.params

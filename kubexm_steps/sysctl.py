@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.runner.kernel import Settings
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import HIDDEN, restore
+from kubexm_steps._files import HIDDEN, RestoringStep, restore
 from kubexm_steps._lines import split
+from kubexm_steps._standing import mapped, together
 
 _FOLDER: Final = "/etc/sysctl.d"
 _HEADER: Final = "# Written by kubexm; each of its sysctl steps changes only its own keys.\n"
@@ -67,7 +68,7 @@ class SysctlOutputs(Outputs):
     file: str = Field(description="The file that sets them at boot.")
 
 
-class SysctlStep(Step[SysctlParams]):
+class SysctlStep(RestoringStep[SysctlParams]):
     """Kernel settings, in the running kernel and at every boot.
 
     They are written to a file of kubexm's own in `/etc/sysctl.d` and set at once. Several steps may use the same file:
@@ -81,7 +82,6 @@ class SysctlStep(Step[SysctlParams]):
     """
 
     outputs_model = SysctlOutputs
-    reversible = True
     example = """\
 - name: forwarding
   type: sysctl
@@ -115,12 +115,25 @@ class SysctlStep(Step[SysctlParams]):
         if not edit.any and not live:
             return Result(changed=False, message=self._message("as they should be", now), outputs=self._outputs())
         former = {path: plain(now.live[path]) for path in live}
-        save(ctx, [edit], live=former)
+        save(ctx, [edit], live=former, left=live)
         if live:
             self._set(ctx, live, former)
         apply(ctx, [edit])
         names = self._names(live) if live else list(self.params.values)
         return Result(message=self._message(f"set {', '.join(names)}", now, names=False), outputs=self._outputs())
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the file and the running kernel with what was left."""
+        live = Standing(before=True)
+        if undo["live"]:
+            now = ctx.runner.kernel.settings(list(undo["live"]), self._path).live
+            left = undo.get("left", now)
+            live = mapped(
+                {key_of(path): value for path, value in undo["live"].items()},
+                {key_of(path): plain(left.get(path, "")) for path in undo["live"]},
+                {key_of(path): plain(now.get(path, "")) for path in undo["live"]},
+            )
+        return together(super().standing(ctx, undo), live)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the file and the former values."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner.services import ServiceState, Verb
 from kubexm_exec.runner.units import UnitLook
-from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, TemplateName
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName
 from kubexm_steps import _units
 from kubexm_steps._attributes import attribute_diff
 from kubexm_steps._edits import Edit, apply, diffs
@@ -83,7 +82,7 @@ class SystemdUnitOutputs(Outputs):
     enabled: bool = Field(False, description="Whether it is started at boot.")
 
 
-class SystemdUnitStep(Step[SystemdUnitParams]):
+class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
     """A unit of systemd: its file, drop-ins to it, and whether it runs and is started at boot.
 
     The files are checked by `systemd-analyze verify` before they are used: what systemd would not load is a failure
@@ -98,7 +97,6 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
     """
 
     outputs_model = SystemdUnitOutputs
-    reversible = True
     example = """\
 - name: agent
   type: systemd-unit
@@ -153,7 +151,8 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
         if not written and not verbs and not state.stale:
             return Result(changed=False, message=f"unit {params.name} is as it should be", outputs=self._outputs(state))
         warned = _units.verify(ctx, [params.name], self._names(ctx)) if written else ""
-        _units.save(ctx, edits, [state], restarts="restart" in verbs)
+        restarts = "restart" in verbs
+        _units.save(ctx, edits, state, restarts=restarts)
         apply(ctx, edits)
         if written or state.stale:
             ctx.runner.units.reload()
@@ -163,13 +162,10 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
         for verb in verbs:
             do(ctx, verb, now, params.wait, params.settle)
         after = ctx.runner.services.look(params.name)
+        _units.save(ctx, edits, state, restarts=restarts, left=after)
         message = f"{'changed' if state.exists else 'created'} unit {params.name}"
         message += (f", {done(verbs)} it" if verbs else "") + (f" ({warned})" if warned else "")
         return Result(message=message, outputs=self._outputs(after))
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the old files and how the unit was."""
-        _units.undo(ctx, undo)
 
     # what is, and what should be
 
@@ -264,7 +260,7 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
         if not any(edit.any for edit in edits):
             return Result(changed=False, message=f"there is nothing of unit {name}", outputs=outputs)
         state = seen.states[name]
-        _units.save(ctx, edits, [state])
+        _units.save(ctx, edits, state)
         if not self.params.drop_ins:
             if state.active in ("active", "changing"):
                 do(ctx, "stop", state, self.params.wait)
@@ -273,6 +269,7 @@ class SystemdUnitStep(Step[SystemdUnitParams]):
         apply(ctx, edits)
         ctx.runner.remove_empty([f"{self._path}.d"])
         ctx.runner.units.reload()
+        _units.save(ctx, edits, state, left=ctx.runner.services.look(name))
         return Result(message=f"removed {self._what} {name}", outputs=outputs)
 
     @property

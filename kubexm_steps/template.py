@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Result, Step, StepContext, TemplateName
-from kubexm_steps._files import Content, FileOutputs, Wanted, forecast_file, restore, write_file
+from kubexm_exec.step import Forecast, Result, StepContext, TemplateName
+from kubexm_steps._files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
 from kubexm_steps._types import OneFileParams, located
 
 
@@ -23,7 +22,7 @@ class TemplateParams(OneFileParams):
     )
 
 
-class TemplateStep(Step[TemplateParams]):
+class TemplateStep(RestoringStep[TemplateParams]):
     """A file rendered from a Jinja2 template, for each host with its own values.
 
     The template sees all that expressions see (`host`, `facts`, `params`, `vars`, `steps`, ...) and, as names of their
@@ -34,7 +33,6 @@ class TemplateStep(Step[TemplateParams]):
     """
 
     outputs_model = FileOutputs
-    reversible = True
     example = """\
 - name: env
   type: template
@@ -52,10 +50,6 @@ class TemplateStep(Step[TemplateParams]):
     def run(self, ctx: StepContext) -> Result:
         """Render and write."""
         return write_file(ctx, self._wanted(ctx))
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        restore(ctx, undo)
 
     def _wanted(self, ctx: StepContext) -> Wanted:
         params = located(ctx, self.params)

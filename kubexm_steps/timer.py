@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.services import ServiceState, Verb
 from kubexm_exec.runner.units import UnitLook
-from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, StepContext
 from kubexm_spec.models.common import no_items
 from kubexm_steps import _units
 from kubexm_steps._accounts import AccountName, one_or_many
@@ -93,7 +92,7 @@ class TimerOutputs(Outputs):
     active: bool = Field(False, description="Whether it is active.")
 
 
-class TimerStep(Step[TimerParams]):
+class TimerStep(_units.UnitStep[TimerParams]):
     """A command that systemd runs at given times: a timer and the service that it starts.
 
     Its output is in the journal: `journalctl -u NAME.service`; `systemctl list-timers` says when it runs next. On a
@@ -106,7 +105,6 @@ class TimerStep(Step[TimerParams]):
     """
 
     outputs_model = TimerOutputs
-    reversible = True
     example = """\
 - name: backup
   type: timer
@@ -155,13 +153,15 @@ class TimerStep(Step[TimerParams]):
             )
         (soonest, *_) = [*ctx.runner.units.calendar(params.schedule), ""]
         warned = _units.verify(ctx, [self._service, self._timer], self._texts()) if written else ""
-        _units.save(ctx, edits, [state], restarts="restart" in verbs)
+        restarts = "restart" in verbs
+        _units.save(ctx, edits, state, restarts=restarts)
         apply(ctx, edits)
         if written or _stale(seen):
             ctx.runner.units.reload()
         for verb in verbs:
             do(ctx, verb, state, wait=30.0)
         after = ctx.runner.services.look(self._timer)
+        _units.save(ctx, edits, state, restarts=restarts, left=after)
         more = [f"next: {soonest}"] if soonest and params.enabled else []
         more += filter(None, [warned])
         done = "changed" if state.exists else "created"
@@ -169,10 +169,6 @@ class TimerStep(Step[TimerParams]):
             message=f"{done} timer {params.name}" + (f" ({', '.join(more)})" if more else ""),
             outputs=self._outputs(after),
         )
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
-        _units.undo(ctx, undo)
 
     @property
     def _timer(self) -> str:
@@ -225,7 +221,7 @@ class TimerStep(Step[TimerParams]):
         outputs = self._outputs(state, gone=True)
         if not any(edit.any for edit in edits):
             return Result(changed=False, message=f"there is no timer {name}", outputs=outputs)
-        _units.save(ctx, edits, [state])
+        _units.save(ctx, edits, state)
         if state.exists:
             if state.active == "active":
                 do(ctx, "stop", state, wait=30.0)
@@ -233,6 +229,7 @@ class TimerStep(Step[TimerParams]):
                 do(ctx, "disable", state)
         apply(ctx, edits)
         ctx.runner.units.reload()
+        _units.save(ctx, edits, state, left=ctx.runner.services.look(self._timer))
         return Result(message=f"removed timer {name}", outputs=outputs)
 
     def _texts(self) -> dict[str, str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubexm_exec.runner.users import Accounts, User, UserChange
-from kubexm_exec.step import Forecast, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, Result, Standing, StepContext, StepFailed
 from kubexm_steps._accounts import unique
 from kubexm_steps._attributes import attribute_diff, changed, listed
 from kubexm_steps._files import KEEP_LIMIT
+from kubexm_steps._standing import BROKE_OFF, LookingStep, digest, is_digest, mapped, together
 from kubexm_steps._users import UserOutputs, UserParams, password_hash, same_hash
 
 
-class UserStep(Step[UserParams]):
+class UserStep(LookingStep[UserParams]):
     """A user of the host with its groups, home, shell and password; or none.
 
     Only what is given is changed; the rest of a user that is there is left alone, and that of a new one is up to the
@@ -32,7 +35,6 @@ class UserStep(Step[UserParams]):
     """
 
     outputs_model = UserOutputs
-    reversible = True
     example = """\
 - name: deploy
   type: user
@@ -84,18 +86,43 @@ class UserStep(Step[UserParams]):
             )
         digest = self._digest(ctx, accounts)
         if user is None:
-            self._create(ctx, accounts)
-            return Result(message=f"created user {params.name}", outputs=self._outputs(self._look(ctx)))
+            undo = self._create(ctx, accounts)
+            after = self._look(ctx)
+            ctx.save_undo({**undo, "left": self._left(ctx, after)})
+            return Result(message=f"created user {params.name}", outputs=self._outputs(after))
         differs = changed(self._attributes(accounts, user), self._wanted(accounts, user, digest))
         if not differs:
             return Result(
                 changed=False, message=f"user {params.name} is as it should be", outputs=self._outputs(accounts)
             )
         _refuse_foreign(user)
-        self._change(ctx, accounts, user, differs)
-        return Result(
-            message=f"changed user {params.name} ({', '.join(differs)})", outputs=self._outputs(self._look(ctx))
-        )
+        undo = self._change(ctx, accounts, user, differs)
+        after = self._look(ctx)
+        ctx.save_undo({**undo, "left": self._left(ctx, after)})
+        return Result(message=f"changed user {params.name} ({', '.join(differs)})", outputs=self._outputs(after))
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the user with what was left."""
+        accounts = ctx.runner.users.look(self.params.name)
+        user = accounts.users.get(self.params.name)
+        noun, did, left = f"user {self.params.name}", undo["did"], undo.get("left")
+        if user is None:
+            return Standing(before=did == "create") if did != "change" else Standing(changed=(f"{noun} (it is gone)",))
+        now = self._fields(accounts, user)
+        before = {} if did == "create" else {name: undo[name] for name in now if undo[name] is not None}
+        if did == "remove":
+            # Somebody made it again, or an undo did, which may have come only half the way.
+            found = mapped(before, before, now, noun + " ({})")
+            return replace(found, before=False)
+        if left is None:
+            return Standing(unknown=BROKE_OFF)
+        password = left.get("password")
+        found = mapped(before, {name: left[name] for name in now if left[name] is not None}, now, noun + " ({})")
+        if password is not None and accounts.shadow and not is_digest(password, _password(accounts)):
+            other = undo.get("passwordBefore")
+            if other is None or not is_digest(other, _password(accounts)):
+                found = together(found, Standing(changed=(f"{noun} (password)",)))
+        return replace(found, before=False) if did == "create" or undo.get("passwordBefore") else found
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
@@ -205,12 +232,11 @@ class UserStep(Step[UserParams]):
 
     # changes
 
-    def _create(self, ctx: StepContext, accounts: Accounts) -> None:
+    def _create(self, ctx: StepContext, accounts: Accounts) -> dict[str, Any]:
         params = self.params
         own = accounts.groups.get(params.name)
-        ctx.save_undo(
-            {"did": "create", "homeWasThere": accounts.home_exists, "ownGid": None if own is None else own.gid}
-        )
+        undo = {"did": "create", "homeWasThere": accounts.home_exists, "ownGid": None if own is None else own.gid}
+        ctx.save_undo(undo)
         change = UserChange(
             uid=params.uid,
             # A group of that name is there already: it is the user's own one, as it would be if it were made now.
@@ -226,15 +252,20 @@ class UserStep(Step[UserParams]):
         ctx.runner.users.add(accounts, params.name, change)
         if params.password_hash is not None:
             ctx.runner.users.set_password(params.name, password_hash(ctx, params), params.locked)
+        return undo
 
-    def _change(self, ctx: StepContext, accounts: Accounts, user: User, differs: list[str]) -> None:
+    def _change(self, ctx: StepContext, accounts: Accounts, user: User, differs: list[str]) -> dict[str, Any]:
         params = self.params
         users = ctx.runner.users
         secret = {"password", "locked"} & set(differs)
-        ctx.save_undo(
-            {"did": "change", **self._record(ctx, accounts, user, secret=bool(secret)), "madeHome": ""}
-            | ({"madeHome": accounts.home} if "home folder" in differs else {})
-        )
+        undo = {
+            "did": "change",
+            **self._record(ctx, accounts, user, secret=bool(secret)),
+            "madeHome": accounts.home if "home folder" in differs else "",
+        }
+        if secret and accounts.shadow:
+            undo["passwordBefore"] = digest(ctx, _password(accounts), secret=True)
+        ctx.save_undo(undo)
         change = UserChange(
             uid=params.uid if "uid" in differs else None,
             group=params.group if "group" in differs else None,
@@ -254,6 +285,7 @@ class UserStep(Step[UserParams]):
             group = None if params.group is None else accounts.find_group(params.group)
             uid = user.uid if params.uid is None else params.uid
             users.make_home(accounts.home, uid, user.gid if group is None else group.gid)
+        return undo
 
     def _remove(self, ctx: StepContext, accounts: Accounts, user: User | None) -> Result:
         if user is None:
@@ -292,7 +324,8 @@ class UserStep(Step[UserParams]):
 
     # undo
 
-    def _record(self, ctx: StepContext, accounts: Accounts, user: User, *, secret: bool) -> dict[str, Any]:
+    def _fields(self, accounts: Accounts, user: User) -> dict[str, Any]:
+        """A user as an undo compares it, without the password."""
         return {
             "uid": user.uid,
             "gid": user.gid,
@@ -301,6 +334,17 @@ class UserStep(Step[UserParams]):
             "shell": user.shell,
             "comment": user.comment,
             "expires": accounts.expires if accounts.shadow else None,
+        }
+
+    def _left(self, ctx: StepContext, accounts: Accounts) -> dict[str, Any]:
+        """The user as the step has left it."""
+        fields = self._fields(accounts, accounts.users[self.params.name])
+        password = digest(ctx, _password(accounts), secret=True) if accounts.shadow else None
+        return {**fields, "password": password}
+
+    def _record(self, ctx: StepContext, accounts: Accounts, user: User, *, secret: bool) -> dict[str, Any]:
+        return {
+            **self._fields(accounts, user),
             "password": ctx.keep(ctx.runner.users.password_field(user.name)) if secret and accounts.shadow else None,
         }
 
@@ -357,6 +401,11 @@ class UserStep(Step[UserParams]):
                 users.set_password(name, ctx.kept(undo["password"]))
         if undo["packed"] and not accounts.home_exists:
             users.unpack(ctx.kept(undo["packed"]))
+
+
+def _password(accounts: Accounts) -> str:
+    """What tells one password from another: its digest, and whether it is locked."""
+    return hashlib.sha256(f"{accounts.password} {accounts.locked}".encode()).hexdigest()
 
 
 def _locks_a_password(accounts: Accounts) -> bool:

@@ -38,6 +38,15 @@ def wait_option(function: F) -> F:
     )
 
 
+def overwrite_option(function: F) -> F:
+    """``--overwrite``: whatever somebody else has done since."""
+    return click.option(
+        "--overwrite",
+        is_flag=True,
+        help="Where something is undone: also what somebody else changed since the run, which is left alone otherwise.",
+    )(function)
+
+
 def open_store(place: str | None, output: str, *, reading: bool = False) -> Store:
     """The journal; ends the program with a message if it cannot be used. ``reading``: nothing will be written to it."""
     from kubexm_exec.journal.database import state_folder

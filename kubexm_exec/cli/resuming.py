@@ -147,10 +147,19 @@ def resume(
     output: str,
     verbose: int,
     forks: int | None,
+    again: tuple[str, ...] = (),
+    undone: tuple[str, ...] = (),
+    overwrite: bool = False,
 ) -> int:
-    """Go on with the run; gives the exit code."""
+    """Go on with the run; gives the exit code.
+
+    ``again``, ``undone``: globs of nodes whose undo broke off before: to be undone once more, or known to be undone.
+    ``overwrite``: if the run's policy has it undone, then also what somebody else changed since.
+    """
+    from kubexm_exec.cli.rollback import check_broken_off
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compare import compare_hosts
+    from kubexm_exec.executors.resumed import ResumedExecutor
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.resume import in_doubt, known_actions
@@ -178,9 +187,10 @@ def resume(
                     f"kubexm runs show {past.row.id}",
                     output=form,
                 )
+        check_broken_off(story, (*again, *undone), past.row.id, form)
         session = Session.go_on(
             store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None,
-            first=lambda: _first(graph, tell(store, past.row.id), selection),
+            first=lambda: _first(graph, tell(store, past.row.id), selection, undone),
         )  # fmt: skip
         story = tell(store, past.row.id)
     except JournalError as error:
@@ -195,6 +205,9 @@ def resume(
     run.configure_logs("warning", "text")
     run.runtime.prior = known
     run.left = lambda action: action not in known or known[action].outcome is None
+    run.runtime.options.overwrite = overwrite
+    chosen = run.executor_class
+    run.executor_class = lambda: ResumedExecutor(chosen, again)
     run.sessions = story.sessions
     run.keep(session, story)
     _tell_done(run, whole.actions(), list(known.values()))
@@ -204,13 +217,17 @@ def resume(
     return run.exit_code(result)
 
 
-def _first(graph: ExecutionGraph, story: Story, selection: Selection) -> tuple[list[Row], list[dict[str, Any]]]:
-    """What somebody says was done, and what is to be run again: also of the former, if it has changed since."""
+def _first(
+    graph: ExecutionGraph, story: Story, selection: Selection, undone: tuple[str, ...]
+) -> tuple[list[Row], list[dict[str, Any]]]:
+    """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
+    from kubexm_exec.executors.rollback import broken_off, was_undone
     from kubexm_exec.journal import entries
     from kubexm_exec.journal.resume import in_doubt, seen_done, to_repeat
     from kubexm_exec.journal.story import whole_graph
 
     done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
+    done += [was_undone(action) for action in broken_off(story, undone)]
     return done, to_repeat(whole_graph(graph, story), selection)
 
 

@@ -15,8 +15,12 @@ from kubexm_exec.cli.journaled import refuse, waiting
 from kubexm_exec.cli.resuming import enter_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubexm_exec.cli.resuming import Past
     from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.journal.story import Story
+    from kubexm_exec.scheduler import Action
 
 _NEWEST: Final = 1000
 """How many runs are looked through for later ones."""
@@ -33,18 +37,19 @@ def roll_back(
     verbose: int,
     again: tuple[str, ...] = (),
     undone: tuple[str, ...] = (),
+    overwrite: bool = False,
 ) -> int:
     """Undo what the run has done; gives the exit code.
 
     ``again``, ``undone``: globs of nodes whose undo broke off before: to be undone once more, or known to be undone.
+    ``overwrite``: undo also what somebody else changed since.
     """
     from kubexm_exec.cli.running import Run
     from kubexm_exec.console.text import plural
-    from kubexm_exec.executors.rollback import RollbackExecutor, remaining, was_undone
+    from kubexm_exec.executors.rollback import RollbackExecutor, broken_off, remaining, was_undone
     from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.resume import matches
     from kubexm_exec.journal.session import Session
     from kubexm_exec.journal.story import tell, whole_graph, with_earlier
     from kubexm_exec.result import timestamp
@@ -55,16 +60,16 @@ def roll_back(
     except JournalError as error:
         refuse(error, form)
     can, cannot = remaining(story)
-    doubtful = [key for key in can if story.actions[key].undoing]
-    for glob in (*again, *undone):
-        if not any(matches(key.node, [glob]) for key in doubtful):
-            fail(f'no undo of "{glob}" broke off in run {past.row.id}', f"kubexm runs show {past.row.id}", output=form)
+    check_broken_off(story, (*again, *undone), past.row.id, form)
     if not can:
         fail(f"there is nothing to undo in run {past.row.id}", f"kubexm runs show {past.row.id}", output=form)
     if form == "text":
         click.echo(f"run {past.row.id} of {past.row.name}: {plural(len(can), 'action')} can be undone", err=True)
         for key in cannot:
             click.echo(f"  cannot be undone, and stays as it is: {key.node} on {key.host}", err=True)
+        if blind := _blind(past, can):
+            text = ", ".join(blind[:_NAMED]) + (f" and {len(blind) - _NAMED} more" if len(blind) > _NAMED else "")
+            click.echo(f"  undone without a look whether somebody else changed it since: {text}", err=True)
         for row in later[:_NAMED]:
             began = timestamp(row.created)
             click.echo(f"  a later run worked on the same target: {row.id} of {row.name} ({began})", err=True)
@@ -72,7 +77,7 @@ def roll_back(
             click.echo(f"  and {len(later) - _NAMED} more", err=True)
         if later:
             click.echo(
-                "  what they changed of the same things is lost: roll them back first to keep the order", err=True
+                "  what they changed of the same things is left alone: roll them back first to undo that too", err=True
             )
     if not yes:
         if form == "json" or not sys.stdin.isatty():
@@ -81,9 +86,8 @@ def roll_back(
             raise SystemExit(codes.REFUSED)
     try:
         session = Session.go_on(store, state_folder(), past.row.id, "rollback", wait=waiting(form) if wait else None)
-        for key in doubtful:
-            if matches(key.node, undone):
-                session.recorder.write(was_undone(key))
+        for key in broken_off(story, undone):
+            session.recorder.write(was_undone(key))
         story = tell(store, past.row.id)
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(past.row.id))
@@ -98,11 +102,37 @@ def roll_back(
         Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
+    run.runtime.options.overwrite = overwrite
     run.executor_class = lambda: RollbackExecutor(story, again)
     run.success = "RolledBack"
     run.left = frozenset(can).__contains__
     run.keep(session, story)
     return run.exit_code(run.execute())
+
+
+def _blind(past: Past, actions: Sequence[Action]) -> list[str]:
+    """The nodes whose step types do not look, before they undo something, whether somebody else was there."""
+    from kubexm_exec.registry import RegistryError, step_registry
+    from kubexm_exec.step import Step
+
+    registry, found = step_registry(), []
+    for node in dict.fromkeys(action.node for action in actions):
+        of = past.graph.nodes.get(node)
+        try:
+            if of is not None and registry.load(of.step_name).standing is Step.standing:
+                found.append(node)
+        except RegistryError:
+            continue
+    return found
+
+
+def check_broken_off(story: Story, globs: Sequence[str], run: str, form: str) -> None:
+    """End the program if somebody says something of an undo that did not break off."""
+    from kubexm_exec.executors.rollback import broken_off
+
+    for glob in globs:
+        if not broken_off(story, [glob]):
+            fail(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}", output=form)
 
 
 def _later(store: Store, row: RunRow) -> list[RunRow]:

@@ -19,7 +19,7 @@ from kubexm_exec.cli.common import (
     write_text,
 )
 from kubexm_exec.cli.interrupts import interruptible
-from kubexm_exec.cli.journaled import journal_option, made_from, wait_option
+from kubexm_exec.cli.journaled import journal_option, made_from, overwrite_option, wait_option
 from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class _Command(click.Command):
 @journal_option
 @click.option("--no-journal", is_flag=True, help="Write nothing down: the run can be neither resumed nor shown later.")
 @wait_option
+@overwrite_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @click.option("--report", "report_file", metavar="FILE", help="Write a report as an HTML page.")
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
@@ -103,6 +104,7 @@ def command(
     journal: str | None,
     no_journal: bool,
     wait: bool,
+    overwrite: bool,
     result_file: str | None,
     report_file: str | None,
     verbose: int,
@@ -147,6 +149,7 @@ def command(
     )
     run.configure_logs(log_level, log_format)
     run.check_secrets()
+    run.runtime.options.overwrite = overwrite
     if run.acts and not no_journal:
         place = spec or plan_file or ""
         if not place.startswith("kubexm:"):

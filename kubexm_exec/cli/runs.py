@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option
-from kubexm_exec.cli.journaled import journal_option, open_store, refuse, wait_option
+from kubexm_exec.cli.journaled import journal_option, open_store, overwrite_option, refuse, wait_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +50,19 @@ def _limit(function: F) -> F:
     return click.option(
         "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first."
     )(function)
+
+
+def _broken_undo_options(function: F) -> F:
+    undone = click.option(
+        "--undone", metavar="NODE", multiple=True, help="The same, but it was undone, as you have seen."
+    )
+    again = click.option(
+        "--again",
+        metavar="NODE",
+        multiple=True,
+        help="Its undo broke off, and nobody can tell how far it came: undo this node (or task, glob ...) once more.",
+    )
+    return again(undone(function))
 
 
 @click.group(
@@ -122,6 +135,8 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
     multiple=True,
     help="It broke off, and nobody can tell how far it came: this node (or task, glob ...) was done, as you have seen.",
 )
+@_broken_undo_options
+@overwrite_option
 @click.option(
     "--accept-changes", is_flag=True, help="The spec has changed: run the changed nodes, and all that depends on them."
 )
@@ -143,6 +158,9 @@ def resume_command(
     only: tuple[str, ...],
     hosts: str | None,
     done: tuple[str, ...],
+    again: tuple[str, ...],
+    undone: tuple[str, ...],
+    overwrite: bool,
     accept_changes: bool,
     forks: int | None,
     verbose: int,
@@ -165,20 +183,18 @@ def resume_command(
     if accept_changes and (only or hosts is not None):
         fail("changes are accepted for all of the run", "leave --only and --hosts out", output=form)
     selection = Selection(begin=begin, only=only, hosts=chosen, done=done)
-    code = resume(store, past, selection, accept=accept_changes, wait=wait, output=output, verbose=verbose, forks=forks)
+    code = resume(
+        store, past, selection, accept=accept_changes, wait=wait, output=output, verbose=verbose, forks=forks,
+        again=again, undone=undone, overwrite=overwrite,
+    )  # fmt: skip
     raise SystemExit(code)
 
 
 @command.command("rollback")
 @click.argument("run")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--again",
-    metavar="NODE",
-    multiple=True,
-    help="Its undo broke off, and nobody can tell how far it came: undo this node (or module, task, glob) once more.",
-)
-@click.option("--undone", metavar="NODE", multiple=True, help="The same, but it was undone, as you have seen.")
+@_broken_undo_options
+@overwrite_option
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @click.option(
     "--output",
@@ -195,6 +211,7 @@ def rollback_command(
     yes: bool,
     again: tuple[str, ...],
     undone: tuple[str, ...],
+    overwrite: bool,
     verbose: int,
     output: str,
     wait: bool,
@@ -206,7 +223,10 @@ def rollback_command(
     form = "json" if output == "json" else "text"
     store = open_store(journal, form)
     past = load_past(store, run, form)
-    code = roll_back(store, past, yes=yes, wait=wait, output=output, verbose=verbose, again=again, undone=undone)
+    code = roll_back(
+        store, past, yes=yes, wait=wait, output=output, verbose=verbose, again=again, undone=undone,
+        overwrite=overwrite,
+    )  # fmt: skip
     raise SystemExit(code)
 
 

@@ -188,7 +188,12 @@ def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     for node, each in seen.undone():
         state, _, why = each.undo.partition(":")
         by_state.setdefault(f"{state}:{one_line(why)}", []).append((node, each))
-    words = {"undone": "undone", "undoFailed": "could not be undone", "notReversible": "cannot be undone"}
+    words = {
+        "undone": "undone",
+        "undoFailed": "could not be undone",
+        "leftAlone": "left alone",
+        "notReversible": "cannot be undone",
+    }
     items = []
     for key, found in by_state.items():
         state, _, why = key.partition(":")

@@ -22,7 +22,8 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical"
 _WORD: Final = 9
 _NODE: Final = 48
 _HOST: Final = 24
-_UNDONE: Final = {"undone": ("undone", "changed"), "undoFailed": ("UNDO", "failed")}
+_UNDONE: Final = {"undone": ("undone", "changed")}
+_NOT_UNDONE: Final = {"undoFailed": "could not be undone", "leftAlone": "left alone"}
 _FORECASTS: Final = {
     ForecastState.SATISFIED.value: ("ok", "ok"),
     ForecastState.CHANGE.value: ("differs", "changed"),
@@ -224,10 +225,10 @@ class Lines:
         )
 
     def _undone(self, event: Event) -> str:
-        word, style = _UNDONE.get(str(event.data.get("result")), ("kept", "warning"))
-        text = str(event.data.get("message", ""))
-        if word == "UNDO":
-            return self.line(event, "FAILED", style, f"could not be undone: {text}")
+        state, text = str(event.data.get("result")), str(event.data.get("message", ""))
+        if state in _NOT_UNDONE:
+            return self.line(event, "FAILED", "failed", f"{_NOT_UNDONE[state]}: {text}")
+        word, style = _UNDONE.get(state, ("kept", "warning"))
         if not self._results:
             return ""
         return self.line(event, word, style, text or ("cannot be undone" if word == "kept" else ""))

@@ -110,19 +110,20 @@ def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]
 
 
 def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+    words = {"undoFailed": "could not be undone", "leftAlone": "left alone"}
     done, broken = 0, []
     for node in result.node_results.values():
         for each in node.host_results.values():
-            done += each.undo == "undone"
-            if each.undo.startswith("undoFailed"):
-                text = one_line(each.undo.removeprefix("undoFailed").strip(": "))
-                broken.append(f"{node.node_name} on {each.where}: {text}")
+            state, _, why = each.undo.partition(": ")
+            done += state == "undone"
+            if state in words:
+                broken.append((words[state], f"{node.node_name} on {each.where}: {one_line(why)}"))
     kept = [each for node in result.node_results.values() for each in node.host_results.values() if each.undo]
     if not kept:
         return
     yield f"{paint('Rolled back', 'head')}: {plural(done, 'action')} undone"
-    for text in broken:
-        yield f"  {paint('could not be undone', 'failed')}: {fit(text, width - 23)}"
+    for what, text in broken:
+        yield f"  {paint(what, 'failed')}: {fit(text, width - len(what) - 4)}"
     if result.not_reversible:
         yield f"  {paint('cannot be undone', 'warning')}, and stays as it is: {names(result.not_reversible, 10)}"
     yield ""

@@ -89,7 +89,7 @@ class Driver:
         self._stopped = ""
         self._rollback_due = False
         """A failure asked for a rollback before somebody cancelled the run."""
-        self._deeds = Deeds(runtime) if graph.failure_policy is FailurePolicy.ROLLBACK else None
+        self._deeds = Deeds(runtime, self._prior) if graph.failure_policy is FailurePolicy.ROLLBACK else None
         """What was done; only kept if it may have to be undone."""
 
     @property
@@ -205,8 +205,6 @@ class Driver:
             return self._pause(action, node)
         known = self._prior.get(action)
         if known is not None:
-            if self._deeds is not None:
-                self._deeds.add_earlier(node, action.host, known)
             if known.outcome is not None:
                 return self._replay(action, node, known.outcome)
             if known.doubt or known.worked:

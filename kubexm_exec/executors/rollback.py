@@ -13,7 +13,7 @@ from kubexm_exec.journal.story import ActionStory, Story
 from kubexm_exec.result import GraphExecutionResult, HostResult, Status
 from kubexm_exec.runtime import Runtime
 from kubexm_exec.scheduler import Action
-from kubexm_exec.undo import FAILED, UNDONE, Saved, earlier, undo_all
+from kubexm_exec.undo import FAILED, LEFT, UNDONE, Saved, earlier, undo_all
 
 
 def remaining(story: Story) -> tuple[list[Action], list[Action]]:
@@ -29,9 +29,13 @@ def remaining(story: Story) -> tuple[list[Action], list[Action]]:
     return can, cannot
 
 
-def was_undone(key: Action) -> entries.Row:
+def broken_off(story: Story, globs: Collection[str]) -> list[Action]:
+    """The actions of some nodes whose undo broke off, so that nobody knows how far it came."""
+    return [key for key, action in story.actions.items() if action.undoing and matches(key.node, globs)]
+
+
+def was_undone(key: Action, said: str = "says who looked") -> entries.Row:
     """The entry for an undo of which somebody has seen that it was done."""
-    said = "says who rolled the run back"
     return entries.other(entries.UNDONE, node=key.node, host=key.host, state=UNDONE, message=said)
 
 
@@ -69,12 +73,13 @@ class RollbackExecutor:
             record.result.not_reversible.extend([*unknown, *undo_all(runtime, saved)])
         finally:
             runtime.close()
-        came_to = [each.result.undo for each in saved if each.result is not None]
-        broken = sum(one.startswith(FAILED) for one in came_to)
-        undone = sum(one.startswith(UNDONE) for one in came_to)
-        ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken else Status.SUCCESS
-        said = f"{undone} of {len(saved)} actions undone" + (f", {broken} could not be" if broken else "")
-        return record.end(ended, said)
+        states = [each.result.undo.partition(":")[0] for each in saved if each.result is not None and each.result.undo]
+        undone, broken, left = (states.count(state) for state in (UNDONE, FAILED, LEFT))
+        ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken or left else Status.SUCCESS
+        said = [f"{undone} of {len(states)} actions undone"]
+        said += [f"{broken} could not be"] if broken else []
+        said += [f"{left} left alone: changed since by somebody else"] if left else []
+        return record.end(ended, ", ".join(said))
 
     def _saved(self, key: Action, runtime: Runtime, action: ActionStory) -> Saved:
         node = runtime.nodes[key.node]

@@ -21,11 +21,12 @@ END: Final = "end"
 RETRY: Final = "retry"
 """An attempt failed, and there will be another one."""
 UNDO: Final = "undo"
-"""What an attempt will need to be undone; durable before anything is changed."""
+"""What an attempt will need to be undone; durable before anything is changed. A later one of it replaces it: with
+``data`` None it has changed nothing."""
 UNDOING: Final = "undoing"
 """The undo of an action is about to begin."""
 UNDONE: Final = "undone"
-"""An action was undone, or that failed: ``state``, ``message``."""
+"""An action was undone, that failed, or there was nothing to undo: ``state``, ``message``."""
 STOP: Final = "stop"
 """Nothing new is started from here on, because of ``reason``."""
 STATUS: Final = "status"
@@ -153,8 +154,8 @@ def result_of(row: Row) -> HostResult:
     )
 
 
-def undo(attempt: Attempt, data: Mapping[str, Any], params: Any = None) -> Row:
-    """What an attempt will need to be undone, with its parameters unless they are not to be kept."""
+def undo(attempt: Attempt, data: Mapping[str, Any] | None, params: Any = None) -> Row:
+    """What an attempt will need to be undone, with its parameters unless they are not to be kept; None: nothing."""
     node = attempt.node
     kept = {} if params is None else {"step": node.step_name, "params": params}
     if place := node.elsewhere(attempt.host):

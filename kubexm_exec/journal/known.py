@@ -24,3 +24,5 @@ class Known(Struct, frozen=True):
     """Its last try got beyond precheck and failed."""
     earlier: Earlier = Earlier()
     """When it changed something, and when it succeeded."""
+    undoing: bool = False
+    """An undo of it was begun, and nobody knows how far it came."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
-from kubexm_exec.journal.story import ActionStory, SessionStory, Story, whole_graph
+from kubexm_exec.journal.story import TAKEN_BACK, ActionStory, SessionStory, Story, whole_graph
 from kubexm_exec.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
 from kubexm_exec.scheduler import Action
 
@@ -153,7 +153,7 @@ def _each(result: GraphExecutionResult) -> list[tuple[str, HostResult]]:
 
 
 def _is_left(each: HostResult) -> bool:
-    if each.undo.startswith(("undone", "undoFailed")):
+    if each.undo.startswith(TAKEN_BACK):
         return True
     if each.status is Status.FAILED:
         return not each.ignored

@@ -71,7 +71,9 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
             if found is not None:
                 known[action] = found
     _rerun_hooks(graph, known, story)
-    return known
+    # In the order they ended: that is the one in which they may have to be undone, backwards.
+    ended = {action: number for number, action in enumerate(story.actions)}
+    return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
 def to_repeat(graph: ExecutionGraph, selection: Selection) -> list[dict[str, Any]]:
@@ -96,7 +98,7 @@ def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: 
     if told is None:
         return None if selection.wants(node.id, host) else Known(ActionOutcome(_unchosen(host, None)))
     doubt = _doubt(told)
-    known = Known(undo=tuple(told.undo), earlier=Earlier(told.changed, told.succeeded))
+    known = Known(undo=tuple(told.undo), undoing=told.undoing, earlier=Earlier(told.changed, told.succeeded))
     if doubt and not selection.begins(node.id, host):
         # Before anything else it must be known what became of it, unless somebody says that it is to be run.
         return replace(known, doubt=doubt, started=told.started)
@@ -195,7 +197,7 @@ def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known], story: Story
         if action.host and graph.nodes[action.node].hook in _AFTER:
             entry = known.get(action)
             if entry is not None and entry.outcome is not None:
-                known[action] = Known(undo=entry.undo, earlier=entry.earlier)
+                known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
 
 
 def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:

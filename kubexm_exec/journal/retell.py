@@ -92,9 +92,10 @@ class Retelling:
         )
 
     def _undone(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        yield self._event(
-            ev.ACTION_UNDONE, entry["node"], entry["host"], result=entry["state"], message=entry.get("message", "")
-        )
+        if entry["state"] != "nothing":
+            yield self._event(
+                ev.ACTION_UNDONE, entry["node"], entry["host"], result=entry["state"], message=entry.get("message", "")
+            )
 
     def _stopping(self, entry: Mapping[str, Any]) -> Iterator[Event]:
         reason = entry["reason"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,6 +14,9 @@ from kubexm_exec.journal import entries as kinds
 from kubexm_exec.journal.store import Store
 from kubexm_exec.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
+
+TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
+"""What an undo may have come to after which an action does not count as done any more."""
 
 
 class ActionStory(Struct):
@@ -43,7 +46,9 @@ class ActionStory(Struct):
     worked: bool = False
     """Its last try got beyond precheck and failed: something may have been changed."""
     undo: list[Mapping[str, Any]] = field(default_factory=list)
-    """What its attempts saved for an undo (the whole entries), in order; empty again when it was undone."""
+    """What its attempts saved for an undo (the whole entries), one each, in order; empty again when it was undone."""
+    saved: bool = False
+    """The last of these is of the attempt that began last."""
     undone: str = ""
     """What its undo came to."""
     undoing: bool = False
@@ -55,9 +60,17 @@ class ActionStory(Struct):
     @property
     def done(self) -> bool:
         """Whether it was done, and stays so: a success, or nothing to do; what was undone is to be done again."""
-        if self.result is None or self.forgotten or self.undone.startswith(("undone", "undoFailed")):
+        if self.result is None or self.forgotten or self.undone.startswith(TAKEN_BACK):
             return False
         return self.result.status is Status.SUCCESS or self.result.reason is SkipReason.PRECHECK
+
+    def save(self, entry: Mapping[str, Any] | None) -> None:
+        """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""
+        if self.saved:
+            self.undo.pop()
+        self.saved = entry is not None and entry["data"] is not None
+        if entry is not None and self.saved:
+            self.undo.append(entry)
 
     def note(self, kind: str, entry: Mapping[str, Any], epoch: int) -> None:
         """Take down whether something is at work for it, by an entry of the session of that epoch."""
@@ -138,6 +151,7 @@ class Story(Struct):
         if kind == kinds.START:
             action.begun, action.started, action.inputs = True, entry["time"], entry.get("inputs", "")
             action.attempts += 1
+            action.saved = False
             # Whatever an undo did before: from here on there is something to be undone again.
             action.undone, action.undoing = "", False
         elif kind == kinds.END:
@@ -151,6 +165,8 @@ class Story(Struct):
                 action.changed = self.ends
             if action.done:
                 action.succeeded = self.ends
+            if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
+                action.save(None)
             # Taken out and put in again: the order is that of the ends.
             key = Action(entry["node"], entry["host"])
             self.actions[key] = self.actions.pop(key)
@@ -160,14 +176,17 @@ class Story(Struct):
             action.worked |= entry.get("worked", False)
             action.retries.append(entry)
         elif kind == kinds.UNDO:
-            action.undo.append(entry)
+            action.save(entry)
         elif kind == kinds.UNDOING:
             action.undoing = True
         elif kind == kinds.UNDONE:
             action.undoing = action.again = False
-            action.undone = entry["state"] + (f": {entry['message']}" if entry.get("message") else "")
-            if entry["state"] == "undone":
-                action.undo = []
+            state = entry["state"]
+            action.undone = (
+                "" if state == "nothing" else state + (f": {entry['message']}" if entry.get("message") else "")
+            )
+            if state in ("undone", "nothing"):
+                action.undo, action.saved = [], False
                 action.changed, action.worked = 0, False
 
 

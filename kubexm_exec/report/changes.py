@@ -90,11 +90,20 @@ def undo_html(result: GraphExecutionResult) -> str:
     found = [(name, action) for name, action in actions(result) if action.undo]
     parts = []
     if found:
-        words = {"undone": ("success", "undone"), "notReversible": ("skipped", "cannot be undone")}
+        words = {
+            "undone": ("success", "undone"),
+            "notReversible": ("skipped", "cannot be undone"),
+            "undoFailed": ("failed", "undo failed"),
+            "leftAlone": ("failed", "left alone"),
+        }
         rows = []
         # What went wrong first: it needs somebody.
-        for name, action in sorted(found, key=lambda item: item[1].undo in words)[:SHOWN]:
-            status, label = words.get(action.undo, ("failed", action.undo.replace("undoFailed", "undo failed", 1)))
+        shown = []
+        for name, action in found:
+            state, _, why = action.undo.partition(": ")
+            status, label = words.get(state, ("failed", state))
+            shown.append((status != "failed", name, action, status, f"{label}: {why}" if why else label))
+        for _, name, action, status, label in sorted(shown, key=lambda each: each[0])[:SHOWN]:
             rows.append((f"<code>{escape(name)}</code>", escape(action.where), sign(status, label)))
         parts.append(table(("Step", "Host", "Undo"), rows))
         if len(found) > SHOWN:

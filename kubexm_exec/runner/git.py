@@ -132,6 +132,19 @@ if [ -n "$stash" ]; then git stash apply -q "$stash" || exit; fi
 git update-ref refs/kubexm/deployed HEAD
 """
 )
+# What has been done in a checkout since: with "all" also files that git does not keep.
+_STATE: Final = r"""
+place "$1"; path=$real
+[ -d "$path" ] || exit 0
+cd -- "$path" || exit
+export GIT_OPTIONAL_LOCKS=0
+if [ ! -e .git ]; then part other; ls -A | head -n 1; exit 0; fi
+part head; git rev-parse -q --verify HEAD
+part changes
+if [ "$2" = all ]; then git status --porcelain --untracked-files=normal --ignored | head -n 20
+else git status --porcelain --untracked-files=no --ignore-submodules=none | head -n 20; fi
+:
+"""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REASONS: Final = (
     (r"could not read Username|Authentication failed|terminal prompts disabled|Invalid username",
@@ -216,6 +229,14 @@ class Git:
             wanted_kind=kind,
             wanted_ref=name,
         )
+
+    def state(self, path: str, *, every: bool) -> Checkout:
+        """What is at the path, without a word to the repository; ``every``: files that git does not keep count too."""
+        seen = look(self._session, (), _STATE, path, "all" if every else "", what=f"look at {path}")
+        if "head" in seen.parts:
+            return Checkout(True, "checkout", seen.text("head").strip(), changes=tuple(seen.lines("changes")))
+        other = "folder" if seen.text("other").strip() else "empty"
+        return Checkout(True, other if "other" in seen.parts else "absent")
 
     def checkout(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from kubexm_exec.connectors.local import LocalConnector
 from kubexm_exec.events import EventBus
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.rollback import RollbackExecutor
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
 from kubexm_exec.journal.resume import Selection, known_actions
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
@@ -23,10 +24,12 @@ from kubexm_exec.journal.story import tell, whole_graph
 from kubexm_exec.result import GraphExecutionResult, SkipReason, Status
 from kubexm_exec.runtime import RunOptions, Runtime
 from kubexm_exec.secrets import Redactor, Secrets
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
 from tests.executors.kit import Plugins
 from tests.scheduler.graphs import HOSTS, Case
 
+MADE = ("done", "half")
+"""What an action may leave behind: all of its work, and half of it."""
 RUN = "01AAAAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -55,7 +58,18 @@ class Host:
 
     def done(self) -> set[str]:
         """What is there."""
-        return {unquote(path.name) for path in (self._folder / "done").iterdir()}
+        return {unquote(path.name) for what in MADE for path in (self._folder / what).iterdir()}
+
+    def log(self, line: str) -> None:
+        """Write down what was undone, in order."""
+        with (self._folder / "undo.log").open("a") as file:
+            file.write(f"{line}\n")
+
+    def logged(self) -> list[tuple[str, str]]:
+        """What was undone, in order: nodes and hosts."""
+        path = self._folder / "undo.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(node, host) for node, _, host in (line.rpartition(" ") for line in lines)]
 
 
 class Gives(Outputs):
@@ -84,22 +98,47 @@ def step_of(case: Case, place: Host) -> type[Step[Any]]:
         def run(self, ctx: StepContext) -> Result:
             who = ctx.node, ctx.origin.name
             place.count("run", *who)
-            if case.outcome(*who) == "fail":
+            if case.outcome(*who) == "fail" and not is_flaky(ctx.node):
                 raise StepFailed("chance is against it")
-            ctx.save_undo({})
+            ctx.save_undo({"attempt": ctx.attempt})
             place.path("done", *who).touch()
+            if case.outcome(*who) == "fail":
+                raise StepFailed("chance is against it, after it was done")
+            if is_flaky(ctx.node) and ctx.attempt == 1:
+                place.path("done", *who).unlink()
+                place.path("half", *who).touch()
+                raise StepFailed("only half of it was done")
             return Result(outputs={"who": " ".join(who)}, fragment=[{}] if case.returns(*who) else ())
+
+        def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+            return Standing(before=not any(place.path(what, ctx.node, ctx.origin.name).exists() for what in MADE))
 
         def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
             place.count("undo", ctx.node, ctx.origin.name)
-            place.path("done", ctx.node, ctx.origin.name).unlink(missing_ok=True)
+            place.log(f"{ctx.node} {ctx.origin.name}")
+            for what in MADE:
+                place.path(what, ctx.node, ctx.origin.name).unlink(missing_ok=True)
 
     return Chance
 
 
+def is_flaky(node: str) -> bool:
+    """Whether the first attempt of a node does only half of its work."""
+    return zlib.crc32(node.encode()) % 3 == 0
+
+
 def ready(nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """The nodes of a random graph as they can be run: with a step, and without pauses."""
-    return [replace(node, step_name="" if node.is_gate else "chance", pause=0.0, scope="s") for node in nodes]
+    """The nodes of a random graph as they can be run: with a step, tried again where that helps, without pauses."""
+    return [
+        replace(
+            node,
+            step_name="" if node.is_gate else "chance",
+            pause=0.0,
+            scope="s",
+            policy=replace(node.policy, retry=Retry(attempts=2)) if is_flaky(node.id) else node.policy,
+        )
+        for node in nodes
+    ]
 
 
 def graph_of(case: Case) -> ExecutionGraph:

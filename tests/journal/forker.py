@@ -47,7 +47,7 @@ class Forker:
 
 def new_folder(folder: Path, template: Path) -> None:
     """An empty host and an empty journal."""
-    for name in ("run", "undo", "done"):
+    for name in ("run", "undo", "done", "half"):
         (folder / name).mkdir(parents=True)
     shutil.copy(template, folder / "journal.db")
 

@@ -14,7 +14,7 @@ from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, Event
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.graph import ExecutionGraph, FailurePolicy
 from kubexm_exec.undo import Saved, earlier, undo_all
-from tests.journal.chance import runtime_of
+from tests.journal.chance import Host, runtime_of
 from tests.scheduler.graphs import decisions, make_case
 
 
@@ -51,7 +51,7 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
     case = dataclasses.replace(case, graph=replace(case.graph, failure_policy=FailurePolicy.CONTINUE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("run", "undo", "done"):
+        for part in ("run", "undo", "done", "half"):
             (folder / part).mkdir()
         runtime = runtime_of(case, folder)
         told: list[Event] = []
@@ -72,7 +72,7 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
             for node, host in done
         ]
         assert undo_all(runtime, saved) == []
-        assert not list((folder / "done").iterdir())
+        assert not {f"{node} {host}" for node, host in done} & Host(folder).done()
     undone = [(event.node, event.host) for event in told if event.kind == ACTION_UNDONE]
     assert sorted(undone) == sorted(done)
     place = {(node, host): runtime.nodes[node].place(host) for node, host in done}

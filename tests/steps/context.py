@@ -14,9 +14,11 @@ from kubexm_exec.events import Event, EventBus
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
 from kubexm_exec.lifecycle import Lifecycle
 from kubexm_exec.registry import connector_registry, step_registry
+from kubexm_exec.result import HostResult, Status
 from kubexm_exec.runtime import RunOptions, Runtime
 from kubexm_exec.secrets import Redactor, Secrets
-from kubexm_exec.step import Forecast, Result, Step
+from kubexm_exec.step import Forecast, Result, Standing, Step
+from kubexm_exec.undo import Saved, undo_all
 
 NODE = "module/task/step"
 
@@ -88,6 +90,27 @@ class World:
         step, ctx, _ = self._make()
         step.rollback(ctx, self.undo)
         ctx.close()
+
+    def standing(self) -> Standing:
+        """What an undo of the last run would find."""
+        assert self.undo is not None, "nothing was saved for an undo"
+        step, ctx, _ = self._make()
+        try:
+            return step.standing(ctx, self.undo)
+        finally:
+            ctx.close()
+
+    def undo_all(self, *, overwrite: bool = False) -> tuple[str, str]:
+        """Undo what the last run saved as a rollback does, after a look; its state, and what is said."""
+        assert self.undo is not None, "nothing was saved for an undo"
+        _, ctx, attempt = self._make()
+        ctx.close()
+        attempt.undo = self.undo
+        result = HostResult(host_name=self._host, status=Status.SUCCESS, changed=True)
+        self.runtime.options.overwrite = overwrite
+        undo_all(self.runtime, [Saved(self._node, self._host, result, [attempt])])
+        state, _, said = result.undo.partition(": ")
+        return state, said
 
     def output(self) -> str:
         """All that was shown while it ran."""

@@ -11,7 +11,7 @@ import pytest
 
 from kubexm_exec.registry import step_registry
 from kubexm_exec.result import ForecastState
-from kubexm_exec.step import Forecast, StepFailed
+from kubexm_exec.step import Forecast, Step, StepFailed
 from tests.steps.context import World
 
 GUARDS = {"creates", "removes", "unless", "onlyIf"}
@@ -24,6 +24,9 @@ class Ground(Protocol):
     undo_is_due: bool
     """Whether a step that can be undone must have saved something, also where it failed."""
 
+    def meddle(self, case: Mapping[str, Any], before: Any) -> bool:
+        """Change something of that which the run changed, as somebody else would; False if there is no way here."""
+
     def state(self) -> Any:
         """All that an undo brings back."""
 
@@ -32,6 +35,12 @@ class Ground(Protocol):
 
     def check(self, case: Mapping[str, Any], before: Any) -> None:
         """Assert that everything is as the case says after the run; ``before`` is the state at first."""
+
+
+def looks(step: str) -> bool:
+    """Whether a step type looks, before it undoes something, whether somebody else was there."""
+    kind = step_registry().load(step)
+    return bool(kind.reversible and kind.standing is not Step.standing)
 
 
 def check_forecast(forecast: Forecast, expected: Mapping[str, Any]) -> None:
@@ -105,6 +114,18 @@ def play(case: Mapping[str, Any], world: World, ground: Ground) -> None:
     reversible = step_registry().load(case["step"]).reversible and (ground.undo_is_due or undo is not None)
     if case.get("undo", reversible):
         world.undo = undo
+        found = world.standing()
+        assert not found.changed, "what the run left is taken for somebody else's work"
+        if fails and ground.state() == before:
+            assert found.before, "a run that failed and changed nothing has nothing to undo"
+        if not fails and looks(case["step"]) and ground.meddle(case, before):
+            meddled = ground.state()
+            state, said = world.undo_all()
+            assert (state, ground.state()) == ("leftAlone", meddled), "somebody else's work is left alone"
+            assert said, "what was left alone is named"
+            assert world.undo_all(overwrite=True)[0] == "undone"
+            assert ground.state() == before, "with --overwrite it is undone all the same"
         for time in ("once", "twice"):
             world.rollback()
             assert ground.state() == before, f"undone {time}"
+        assert not world.standing().changed, "what was undone is taken for somebody else's work"

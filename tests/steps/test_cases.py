@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from kubexm_exec.registry import step_registry
 from tests.steps import trees
 from tests.steps.context import World
-from tests.steps.play import play
+from tests.steps.play import looks, play
 
 CASES = Path(__file__).parent / "cases"
 KEYS = {
@@ -72,6 +72,10 @@ class _Files:
     def check(self, case: Mapping[str, Any], before: Any) -> None:
         assert trees.differences(self._host, case.get("after", {})) == []
 
+    def meddle(self, case: Mapping[str, Any], before: Any) -> bool:
+        """Change the first file, link or folder that the run changed, in whatever the run changed of it."""
+        return trees.meddle(self._host, before)
+
 
 def test_every_step_type_has_cases() -> None:
     """Here or, if they change a whole system, in machines/; those that need a server or a person have tests instead."""
@@ -80,3 +84,59 @@ def test_every_step_type_has_cases() -> None:
     here = {path.name for path in CASES.iterdir()}
     machines = {path.name for path in CASES.with_name("machines").iterdir() if path.is_dir()}
     assert here | machines == ours - elsewhere
+
+
+def test_every_step_type_that_can_be_undone_is_meddled_with() -> None:
+    """Files are meddled with in every case; where it takes more, at least one case of a type on machines says how."""
+    ours = {info.name for info in step_registry().infos() if info.value.startswith("kubexm_steps.")}
+    blind = {name for name in ours if step_registry().load(name).reversible and not looks(name)}
+    assert blind == {"command"}, "these do not look whether somebody else was there"
+    machines = CASES.with_name("machines").glob("*/*.yaml")
+    by_hand = {path.parent.name for path in machines if "\nmeddle:" in path.read_text()}
+    here = {path.name for path in CASES.iterdir()}
+    assert {name for name in ours if looks(name)} <= here | by_hand
+
+
+def test_undo_of_what_an_earlier_version_did_is_done_and_says_that_nobody_looked(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("before")
+    world = World(tmp_path, "file", {"path": str(path), "content": "ours"})
+    try:
+        world.run()
+        path.write_text("theirs")
+        assert world.undo is not None
+        world.undo = {**world.undo, "files": [{**file} for file in world.undo["files"]]}
+        for file in world.undo["files"]:
+            del file["left"]
+        state, said = world.undo_all()
+    finally:
+        world.close()
+    assert state == "undone"
+    assert "written down by an earlier version" in said
+    assert path.read_text() == "before"
+
+
+def test_undo_data_of_a_half_done_attempt_and_the_next_one_bring_back_what_was_there_first(tmp_path: Path) -> None:
+    """The first attempt changed the mode and one of two files; the second one did the rest."""
+    (tmp_path / "src").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "src" / name).write_text("ours")
+    to = tmp_path / "to"
+    to.mkdir()
+    (to / "a").write_text("before a")
+    before = trees.read(to)
+    world = World(tmp_path, "copy", {"src": str(tmp_path / "src"), "path": str(to), "mode": "0600"})
+    try:
+        world.run()
+        first = world.undo
+        # As if it had been cut off before the second file, and somebody had changed nothing.
+        (to / "b").unlink()
+        world.run()
+        assert first is not None
+        assert world.undo is not None
+        assert [file["path"] for file in world.undo["files"]] == [str(to / "b")]
+        world.undo = step_registry().load("copy").merge_undo(first, world.undo)
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert trees.read(to) == before

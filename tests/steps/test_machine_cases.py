@@ -16,7 +16,7 @@ from tests.steps.play import play
 CASES = Path(__file__).parent / "machines"
 KEYS = {
     "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo",
-    "fails", "cleanup", "shown",
+    "fails", "cleanup", "shown", "meddle",
 }  # fmt: skip
 
 
@@ -81,6 +81,13 @@ class Probed:
         return self._machine.sh(self._probe).strip()
 
     exact = state
+
+    def meddle(self, case: Mapping[str, Any], before: Any) -> bool:
+        """Run the case's own script: what somebody else could do to that which the run left."""
+        if "meddle" not in case:
+            return False
+        self._machine.sh(case["meddle"])
+        return True
 
     def check(self, case: Mapping[str, Any], before: Any) -> None:
         assert self.state() == case.get("after", before if case.get("fails") else "").strip()

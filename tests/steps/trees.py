@@ -100,3 +100,24 @@ def differences(root: Path, tree: Mapping[str, Any]) -> list[str]:
         elif kind == "file" and ("content" in what or "hex" in what) and entry[2] != _bytes(what):
             problems.append(f"{name} holds {entry[2]!r}")
     return problems
+
+
+def meddle(root: Path, before: Mapping[str, tuple[Any, ...]]) -> bool:
+    """Change what has changed since ``before``, as somebody else would: rather a file than a folder."""
+    now = read(root)
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    for name in sorted(changed, key=lambda name: (now.get(name, before.get(name, ("",)))[0] == "directory", name)):
+        path, was, entry = root / name, before.get(name, ("",)), now.get(name)
+        if entry is None:
+            if not path.parent.is_dir():
+                continue
+            path.write_text("somebody else's\n")
+        elif entry[0] == "link":
+            path.unlink()
+            path.symlink_to("somebody-elses")
+        elif entry[0] == "file" and (was[0] != "file" or was[2] != entry[2]):
+            path.write_bytes(entry[2] + b"somebody else's\n")
+        else:
+            path.chmod(next(mode for mode in (0o711, 0o733, 0o717) if f"{mode:04o}" not in (*was[1:2], entry[1])))
+        return True
+    return False

@@ -79,6 +79,11 @@ class Packages:
             survey = manager.survey(asks, index="all", holds=holds)
         return make_plan(asks, survey, goal, manager.compare), survey
 
+    def installed(self, manager: Manager, names: Sequence[str], *, holds: bool) -> dict[str, Found]:
+        """What is installed of some packages, by their names; no index is asked."""
+        survey = manager.survey([Ask(name) for name in names], index="none", holds=holds) if names else Survey(())
+        return {found.name: found for found in survey.found}
+
     def revert(
         self,
         manager: Manager,

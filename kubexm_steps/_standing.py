@@ -1,0 +1,220 @@
+"""Whether what a step left on a host is still so when it is to be undone, or somebody else was there since."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed
+
+OLDER: Final = "the run was written down by an earlier version of kubexm, which did not keep what it left"
+BROKE_OFF: Final = "it broke off before it was known what it left"
+_ROUNDS: Final = 50_000
+"""Of the digest of something that holds a secret: whoever reads the journal could try guesses against a plain one."""
+_NOUNS: Final = {"absent": "gone", "file": "a file", "directory": "a folder", "link": "a link", "other": "no file"}
+
+
+P = TypeVar("P", bound=Params)
+
+
+class LookingStep(Step[P], Generic[P]):
+    """A step whose undo compares the host with what was ``left``."""
+
+    reversible = True
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was there before the first attempt, and what the last one left."""
+        return {**later, **first, **({"left": later["left"]} if "left" in later else {})}
+
+
+def together(*standings: Standing) -> Standing:
+    """What several parts of one undo find, as one."""
+    return Standing(
+        changed=tuple(name for each in standings for name in each.changed),
+        before=all(each.before for each in standings),
+        unknown=next((each.unknown for each in standings if each.unknown), ""),
+    )
+
+
+def differing(name: str, before: Any, left: Any, now: Any, shown: str = "") -> Standing:
+    """What an undo finds of one value that is not secret."""
+    if now in (before, left):
+        return Standing(before=now == before)
+    return Standing(changed=(f"{name} ({shown})" if shown else name,))
+
+
+def mapped(before: Mapping[str, Any], left: Mapping[str, Any], now: Mapping[str, Any], noun: str = "{}") -> Standing:
+    """What an undo finds of several values, each under its name; ``noun`` is how a name is shown."""
+    found = [differing(noun.format(name), before.get(name), left[name], now.get(name)) for name in left]
+    return together(*found) if found else Standing(before=True)
+
+
+def digest(ctx: StepContext, sha256: str, *, secret: bool) -> str:
+    """A digest that may be written down, also of content that holds a secret."""
+    if not secret or not sha256:
+        return sha256
+    known = ctx.cache("run").setdefault("kubexm digests", {})
+    if sha256 not in known:
+        salt = secrets.token_hex(16)
+        known[sha256] = f"{salt}:{_slow(sha256, salt)}"
+    kept: str = known[sha256]
+    return kept
+
+
+def is_digest(kept: str, sha256: str) -> bool:
+    """Whether a digest that was written down is that of content with this one."""
+    salt, _, slow = kept.rpartition(":")
+    return _slow(sha256, salt) == slow if salt else kept == sha256
+
+
+def _slow(sha256: str, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", sha256.encode(), salt.encode(), _ROUNDS).hex()
+
+
+# files
+
+
+def file_left(
+    ctx: StepContext,
+    before: FileState,
+    *,
+    sha256: str | None,
+    secret: bool,
+    mode: int,
+    owner: str | None,
+    group: str | None,
+) -> dict[str, Any]:
+    """A file as a step leaves it. sha256 None: its content is not touched; empty: it is not known."""
+    there = before.kind == "file"
+    left: dict[str, Any] = {"kind": "file", "mode": mode}
+    if sha256 is not None:
+        left["sha256"] = digest(ctx, sha256, secret=secret)
+    # A new one belongs to whom the step works as.
+    left["owner"] = owner or (str(before.uid) if there else "")
+    left["group"] = group or (str(before.gid) if there else "")
+    return left
+
+
+def state_left(ctx: StepContext, state: FileState, *, secret: bool = False) -> dict[str, Any]:
+    """What is at a path now, as a step has left it."""
+    if state.kind == "absent":
+        return {"kind": "absent"}
+    left: dict[str, Any] = {"kind": state.kind, "owner": str(state.uid), "group": str(state.gid)}
+    if state.kind == "link":
+        return left | {"target": state.target}
+    left["mode"] = state.mode
+    return left | ({"sha256": digest(ctx, state.sha256, secret=secret)} if state.kind == "file" else {})
+
+
+def files_standing(ctx: StepContext, records: Sequence[Mapping[str, Any]]) -> Standing:
+    """What an undo finds of files: records of what was there before, each with all that may have been left."""
+    if not records:
+        return Standing(before=True)
+    paths = [record["path"] for record in records]
+    folders = list(dict.fromkeys(posixpath.dirname(path) for path in paths))
+    states = {state.path: state for state in ctx.runner.inspect_all([*paths, *folders])}
+    me = _Me(ctx, states)
+    return together(*(_file(ctx, record, states[record["path"]], me) for record in records))
+
+
+class _Me:
+    """Whose a file is that a step makes without a word about that; asked for once, and only if it matters."""
+
+    def __init__(self, ctx: StepContext, states: Mapping[str, FileState]) -> None:
+        self._ctx = ctx
+        self._states = states
+        self._ids: tuple[str, str] | None = None
+
+    def owns(self, state: FileState) -> bool:
+        return str(state.uid) == self._numbers()[0]
+
+    def groups(self, state: FileState) -> bool:
+        folder = self._states.get(posixpath.dirname(state.path))
+        if folder is not None and folder.mode & 0o2000:
+            return state.gid == folder.gid
+        return str(state.gid) == self._numbers()[1]
+
+    def _numbers(self) -> tuple[str, str]:
+        if self._ids is None:
+            uid, gid = self._ctx.runner.shell("id -u && id -g", live=False).out.split()
+            self._ids = uid, gid
+        return self._ids
+
+
+def _file(ctx: StepContext, record: Mapping[str, Any], now: FileState, me: _Me) -> Standing:
+    path, lefts = now.path, record.get("left")
+    before = {**record, "sha256": _kept_digest(ctx, record)} if "content" in record else record
+    if lefts is None:
+        return Standing(before=_is(before, now, me), unknown=OLDER)
+    if not lefts:
+        return Standing(before=_is(before, now, me), unknown=BROKE_OFF)
+    alike = [state for state in (before, *lefts) if state["kind"] == now.kind]
+    if not alike:
+        return Standing(changed=(f"{path} (it is {_NOUNS[now.kind]})",))
+    # Each by itself: an undo, or the step, may have come only half the way.
+    differs = [what for what, names in _ASPECTS.items() if not any(_fits(each, now, names, me) for each in alike)]
+    if differs:
+        return Standing(changed=(f"{path} ({', '.join(differs)})",))
+    return Standing(before=_is(before, now, me))
+
+
+_ASPECTS: Final = {
+    "content": ("sha256",),
+    "target": ("target",),
+    "mode": ("mode",),
+    "owner": ("owner",),
+    "group": ("group",),
+}
+
+
+def _is(state: Mapping[str, Any], now: FileState, me: _Me) -> bool:
+    every = [name for names in _ASPECTS.values() for name in names]
+    return bool(state["kind"] == now.kind and _fits(state, now, every, me))
+
+
+def _fits(state: Mapping[str, Any], now: FileState, names: Iterable[str], me: _Me) -> bool:
+    """Whether a file is so, as far as is known how it was."""
+    for name in names:
+        if name not in state:
+            continue
+        said = state[name]
+        match name:
+            case "sha256":
+                fits = not said or is_digest(said, now.sha256)
+            case "owner":
+                fits = said in (now.owner, str(now.uid)) if said else me.owns(now)
+            case "group":
+                fits = said in (now.group, str(now.gid)) if said else me.groups(now)
+            case _:
+                fits = said == getattr(now, name)
+        if not fits:
+            return False
+    return True
+
+
+def _kept_digest(ctx: StepContext, record: Mapping[str, Any]) -> str:
+    try:
+        return hashlib.sha256(ctx.kept(record["content"])).hexdigest()
+    except StepFailed:
+        # A secret, of an earlier session: it cannot be put back either, and nothing is like it.
+        return "not kept"
+
+
+def merge_files(first: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of two attempts as one: of each file what was there before the first, and all that may be left."""
+    found = {record["path"]: record for record in first}
+    for record in later:
+        known = found.get(record["path"])
+        if known is None:
+            found[record["path"]] = record
+            continue
+        merged = {**record, **known}
+        if "left" in known and "left" in record:
+            merged["left"] = [*known["left"], *(left for left in record["left"] if left not in known["left"])]
+        found[record["path"]] = merged
+    return list(found.values())
