@@ -63,8 +63,8 @@ class HookStepSpec(BaseStepSpec, defer_build=False):
 
     run_on: RunOn | None = Field(
         default=None,
-        description="Where it runs: a step's hook once for each host of the step, at each place named here; others once "
-        "on each. By default a step's runs on the step's hosts, a task's on the task's, others on control-node.",
+        description="Where it runs: a step's hook once for each host of the step, at each place named here; others "
+        "once on each. By default a step's runs on the step's hosts, a task's on the task's, others on control-node.",
     )
 
 
