@@ -238,7 +238,11 @@ class Becomes(Protocol):
 
 @runtime_checkable
 class Marks(Protocol):
-    """A connector whose commands outlive a program that is killed: whoever goes on with the run has to find them."""
+    """A connector whose commands or files outlive a program that is killed: who goes on with the run has to find them.
+
+    It may have an attribute ``own_mark``: then the names of temporary folders begin with ``kx.MARK.``, and those with
+    one of the marks ``left`` are to be removed too.
+    """
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
         """Let all that is run on the host carry the mark ``own``, a word of letters and digits; called before ``open``.

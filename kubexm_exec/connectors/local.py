@@ -10,8 +10,9 @@ import io
 import os
 import pwd
 import secrets as random
+import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -27,12 +28,14 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OnOutput,
     Sink,
+    User,
 )
 from kubexm_exec.connectors.guard import Guard
 from kubexm_exec.connectors.way import at, user_name
 from kubexm_exec.graph import GraphHost
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
+_TEMPORARY: Final = ("/tmp", "/var/tmp")
 _CHUNK: Final = 1 << 20
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -62,11 +65,25 @@ class LocalConnector:
         self._host = host
         self._guard = guard or Guard()
         self._guard.enter()
+        self.own_mark = ""
 
     @classmethod
     def for_run(cls) -> ConnectorFactory:
         """Makes connectors whose commands have one guard."""
         return functools.partial(cls, guard=Guard())
+
+    def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
+        """Name temporary folders by a mark; remove those that sessions with one of the others have left.
+
+        What they had started has ended with them.
+        """
+        self.own_mark = own
+        for mark, _ in left:
+            for place in dict.fromkeys((os.environ.get("TMPDIR") or _TEMPORARY[0], *_TEMPORARY)):
+                for folder in Path(place).glob(f"kx.{mark}.*"):
+                    status = folder.lstat()
+                    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                        shutil.rmtree(folder, ignore_errors=True)
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""

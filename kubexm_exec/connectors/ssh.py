@@ -95,6 +95,11 @@ class SshConnector(FileWork):
         self._mark = own
         self._left.expect(left)
 
+    @property
+    def own_mark(self) -> str:
+        """What the names of temporary folders hold."""
+        return self._mark
+
     def open(self, deadline: Deadline) -> None:
         """Connect and log in, unless that is done already; a close by another thread ends it."""
         self._connection.reopen()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OutcomeUnknown, User
-from kubexm_exec.connectors.sshscripts import END_LEFT
+from kubexm_exec.connectors.sshscripts import CLEAR_LEFT, END_LEFT
 from kubexm_exec.connectors.sshshell import Ending, Exchange, Job
 from kubexm_exec.connectors.turns import Turns
 
@@ -109,6 +109,8 @@ def _end(left: _Left, way: Way, deadline: Deadline, cancel: Cancel) -> None:
             # Nothing of what is to be done next has begun.
             raise ConnectorError(f"{left.before}, and the connection was lost again while it was looked for") from error
         if ending.exit_code == 0:
+            if left.marked:
+                way.run(Job(("/bin/sh", "-c", CLEAR_LEFT, "kx", left.word)), deadline.earlier(_TIME), cancel)
             return
         said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")
         left.processes.update(_PROCESS.findall(said))

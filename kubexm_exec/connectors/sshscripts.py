@@ -210,3 +210,12 @@ while find_all; do
   n=$((n+1))
 done
 """
+
+# Removes the temporary folders of a session that was killed ($1: its mark), as the user whose they are.
+CLEAR_LEFT: Final = r"""
+for t in "${TMPDIR:-/tmp}" /tmp /var/tmp; do
+  for f in "$t/kx.$1."*; do
+    if [ -d "$f" ] && [ ! -L "$f" ] && [ -O "$f" ]; then rm -rf -- "$f"; fi
+  done
+done
+"""

@@ -85,13 +85,14 @@ reach "$1"
 if [ "$name" = . ]; then printf '%s\\nx' "$PWD"; else printf '%s\\nx' "${{PWD%/}}/$name"; fi
 """
 # Where everybody may write, but nobody may rename what is not his own.
+# The mark of the session ($1) is in the name: whoever goes on with a run that was killed finds the folder so.
 _TEMPORARY: Final = f"""{WAY}
 for t in "${{TMPDIR:-/tmp}}" /tmp /var/tmp; do
   cd -P -- "$t" 2>/dev/null || continue
   if shared; then
     case $mode_of_here in [1357]???) [ "$owner_of_here" = 0 ] || [ -O . ] || continue ;; *) continue ;; esac
   fi
-  made=$(mktemp -d ./kx.XXXXXXXXXX) && printf '%s\\n' "${{PWD%/}}/${{made#./}}" && exit
+  made=$(mktemp -d "./kx.$1.XXXXXXXXXX") && printf '%s\\n' "${{PWD%/}}/${{made#./}}" && exit
 done
 exit 1
 """
@@ -280,7 +281,7 @@ def follow(session: Session, path: str) -> str:
 @contextlib.contextmanager
 def temporary_folder(session: Session) -> Iterator[str]:
     """A folder on the host that only we can enter; it is removed with all that is in it, whatever happens."""
-    result = execute(session, script(_TEMPORARY), check=False, live=False)
+    result = execute(session, script(_TEMPORARY, getattr(session.connector, "own_mark", "")), check=False, live=False)
     folder = result.out.rstrip("\n")
     if result.exit_code != 0 or "/kx." not in folder:
         raise file_failure(session, "make a temporary folder in", "/tmp", result)

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -317,3 +318,30 @@ def test_undo_that_runs_on_is_ended_before_it_is_undone_again(box: SshHost, plac
     assert not works(box, lost)
     assert len(pids(box)) == 2
     assert site.status() == "RolledBack"
+
+
+def with_token(token: str) -> list[Path]:
+    """What holds a text in the temporary folders of this machine."""
+    found = []
+    for path in Path("/tmp").glob("kx.*/*"):
+        with suppress(OSError):
+            if token.encode() in path.read_bytes():
+                found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("connector", ["ssh", "local"])
+@pytest.mark.parametrize("verb", ["resume", "rollback"])
+def test_whoever_goes_on_removes_the_script_that_a_killed_run_has_left(
+    box: SshHost, place: Any, connector: str, verb: str
+) -> None:
+    token = f"secret-{uuid.uuid4()}"
+    done = {"name": "done", "type": "file", "with": {"path": "FOLDER/done", "content": "x"}}
+    body = f"{SLOW}: {{{{ secret('env:KX_TOKEN') }}}}\n"
+    script = {"name": "slow", "type": "script", "with": {"content": body, "env": {"D": "FOLDER", "N": "slow"}}}
+    site = place(box, [done, script], connector=connector)
+    site.env["KX_TOKEN"] = token
+    kill_at_work(site, box)
+    assert with_token(token), "the test sees what is left"
+    again(site, verb, *(("--from", "m/t1/slow") if verb == "resume" else ("--yes",)), code=None)
+    assert not with_token(token)
