@@ -69,6 +69,10 @@ class Database(Protocol):
         """Let go of it."""
 
 
+_SHOWN: Final = frozenset({"application_name", "connect_timeout", "host", "hostaddr", "port", "sslmode", "sslrootcert"})
+"""Options of an address that hold no secret."""
+
+
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where runs leave what they need later: ``$KUBEXM_STATE``, or ``kubexm`` in the user's state folder."""
     env = os.environ if environ is None else environ
@@ -101,16 +105,18 @@ def open_database(url: str, *, reading: bool = False) -> Database:
 
 
 def shown(url: str) -> str:
-    """The place of a journal for messages, without a password."""
+    """The place of a journal for messages, without a password, also of one among its options."""
     if "://" not in url:
         return f"journal {url}"
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
-        return f"journal {make_url(url).render_as_string(hide_password=True)}"
-    except ArgumentError:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # a port that is no number, which may be a piece of a password
         return "journal"
+    query = {key: value if key in _SHOWN else "***" for key, value in parsed.query.items()}
+    return f"journal {parsed.set(query=query).render_as_string(hide_password=True).replace('%2A', '*')}"
 
 
 def is_current(revision: str, place: str) -> bool:

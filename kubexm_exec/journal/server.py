@@ -126,7 +126,7 @@ def _engine(url: str, place: str) -> Engine:
         if parsed.drivername != "postgresql+psycopg":
             raise NoSuchModuleError(parsed.drivername)
         return create_engine(parsed, pool_size=4, pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError):
+    except (ArgumentError, NoSuchModuleError, ValueError):
         hint = "give the path of a file, or postgresql://user@host/name"
         raise JournalError(f"{place} is not the place of a journal", hint) from None
     except ImportError:

@@ -14,7 +14,9 @@ import sys
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kubexm_exec.cli.main import main
 from tests.cli.kit import Folder
 
 BODY = """
@@ -339,3 +341,24 @@ def test_report_that_cannot_be_written_is_refused_before_anything_is_read(site: 
     wrong = site.run("runs", "report", "-o", "nowhere/page.html")
     assert wrong.exit_code == 2
     assert "there is no folder nowhere" in wrong.output
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://me:SECRET@127.0.0.1:1/x",
+        "postgresql://me:SECRET/12@127.0.0.1:1/x",
+        "postgresql://me@127.0.0.1:1/x?password=SECRET",
+        "postgresql://me@127.0.0.1:1/x?sslmode=disable&sslpassword=SECRET",
+        "postgresql://me@127.0.0.1:1/x?password=SECRET&nosuch=SECRET",
+        "postgresql://me:x@127.0.0.1:SECRET/x",
+        "postgresql://me:x:SECRET@127.0.0.1/x:y",
+        "nosuch://me:SECRET@h/x?password=SECRET",
+    ],
+)
+def test_the_password_of_a_journal_is_never_shown(folder: Folder, place: str) -> None:
+    for command in (("runs", "--journal", place.replace("SECRET", "s3cret-0f-it")), ("runs", "list")):
+        result = CliRunner(env={"KUBEXM_JOURNAL": place.replace("SECRET", "s3cret-0f-it")}).invoke(main, list(command))
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == 2
+        assert "s3cret" not in result.output
