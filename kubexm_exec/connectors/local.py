@@ -79,7 +79,7 @@ class LocalConnector:
         """
         self.own_mark = own
         for mark, _ in left:
-            for place in dict.fromkeys((os.environ.get("TMPDIR") or _TEMPORARY[0], *_TEMPORARY)):
+            for place in dict.fromkeys((base_environment().get("TMPDIR") or _TEMPORARY[0], *_TEMPORARY)):
                 for folder in Path(place).glob(f"kx.{mark}.*"):
                     status = folder.lstat()
                     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
