@@ -15,7 +15,8 @@ from kubexm_exec.graph import ExecutionGraph, digest
 from kubexm_exec.registry import Registry, RegistryError
 
 KIND = "kubexm.io/plan"
-_MAKE = "make one with: kubexm plan SPEC -o"
+_MAKE = "make one with: kubexm plan SPEC -o plan.json"
+"""Never with the name of the file: what is no plan may be anything, a spec for instance."""
 
 
 class PlanError(Exception):
@@ -90,16 +91,16 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     except OSError as error:
         raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is no plan ({error}); {_MAKE} {path}") from error
+        raise PlanError(f"{path} is no plan ({error}); {_MAKE}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
-        raise PlanError(f"{path} is no plan; {_MAKE} {path}")
+        raise PlanError(f"{path} is no plan; {_MAKE}")
     if data.pop("hash", None) != digest(data):
-        raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE} {path}")
+        raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE}")
     try:
         graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
         return Plan(graph, data["spec"], data["root"], data["packages"])
     except (ValueError, KeyError) as error:
-        raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE} {path}") from error
+        raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE}") from error
 
 
 def check_plan(plan: Plan, steps: Registry[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -251,30 +250,3 @@ def _mentions_kubexm(path: Path) -> bool:
         return b"kubexm.io/" in path.read_bytes()
     except OSError:  # told when it is loaded
         return True
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target.
-
-    What is no file, such as a pipe or a device, is written to.
-    """
-    import pathlib
-
-    if path == "-":
-        click.echo(text, nl=not text.endswith("\n"))
-        return
-    target = pathlib.Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    # Bytes: line ends are those of the text.
-    data = text.encode("utf-8", "backslashreplace")
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        temporary.write_bytes(data)
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o7777)
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        fail(f"{path} cannot be written: {error.strerror}", code=codes.FAILED)

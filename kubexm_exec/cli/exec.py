@@ -7,8 +7,9 @@ import shlex
 
 import click
 
-from kubexm_exec.cli.common import fail, write_text
+from kubexm_exec.cli.common import fail
 from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
+from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 
 
 def _check_user(name: str, form: str) -> None:
@@ -45,6 +46,7 @@ def _check_user(name: str, form: str) -> None:
     help="auto is live on a terminal and plain lines elsewhere; json is one event a line.",
 )
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
+@force_option
 def command(
     pattern: str,
     argv: tuple[str, ...],
@@ -56,6 +58,7 @@ def command(
     forks: int,
     output: str,
     result_file: str | None,
+    force: bool,
 ) -> None:
     """Run ARGV on the hosts that PATTERN means: kubexm exec PATTERN -i FILE -- ARGV...
 
@@ -80,14 +83,14 @@ def command(
     site = site_or_exit(spec, inventory, form)
     hosts = hosts_or_exit(site, [pattern], form)
     from kubexm_exec.adhoc import command_graph
-    from kubexm_exec.cli.run import check_writable
     from kubexm_exec.cli.running import Run
 
-    check_writable(result_file, form)
+    reads = [spec, inventory, *(str(source.path) for source in site.sources.values())]
+    check_targets([(result_file, Product.RESULT)], form, force=force, reads=reads)
     graph = command_graph(site, hosts, list(argv) if argv else None, line, become)
     run = Run(graph, executor, forks, output, 1, (), [])
     run.configure_logs("warning", "text")
     result = run.execute()
     if result_file is not None:
-        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n")
+        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n", private=True)
     raise SystemExit(run.exit_code(result))

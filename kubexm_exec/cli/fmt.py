@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, show_diagnostics, write_text, yaml_files
+from kubexm_exec.cli.common import fail, show_diagnostics, yaml_files
+from kubexm_exec.cli.targets import write_text
 
 
 @click.command("fmt")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kubexm_exec.cli.common import Choice, compile_or_exit, value_options, write_text
+from kubexm_exec.cli.common import Choice, compile_or_exit, value_options
+from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by, write_text
 
 
 @click.command("graph")
@@ -20,11 +21,13 @@ from kubexm_exec.cli.common import Choice, compile_or_exit, value_options, write
 @click.option(
     "-o", "--out", "target", default="-", metavar="FILE", help="Where to write it; standard output by default."
 )
+@force_option
 @value_options
 def command(
     spec: str,
     form: str,
     target: str,
+    force: bool,
     choice: Choice,
 ) -> None:
     """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
@@ -32,6 +35,7 @@ def command(
 
     options = choice.options("text")
     _, graph = compile_or_exit(spec, options, "text")
+    check_targets([(target, Product.GRAPH)], "text", force=force, reads=read_by(graph, spec, choice))
     write_text(target, draw(graph, form))
     if target != "-":
         click.echo(f"Wrote {target}.", err=True)

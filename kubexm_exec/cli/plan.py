@@ -9,6 +9,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option, value_options
+from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by
 
 if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionNode
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 @click.command("plan")
 @click.argument("spec")
 @click.option("-o", "--out", "target", metavar="FILE", help="Where to save the plan; without it, it is only summed up.")
+@force_option
 @value_options
 @output_option
 def command(
     spec: str,
     target: str | None,
+    force: bool,
     choice: Choice,
     output: str,
 ) -> None:
@@ -34,6 +37,7 @@ def command(
 
     options = choice.options(output)
     _, graph = compile_or_exit(spec, options, output, alone=True)
+    check_targets([(target, Product.PLAN)], output, force=force, reads=read_by(graph, spec, choice))
     plan = make_plan(graph, spec, step_registry())
     if target is not None:
         try:

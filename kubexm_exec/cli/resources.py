@@ -300,9 +300,13 @@ def bundle_command(
     """
     from pathlib import Path
 
-    from kubexm_exec.resources.bundle import write_bundle
+    from kubexm_exec.resources.bundle import check_bundle, write_bundle
     from kubexm_exec.resources.source import ResourceError
 
+    try:
+        check_bundle(Path(target))
+    except ResourceError as error:
+        fail(error.message, error.hint, output=output, kind="would-replace")
     site = _site(spec, choice, architectures, bundle, output)
     done, failed = _fetch_all(site, output)
     try:

@@ -16,10 +16,10 @@ from kubexm_exec.cli.common import (
     compile_or_exit,
     fail,
     value_options,
-    write_text,
 )
 from kubexm_exec.cli.interrupts import interruptible
 from kubexm_exec.cli.journaled import journal_option, made_from, overwrite_option, wait_option
+from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by, write_text
 from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class _Command(click.Command):
 @overwrite_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @click.option("--report", "report_file", metavar="FILE", help="Write a report as an HTML page.")
+@force_option
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @click.option(
     "--log-level",
@@ -107,6 +108,7 @@ def command(
     overwrite: bool,
     result_file: str | None,
     report_file: str | None,
+    force: bool,
     verbose: int,
     log_level: str,
     log_format: str,
@@ -126,8 +128,6 @@ def command(
     if spec is None and plan_file is None:
         fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
     folder = bundle_folder(bundle, form)
-    for name in (result_file, report_file):
-        check_writable(name, form)
     expressions: Expressions | None = None
     if plan_file is not None:
         if not choice.is_empty():
@@ -136,11 +136,15 @@ def command(
                 "kubexm plan SPEC -o FILE",
                 output=form,
             )
-        graph = _planned(plan_file, form)
+        graph, made_of = _planned(plan_file, form)
+        reads: list[str | None] = [plan_file, *made_of]
     else:
         options = choice.options(form)
         compilation, graph = compile_or_exit(spec or "", options, form)
         expressions = compilation.expressions
+        reads = read_by(graph, spec or "", choice)
+    targets = [(result_file, Product.RESULT), (report_file, Product.REPORT)]
+    check_targets(targets, form, force=force, reads=reads)
     from kubexm_exec.cli.running import Run
 
     typed = click.get_current_context().obj
@@ -157,24 +161,14 @@ def command(
         run.write_down(journal, place, made_from(graph, place, choice, forks, run.packages(), bundle), wait=wait)
     result = run.execute()
     if result_file is not None:
-        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n")
+        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n", private=True)
     if report_file is not None:
-        write_text(report_file, run.report(result))
+        write_text(report_file, run.report(result), private=True)
     raise SystemExit(run.exit_code(result))
 
 
-def check_writable(name: str | None, form: str) -> None:
-    """A run of an hour must not end with a result that cannot be written."""
-    if name is None or name == "-":
-        return
-    folder = os.path.dirname(name) or "."  # noqa: PTH120 - pathlib costs as much as the rest of this check
-    if not os.path.isdir(folder):  # noqa: PTH112
-        fail(f"{name} cannot be written: there is no folder {folder}", f"mkdir -p {folder}", output=form)
-    if not os.access(folder, os.W_OK):
-        fail(f"{name} cannot be written: {folder} is not writable", output=form)
-
-
-def _planned(plan_file: str, form: str) -> ExecutionGraph:
+def _planned(plan_file: str, form: str) -> tuple[ExecutionGraph, list[str]]:
+    """The graph of a plan, and the files that it was made of."""
     from kubexm_exec.plan import PlanError, StalePlanError, check_plan, load_plan
     from kubexm_exec.registry import step_registry
 
@@ -191,4 +185,4 @@ def _planned(plan_file: str, form: str) -> ExecutionGraph:
             output=form,
             kind="stale-plan",
         )
-    return plan.graph
+    return plan.graph, [os.path.join(plan.root, name) for name in plan.graph.sources]  # noqa: PTH118 - as above

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from kubexm_exec.cli.common import write_text
 from kubexm_exec.cli.pasts import open_past, read_past
+from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 
 
 @click.command("report")
 @click.argument("run", default="last")
 @click.option("-o", "--out", "file", metavar="FILE", required=True, help="Where to write the page; - is the output.")
+@force_option
 @click.pass_obj
-def command(journal: str | None, run: str, file: str) -> None:
+def command(journal: str | None, run: str, file: str, force: bool) -> None:
     """Write the HTML report of RUN, as `kubexm-run --report` does; also of one that broke off or still runs."""
-    from kubexm_exec.cli.run import check_writable
     from kubexm_exec.events import ACTION_RETRY, GRAPH_EXTENDED, RUN_STOPPING
     from kubexm_exec.journal import entries
     from kubexm_exec.journal.errors import JournalError
@@ -22,7 +22,7 @@ def command(journal: str | None, run: str, file: str) -> None:
     from kubexm_exec.report import render_report
     from kubexm_exec.report.collect import ReportEvents
 
-    check_writable(file, "text")
+    check_targets([(file, Product.REPORT)], "text", force=force, reads=[journal])
     store, past = open_past(journal, run, "text")
     seen = read_past(store, past, "text")
     told = ReportEvents()
@@ -37,6 +37,6 @@ def command(journal: str | None, run: str, file: str) -> None:
         from kubexm_exec.cli.journaled import refuse
 
         refuse(error, "text")
-    write_text(file, render_report(seen.graph, seen.shown, told.events))
+    write_text(file, render_report(seen.graph, seen.shown, told.events), private=True)
     if file != "-":
         click.echo(f"wrote {file}")

@@ -6,19 +6,21 @@ import json
 
 import click
 
-from kubexm_exec.cli.common import write_text
+from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 
 
 @click.command("schema")
 @click.option(
     "-o", "--out", "target", default="-", metavar="FILE", help="Where to write it; standard output by default."
 )
-def command(target: str) -> None:
+@force_option
+def command(target: str, force: bool) -> None:
     """Print JSON Schema of all documents, with the parameters of every installed step type.
 
     In an editor with the YAML language server, put this at the top of a spec:
     # yaml-language-server: $schema=kubexm.schema.json
     """
+    check_targets([(target, Product.SCHEMA)], "text", force=force)
     from kubexm_exec.registry import RegistryError, step_registry
     from kubexm_exec.stepdoc import params_schema
     from kubexm_spec.schema import json_schema

@@ -26,8 +26,10 @@ def safe_json(data: Any) -> str:
 class Page:
     """Collects styles, data and scripts round a body."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, kind: str = "graph") -> None:
         self.title = title
+        self.kind = kind
+        """What it is, so that a later one may replace it."""
         self.body = ""
         self._styles: list[str] = []
         self._scripts: list[str] = []
@@ -53,6 +55,7 @@ class Page:
         )
         parts = [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta name="generator" content="kubexm {self.kind}">\n',
             f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             '<meta name="color-scheme" content="light dark">\n',

@@ -31,7 +31,7 @@ ONLY_LOOKED = {"check": "Check: nothing was changed.", "dry-run": "Dry run: no h
 def report_page(graph: ExecutionGraph, result: GraphExecutionResult, events: Sequence[Event]) -> str:
     """The page."""
     name = result.graph_name or graph.name
-    page = Page(f"{name}: {result.status.value}")
+    page = Page(f"{name}: {result.status.value}", "report")
     page.style(page_style() + asset(__package__, "report.css") + _status_style())
     total, modules, hosts = tallies(graph, result)
     ran = result.executor != "dry-run"

@@ -101,6 +101,14 @@ def _entries(folder: Path) -> Iterator[Entry]:
         yield entry
 
 
+def check_bundle(folder: Path) -> None:
+    """Raise ResourceError if a bundle cannot be put into a folder without replacing what is none of its own."""
+    if folder.exists() and not folder.is_dir():
+        raise ResourceError(f"{folder} is there, and is no folder", "choose another folder with -o")
+    for _ in _entries(folder):
+        pass
+
+
 def write_bundle(folder: Path, files: Iterable[tuple[Source, LocalResource]]) -> list[Entry]:
     """Put files into a bundle, and write its index; what was in it before stays in it."""
     try:

@@ -92,8 +92,10 @@ def test_a_plan_is_for_its_owner_alone_and_replaced_whole(planned: Folder) -> No
 
 def test_a_plan_that_cannot_be_written_is_one_clear_message(planned: Folder) -> None:
     result = planned.run("plan", "main.yaml", "-o", "nowhere/plan.json")
-    assert result.exit_code == 1
-    assert result.stderr == "error: the plan cannot be written to nowhere/plan.json: No such file or directory\n"
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: nowhere/plan.json cannot be written: there is no folder nowhere\n  → mkdir -p nowhere\n"
+    )
 
 
 def test_a_plan_runs_as_it_was_made(planned: Folder) -> None:

@@ -1,0 +1,164 @@
+"""Files that a command writes on the control node: what may be replaced, decided before anything runs, and how."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import Choice, fail
+
+if TYPE_CHECKING:
+    from kubexm_exec.graph import ExecutionGraph
+
+F = TypeVar("F", bound=Callable[..., Any])
+_TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
+_MOST: Final = 64 << 20
+"""Bytes that are looked at to tell what a file is."""
+
+
+class Product(Enum):
+    """What commands write, and how an earlier one is recognised."""
+
+    PLAN = ("plan", (rb'\{[^\0]*"kind":\s*"kubexm\.io/plan"',))
+    RESULT = ("result", (rb'\{\s*"graphName": ' + _TEXT + rb',\s*"runId": ',))
+    REPORT = ("report", (rb'<!DOCTYPE html>[^\0]{0,4096}<meta name="generator" content="kubexm report">',))
+    GRAPH = (
+        "drawing",
+        (
+            rb'<!DOCTYPE html>[^\0]{0,4096}<meta name="generator" content="kubexm graph">',
+            rb'<svg [^>]*class="kx"',
+            rb"---\ntitle: [^\n]*\n---\nflowchart TD\n[^\0]*\n  classDef join fill:",
+            rb"digraph " + _TEXT + rb" \{\n  label=[^\n]*\n  rankdir=TB; newrank=true; compound=true;",
+            rb'\{\s*"format": \d+,\s*"name": ' + _TEXT + rb',\s*"description": ' + _TEXT + rb',\s*"failurePolicy": ',
+        ),
+    )
+    SCHEMA = ("schema", (rb'\{\s*"\$defs": [^\0]*\n  "\$id": "https://kubexm\.io/schema/',))
+
+    def __init__(self, noun: str, patterns: tuple[bytes, ...]) -> None:
+        self.noun = noun
+        self.patterns = patterns
+
+    def made(self, path: str) -> bool:
+        """Whether a file is an earlier one of this kind; an empty file is anybody's."""
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of a small command
+            data = file.read(_MOST)
+        return not data or any(re.match(pattern, data) for pattern in self.patterns)
+
+
+def force_option(function: F) -> F:
+    """``--force`` for commands that write a file."""
+    return click.option(
+        "--force", is_flag=True, help="Replace the file that is written, whatever it is; else only an earlier one."
+    )(function)
+
+
+def check_targets(
+    targets: Iterable[tuple[str | None, Product]], form: str, *, force: bool, reads: Iterable[str | None] = ()
+) -> None:
+    """End the program if a file cannot or must not be written: a run of an hour must not end with that, or replace
+    what it was made from.
+
+    Without ``force`` nothing is replaced but an earlier product of the same kind, and never what this call reads, by
+    whatever name: files are compared, not paths.
+    """
+    wanted = [(name, product) for name, product in targets if name is not None and name != "-"]
+    if not wanted:
+        return
+    inputs = {found: name for name in reads if name is not None and (found := _identity(name)) is not None}
+    seen: dict[str, str] = {}
+    for name, product in wanted:
+        _check_folder(name, form)
+        place = os.path.realpath(name)
+        if place in seen:
+            fail(f"{name} is to be both the {seen[place]} and the {product.noun}", "give two names", output=form)
+        seen[place] = product.noun
+        if os.path.isdir(name):  # noqa: PTH112 - pathlib costs as much as the rest of this check
+            fail(f"{name} cannot be written: it is a folder", "give the name of a file in it", output=form)
+        if force or not os.path.isfile(name):  # noqa: PTH113 - a pipe or a device is written to, not replaced
+            continue
+        if (found := _identity(name)) in inputs:
+            read = inputs[found]
+            also = "" if os.path.normpath(read) == os.path.normpath(name) else f" (it is {read})"
+            fail(
+                f"{name} is not replaced by the {product.noun}: this call reads it{also}",
+                "give another name; --force replaces it all the same",
+                output=form,
+                kind="would-replace",
+            )
+        try:
+            known = product.made(name)
+        except OSError as error:
+            fail(f"{name} cannot be replaced: {error.strerror}", output=form)
+        if not known:
+            fail(
+                f"{name} is there, and is no {product.noun} that kubexm wrote: it is not replaced",
+                "give another name; --force replaces it all the same",
+                output=form,
+                kind="would-replace",
+            )
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - as above
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_folder(name: str, form: str) -> None:
+    folder = os.path.dirname(os.path.realpath(name))  # noqa: PTH120 - as above
+    if not os.path.isdir(folder):  # noqa: PTH112
+        shown = os.path.dirname(name) or folder  # noqa: PTH120
+        fail(f"{name} cannot be written: there is no folder {shown}", f"mkdir -p {shown}", output=form)
+    if not os.access(folder, os.W_OK):
+        fail(f"{name} cannot be written: {folder} is not writable", output=form)
+
+
+def write_text(path: str, text: str, *, private: bool = False) -> None:
+    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target.
+
+    A new file that is ``private`` is its owner's alone. What is no file, such as a pipe or a device, is written to.
+    """
+    import pathlib
+    import secrets
+
+    if path == "-":
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    target = pathlib.Path(os.path.realpath(path))
+    # A name that nobody can guess: in a folder that others may write, one that waits there could lead elsewhere.
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    # Bytes: line ends are those of the text.
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private or mode else 0o666
+        )
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        fail(f"{path} cannot be written: {error.strerror}", code=codes.FAILED)
+
+
+def read_by(graph: ExecutionGraph, spec: str, choice: Choice) -> list[str | None]:
+    """The files that a command has read to make a graph of a spec."""
+    folder = os.path.dirname(spec)  # noqa: PTH120 - as above
+    made_of = [os.path.join(folder, name) for name in graph.sources]  # noqa: PTH118
+    return [spec, choice.inventory, *choice.vars_files, *made_of]
