@@ -16,6 +16,7 @@ from kubexm_exec.registry import RegistryError
 from kubexm_exec.result import FailureKind, HostResult, Status
 from kubexm_exec.secrets import Redactor, SecretError
 from kubexm_exec.step import StepFailed
+from kubexm_spec.checking import wording
 from kubexm_spec.duration import format_duration
 
 _MOST_PROBLEMS: Final = 3
@@ -141,12 +142,7 @@ def _problems(attempt: Attempt, error: ValidationError) -> str:
     found = []
     for problem in error.errors(include_url=False):
         name = ".".join(str(part) for part in problem["loc"]) or "with"
-        text = f"parameter {name}: {problem['msg'].removeprefix('Value error, ')}"
-        value = problem.get("input")
-        if not attempt.node.sensitive and isinstance(value, str | int | float | None) and problem["type"] != "missing":
-            shown = repr(value)
-            text += f" (got {shown if len(shown) <= 60 else shown[:57] + '...'})"
-        found.append(text)
+        found.append(f"parameter {name}: {wording(problem, values=not attempt.node.sensitive)}")
     more = f" (and {len(found) - _MOST_PROBLEMS} more)" if len(found) > _MOST_PROBLEMS else ""
     return "; ".join(found[:_MOST_PROBLEMS]) + more
 

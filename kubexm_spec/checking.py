@@ -186,7 +186,7 @@ def _tell(
             notes=notes,
         )
     elif on_key:
-        message = _message({**problem, "input": path})
+        message = wording({**problem, "input": path})
         diagnostics.error(code, f'{owner}: "{path[-1]}" cannot be a key here: {message}', here.key(), notes=notes)
     else:
         subject = owner
@@ -196,7 +196,7 @@ def _tell(
             named = _owner(data, path, owner)
             subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{_last_key(path)}"'
         where = here if path or not isinstance(problem["input"], Mapping) else _place_of_mapping(place, path)
-        diagnostics.error(code, f"{subject}: {_message(problem)}", where, hint=_hint(problem), notes=notes)
+        diagnostics.error(code, f"{subject}: {wording(problem)}", where, hint=_hint(problem), notes=notes)
 
 
 def _place_of_mapping(place: Place, path: Path) -> Place:
@@ -227,7 +227,12 @@ _PATTERNS = {
 }
 
 
-def _message(problem: Any) -> str:
+def wording(problem: Any, *, values: bool = True) -> str:
+    """What is wrong with a value, in our words instead of pydantic's; the value itself only if ``values``."""
+    if problem["type"] == "extra_forbidden":
+        return "there is no such key"
+    if problem["type"] == "missing":
+        return "it is missing"
     text: str = problem.get("words") or _WORDS.get(problem["type"], problem["msg"])
     for prefix in ("Value error, ", "Input "):
         text = text.removeprefix(prefix)
@@ -235,6 +240,8 @@ def _message(problem: Any) -> str:
         pattern = problem["ctx"]["pattern"]
         text = _PATTERNS.get(pattern, f"should match {pattern}")
     value = problem["input"]
+    if not values:
+        return text
     if isinstance(value, str | int | float | bool) or value is None:
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
         if len(shown) <= 60 and shown not in text:

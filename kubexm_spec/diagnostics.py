@@ -186,6 +186,9 @@ def suggest(word: str, candidates: Iterable[str]) -> str | None:
     for name in names:  # the same words in another case or style: runon, run_on, run-on, runOns
         if plain and _plain(name) == plain:
             return name
+    for name in names:  # the end of a path
+        if name.endswith(f"/{word}"):
+            return name
     singular = _singular(plain)
     for name in names:
         if singular and _singular(_plain(name)) == singular:

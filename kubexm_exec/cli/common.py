@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kubexm_exec.compile import Compilation, CompileOptions
     from kubexm_exec.graph import ExecutionGraph
-    from kubexm_spec.diagnostics import Diagnostics
+    from kubexm_spec.diagnostics import Diagnostics, Span
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,8 +87,10 @@ class Choice(Struct, frozen=True, kw_only=True):
             texts[key.strip()] = value
         if self.limit is not None and not _words(self.limit):
             fail("--limit names no host", f"give {HOST_PATTERNS}", output=output)
+        values, given_at = _read_values(self.vars_files, output)
         return CompileOptions(
-            values=_read_values(self.vars_files, output),
+            values=values,
+            given_at=given_at,
             texts=texts,
             inventory=self.inventory,
             limit=_words(self.limit),
@@ -196,12 +198,13 @@ def show_diagnostics(
         click.echo("", err=True)
 
 
-def _read_values(files: tuple[str, ...], output: str) -> dict[str, Any]:
-    """The values in some files; a later file wins."""
+def _read_values(files: tuple[str, ...], output: str) -> tuple[dict[str, Any], dict[str, Span]]:
+    """The values in some files, and where each was written; a later file wins."""
     from kubexm_spec.diagnostics import SpecError
     from kubexm_spec.source import SourceFile
 
     found: dict[str, Any] = {}
+    places: dict[str, Span] = {}
     for name in files:
         try:
             source = SourceFile.load(name)
@@ -213,7 +216,8 @@ def _read_values(files: tuple[str, ...], output: str) -> dict[str, Any]:
         if not isinstance(data, dict) or not all(map(str.isidentifier, data)):
             fail(f"{name} holds no mapping of names of parameters to values", output=output)
         found.update(data)
-    return found
+        places.update({key: source.place(0, (key,)).span() for key in data})
+    return found, places
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,13 +27,38 @@ if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionGraph
 
 
+_CALLED_HERE: Final = {
+    "--check": "--executor check looks what would change, with diffs",
+    "-C": "--executor check looks what would change, with diffs",
+    "--diff": "--executor check shows diffs, and changes nothing",
+    "-D": "--executor check shows diffs, and changes nothing",
+    "--dry-run": "--executor dry-run shows what would run where, --executor check what would change",
+    "--debug": "--executor debug goes through it step by step",
+    "--step": "--executor debug goes through it step by step",
+    "--syntax-check": "kubexm validate SPEC checks it",
+    "--extra-vars": "-e KEY=VALUE gives a value, --vars-file FILE many",
+    "--list-tasks": "--executor dry-run shows what would run where, in order",
+    "--list-hosts": "kubexm inventory -i FILE shows the hosts",
+    "--start-at-task": "kubexm runs resume RUN --from NODE goes on with a run from there",
+    "--ask-become-pass": "become: {password: env:NAME} of a host names the password",
+    "--become": "become: true on a host, a task or a step says it",
+}
+"""What options of other tools are called here."""
+
+
 class _Command(click.Command):
     """Remembers what was typed, so that the end of a run can say what to type next."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words of the command line, and keep them as they were."""
         ctx.obj = ["kubexm-run", *args]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = _CALLED_HERE.get(error.option_name)
+            if hint is None:
+                raise
+            raise click.UsageError(f"there is no option {error.option_name}; {hint}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it, or be interrupted before it is done."""

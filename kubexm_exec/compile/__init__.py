@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Span
 from kubexm_spec.source import SourceFile
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class CompileOptions(Struct, frozen=True):
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """Typed values of parameters (from files); they lose against ``texts``."""
+    given_at: Mapping[str, Span] = field(default_factory=dict)
+    """Where those were written."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Values as text (``-e key=value``), typed by their parameter."""
     inventory: str | None = None
@@ -80,6 +82,7 @@ def compile_file(
             connectors=connectors or connector_registry(),
             templates=options.templates,
             values=options.values,
+            given_at=options.given_at,
             texts=options.texts,
             inventory=options.inventory,
             limit=options.limit,

@@ -295,3 +295,9 @@ def select_nodes(state: State) -> None:
             reason = TAGS_NOT_SELECTED
         if reason and not node.skip:
             state.nodes[node.id] = replace(node, skip=reason)
+    steps = [node for node in state.nodes.values() if node.hook is Hook.NONE and not node.is_gate]
+    if state.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
+        chosen = ",".join(state.limit)
+        state.diagnostics.warning(
+            "no-hosts", f"--limit {chosen}: no task of the spec runs there, so that nothing is done", hint="limit less"
+        )

@@ -264,7 +264,9 @@ class Names:
             summary = f'{noun} "{name}" is not done before this, so that its outputs are not known here'
             return Problem(f"later-{noun}", summary, "change the order, or add it to `needs`")
         if len(path) > 1 and path[1] != "outputs":
-            return Problem("unknown-name", f'a {noun} has no "{path[1]}"', f"write {root}.{name}.outputs.{path[1]}")
+            known_outputs = listed("outputs", scope.outputs)
+            hint = f"write {root}.{name}.outputs.{path[1]}" if path[1] in scope.outputs else known_outputs
+            return Problem("unknown-name", f'a {noun} has no "{path[1]}", only outputs', hint)
         if len(path) > 2 and path[2] not in scope.outputs:
             hint = did_you_mean(path[2], scope.outputs) or listed("outputs", scope.outputs)
             return Problem("unknown-output", f'{noun} "{name}" has no output "{path[2]}"', hint, False)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from kubexm_exec.expr import is_dynamic
-from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError, did_you_mean
 from kubexm_spec.models import ParamSpec, ParamType
 from kubexm_spec.regex import regex
 from kubexm_spec.source import Place, SourceFile
@@ -152,6 +152,7 @@ def bind_outside(
     *,
     owner: str,
     declared_at: Place,
+    given_at: Mapping[str, Span],
 ) -> dict[str, Any]:
     """The value of every parameter from files (``values``) and the command line (``texts``, which win).
 
@@ -169,6 +170,7 @@ def bind_outside(
         diagnostics.error(
             "unknown-param",
             f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)"),
+            None if name in texts else given_at.get(name),
             hint=did_you_mean(name, params) or _there_are(params),
         )
     found: dict[str, Any] = {}
@@ -178,7 +180,10 @@ def bind_outside(
             wrong = problem(given[name], spec)
             if wrong:
                 source = f"-e {name}" if name in texts else f'"{name}" (--vars-file)'
-                diagnostics.error("bad-param", f"{source}: {wrong}", declared_at.child(name).key())
+                declared = declared_at.child(name).key()
+                written = None if name in texts else given_at.get(name)
+                notes = [Note(f'parameter "{name}" is declared here', declared.span())] if written else []
+                diagnostics.error("bad-param", f"{source}: {wrong}", written or declared, notes=notes)
         elif spec.is_required and name not in texts:
             diagnostics.error(
                 "missing-param", _missing(owner, name, spec), declared_at.child(name).key(),

@@ -29,6 +29,7 @@ def bind_pipeline(state: State) -> None:
         state.diagnostics,
         owner=f'pipeline "{document.metadata.name}"',
         declared_at=pipeline.place("params"),
+        given_at=state.given_at,
     )
     state.scopes[""] = Scope(
         id="",

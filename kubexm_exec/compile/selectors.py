@@ -35,11 +35,19 @@ def match_hosts(state: State, patterns: Iterable[str], place: Place, notes: tupl
                 "unknown-host",
                 f'there is no host "{pattern}"',
                 _item(place, index),
-                hint=did_you_mean(pattern, state.hosts) or f"hosts: {some(state.hosts)}",
+                hint=_meant(state, pattern) or did_you_mean(pattern, state.hosts) or f"hosts: {some(state.hosts)}",
                 notes=notes,
             )
         found.update(dict.fromkeys(matched))
     return [name for name in state.hosts if name in found]
+
+
+def _meant(state: State, name: str) -> str:
+    """What to write where a host is named, and a role or a group is meant."""
+    for key, known in (("roles", state.roles), ("groups", state.groups)):
+        if name in known:
+            return f'"{name}" is a {key.removesuffix("s")}: write {{{key}: [{name}]}}'
+    return ""
 
 
 def _item(place: Place, index: int) -> Place:

@@ -15,7 +15,7 @@ from kubexm_exec.registry import Registry
 from kubexm_exec.step import Step
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.bundle import Bundle
-from kubexm_spec.diagnostics import Diagnostics, Note
+from kubexm_spec.diagnostics import Diagnostics, Note, Span
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec
 from kubexm_spec.source import Place
 
@@ -142,6 +142,8 @@ class State(Struct):
     """The documents; None when a fragment is compiled during a run."""
     templates: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    given_at: Mapping[str, Span] = field(default_factory=dict)
+    """Where values from files were written."""
     """Values of the pipeline's parameters from files."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Values of the pipeline's parameters from the command line; they win."""

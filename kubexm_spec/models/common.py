@@ -160,6 +160,9 @@ def _run_on(value: Any) -> Any:
         return {"all": True}
     if isinstance(value, str):
         return {"hosts": [value]}
+    if isinstance(value, list):
+        listed = ", ".join(map(str, value))
+        raise ValueError(f"should be a mapping, not a list; write {{roles: [{listed}]}} or {{hosts: [{listed}]}}")
     return value
 
 

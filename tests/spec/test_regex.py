@@ -79,6 +79,7 @@ def test_a_replacement_is_what_python_makes_of_it(pattern: str, replacement: str
         assert regex(pattern).replaced(text, replacement) == re.sub(pattern, replacement, text)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of Python's own, about "[[" and the like
 @given(st.text(alphabet="ab(c)|*+?.[]^$", max_size=8), st.text(alphabet="abc", max_size=12), st.text("xy", max_size=2))
 def test_what_both_can_read_means_the_same_as_in_python(pattern: str, text: str, replacement: str) -> None:
     try:
