@@ -129,10 +129,12 @@ class Command:
             raise ValueError("a command has either a terminal or input, not both")
 
     def display(self) -> str:
-        """The command as a person would type it."""
+        """The command as a person would type it, without what all scripts of ours begin with."""
         import shlex
 
-        return self.shell if self.shell else shlex.join(self.argv)
+        from kubexm_exec.connectors.way import WAY
+
+        return self.shell if self.shell else shlex.join(word.replace(WAY, "") for word in self.argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

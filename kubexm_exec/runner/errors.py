@@ -83,6 +83,9 @@ def file_failure(
         hint = hint or f"look at its name, or make it first with a {missing[1]} step"
     if not hint and number in _HINTS:
         hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
+    if refusal(reason) or other_names(reason):
+        # All is said: what our own script is like, is of no use to anybody.
+        command, exit_code, stderr = "", None, ""
     if session.sensitive:
         command = stderr = ""
     return StepFailed(
