@@ -64,10 +64,10 @@ class Board:
         self.nodes[spec.id] = node
         if node.gate:
             self.add_gate(node)
-        elif not spec.hosts:
+        elif not spec.may_run_on:
             self.add_gate(node, relay=True)
         else:
-            for host in spec.hosts:
+            for host in spec.may_run_on:
                 self.add_act(node, host, spec.place(host))
         # Not before: up to here each action has a place of its own. What fragments add comes behind the last one.
         node.hi = max(len(self.order) - 1, 0)
@@ -99,6 +99,8 @@ class Board:
 
     def _wire(self, node: Node) -> None:
         """Count what the node of the graph waits for, and tell those it waits for."""
+        if node.spec.once and node.at:
+            self.nodes[node.spec.once].group += (node,)
         everybody = 0
         for dep in node.spec.dependencies:
             source, on = self.nodes[dep.node], ON[dep.on]
@@ -115,7 +117,7 @@ class Board:
             elif source.at:
                 at = node.at if dep.hosts is None else {act.host: act for act in chosen(node.at, dep.hosts)}
                 source.edges.append((at, on))
-                if at is node.at and source.spec.hosts == node.spec.hosts:
+                if at is node.at and source.spec.may_run_on == node.spec.may_run_on:
                     everybody += 1
                 else:
                     for host, act in at.items():

@@ -19,6 +19,8 @@ def check(nodes: Mapping[str, ExecutionNode], root: str | None = None) -> None:
     forward = False
     for node in nodes.values():
         _check_node(node, budgets)
+        if node.once and (root is not None or not _chooses(nodes.get(node.once), node)):
+            raise ValueError(f"{node.id} runs once, and {node.once} does not choose its host")
         for dep in node.dependencies:
             if dep.node == root:
                 continue
@@ -31,6 +33,10 @@ def check(nodes: Mapping[str, ExecutionNode], root: str | None = None) -> None:
         known.add(node.id)
     if forward:
         _check_order(nodes, root)
+
+
+def _chooses(gate: ExecutionNode | None, node: ExecutionNode) -> bool:
+    return gate is not None and gate.is_gate and set(gate.candidates).issuperset(node.candidates)
 
 
 def _check_order(nodes: Mapping[str, ExecutionNode], root: str | None) -> None:
@@ -46,7 +52,8 @@ def _check_order(nodes: Mapping[str, ExecutionNode], root: str | None) -> None:
 def _check_node(node: ExecutionNode, budgets: set[str]) -> None:
     if node.is_gate and node.hosts:
         raise ValueError(f"the gate {node.id} has hosts: a gate only waits")
-    if len(node.hosts) > 1 and len(set(node.hosts)) != len(node.hosts):
+    hosts = node.may_run_on
+    if len(hosts) > 1 and len(set(hosts)) != len(hosts):
         raise ValueError(f"{node.id} names a host twice")
     limits = node.constraints
     if any(limit is not None and limit < 1 for limit in (limits.global_limit, limits.per_host_limit)):
@@ -72,7 +79,7 @@ def _circle(waits: Mapping[Any, Iterable[Any]]) -> list[Any]:
 
 def _waits_by_class(nodes: Mapping[str, ExecutionNode], root: str | None) -> dict[_Unit, list[_Unit]]:
     """Who waits for whom, host by host; hosts that are always named together (a batch) are one class."""
-    named = {node.hosts for node in nodes.values()}
+    named = {node.may_run_on for node in nodes.values()}
     named |= {dep.hosts for node in nodes.values() for dep in node.dependencies if dep.hosts is not None}
     marks: dict[str, list[int]] = {}
     for number, hosts in enumerate(named):
@@ -83,13 +90,13 @@ def _waits_by_class(nodes: Mapping[str, ExecutionNode], root: str | None) -> dic
     classes = {hosts: {class_of[host] for host in hosts} for hosts in named}
     waits: dict[_Unit, list[_Unit]] = {}
     for node in nodes.values():
-        mine = classes[node.hosts] or {-1}
+        mine = classes[node.may_run_on] or {-1}
         for unit in mine:
             waits[node.id, unit] = []
         for dep in node.dependencies:
             if dep.node == root:
                 continue
-            theirs = classes[nodes[dep.node].hosts] or {-1}
+            theirs = classes[nodes[dep.node].may_run_on] or {-1}
             chosen = None if dep.hosts is None else classes[dep.hosts]
             for unit in mine:
                 if unit == -1:

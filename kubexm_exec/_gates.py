@@ -35,22 +35,39 @@ def judge(gate: Gate) -> None:
         if watch.node.bad or watch.on == ON_FAILURE:
             _judge_watch(gate, watch, hopes)
         if watch.node.passes and watch.on == ON_SUCCESS:
-            _pass_on(gate, watch)
+            _pass_on(gate.out, watch)
     for source, on in gate.sources:
         if on == ON_SUCCESS:
             gate.failed |= source.failed
             if source.blame is not None:
                 _close(gate, further(source.blame))
             for host, blame in source.out.items():
-                _leave(gate, host, further(blame))
+                _leave(gate.out, host, further(blame))
         elif on == ON_FAILURE:
             hopes.append(source.failed)
     if gate.batch:
         _judge_batch(gate)
-    if gate.relay:
-        # A node without hosts has not failed: it only passes on that there is no way through.
+    if gate.relay or gate.node.spec.candidates:
+        # A node without hosts, or one that looks for a host, has not failed: it passes on that there is no way through.
         gate.failed = False
     gate.unmet = gate.blame is None and bool(hopes) and not any(hopes)
+
+
+def gone(gate: Gate) -> dict[str, Blame]:
+    """The hosts that have left the run before a gate, whichever outcome it waits for."""
+    found = dict(gate.out)
+    for watch in gate.watches:
+        if watch.on != ON_SUCCESS:
+            for act in _bad(watch):
+                if act.blame is not None and not act.shut:
+                    _leave(found, act.host, further(act.blame))
+            if watch.node.passes:
+                _pass_on(found, watch)
+    for source, on in gate.sources:
+        if on != ON_SUCCESS:
+            for host, blame in source.out.items():
+                _leave(found, host, further(blame))
+    return found
 
 
 def lets_go(gate: Gate) -> bool:
@@ -67,7 +84,7 @@ def sum_up(node: Node) -> tuple[Status, SkipReason | None, str]:
     """Status, reason and cause of a node as a whole, once all its actions or gates have ended."""
     if node.gate:
         return _sum_up_gate(node.parts)
-    bad, hosts = node.bad, len(node.at)
+    bad, hosts = node.bad, node.size
     if not hosts:
         return Status.SKIPPED, None, ""
     if not bad:
@@ -109,27 +126,26 @@ def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:
             gate.failed = True
             _close(gate, (1, node.rank, node.id))
         for act in bad:
-            if act.blame is not None:
-                blame = further(act.blame)
-                _leave(gate, act.host, blame)
-                if act.shut:
-                    _close(gate, blame)
+            if act.blame is not None and act.shut:
+                _close(gate, further(act.blame))
+            elif act.blame is not None:
+                _leave(gate.out, act.host, further(act.blame))
     elif watch.on == ON_FAILURE:
         hopes.append(over)
 
 
-def _pass_on(gate: Gate, watch: Watch) -> None:
+def _pass_on(known: dict[str, Blame], watch: Watch) -> None:
     """Hosts that had left the run before what the gate waits for are out, whichever hosts that is on."""
     seen: dict[int, tuple[dict[str, Blame], int]] = {}
     for act in watch.node.at.values() if not watch.partial or watch.members is None else watch.members:
         if act.out is not None:
             out, far = act.out
-            known = seen.get(id(out))
-            if known is None or far < known[1]:
+            before = seen.get(id(out))
+            if before is None or far < before[1]:
                 seen[id(out)] = out, far
     for out, far in seen.values():
         for host, blame in out.items():
-            _leave(gate, host, further(blame, far))
+            _leave(known, host, further(blame, far))
 
 
 def _add_up_failures(gate: Gate) -> None:
@@ -181,7 +197,7 @@ def _close(gate: Gate, blame: Blame) -> None:
         gate.blame = blame
 
 
-def _leave(gate: Gate, host: str, blame: Blame) -> None:
-    known = gate.out.get(host)
-    if known is None or blame < known:
-        gate.out[host] = blame
+def _leave(known: dict[str, Blame], host: str, blame: Blame) -> None:
+    before = known.get(host)
+    if before is None or blame < before:
+        known[host] = blame

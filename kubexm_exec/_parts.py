@@ -147,7 +147,7 @@ class Act:
                 doubt = self._doubting()
                 doubt.accuse(further(source.blame))
                 doubt.shut |= source.shut
-                if source.host != self.host and source.state != CANCELLED:
+                if source.host != self.host and not source.shut:
                     self._leave_behind({source.host: source.blame}, 1)
             if source.out is not None:
                 self._leave_behind(*source.out)
@@ -173,10 +173,18 @@ class Act:
     def out(self) -> tuple[dict[str, Blame], int] | None:
         """Hosts that have left the run before it, and from how many edges away who waits for it sees the blame.
 
-        What was cancelled has perhaps not heard of all of them, and closes what is behind it anyway.
+        What was cancelled has perhaps not heard of all of them, and closes what is behind it anyway; nor has what does
+        not run because another host was chosen, and that one has.
         """
         doubt = self.doubt
-        return None if doubt is None or doubt.out is None or self.state == CANCELLED else (doubt.out, doubt.far + 1)
+        if doubt is None or doubt.out is None or self.state == CANCELLED or self.aside:
+            return None
+        return doubt.out, doubt.far + 1
+
+    @property
+    def aside(self) -> bool:
+        """Whether its node runs once, and on another host."""
+        return self.node.host is not None and self.host != self.node.host
 
     def _leave_behind(self, out: dict[str, Blame], far: int) -> None:
         """Some hosts have left the run; if its own is among them, it does not run."""
@@ -202,7 +210,7 @@ class Node:
     """A node inside the scheduler: its actions (or gates) and what they add up to."""
 
     __slots__ = (
-        *("at", "bad", "children", "digest", "edges", "fails", "final", "gate", "gates", "hi", "id"),
+        *("at", "bad", "children", "digest", "edges", "fails", "final", "gate", "gates", "group", "hi", "host", "id"),
         *("left", "limit", "owner", "parts", "passes", "pause", "pausing", "rank", "spec", "status"),
     )
 
@@ -221,6 +229,10 @@ class Node:
         self.at: dict[str, Act] = {}
         self.parts: tuple[Gate, ...] = ()
         """For a gate: one for each time it was added; for a node without hosts: what stands in for it."""
+        self.group: tuple[Node, ...] = ()
+        """For a gate: the nodes that run once, on the host that it chooses."""
+        self.host: str | None = None
+        """For a node that runs once: its host, once that is chosen; empty if it does not run on the chosen one."""
         self.limit: Pool | None = None
         """The pool of the node's own limit, if it has one."""
         self.pause: Act | None = None
@@ -240,6 +252,11 @@ class Node:
         """Has ended, and no fragment can add to it any more."""
         self.status = Status.PENDING
         """What it has come to, once it is final."""
+
+    @property
+    def size(self) -> int:
+        """How many hosts it has; of those that it could run on once only the chosen one counts."""
+        return bool(self.host) if self.spec.once else len(self.at)
 
     def over_budget(self, failures: int, hosts: int) -> bool:
         """Whether that many failures are more than the node allows."""

@@ -47,6 +47,9 @@ def backwards(graph: ExecutionGraph) -> ExecutionGraph:
             node.id: replace(
                 node,
                 dependencies=_fitting(waiting[node.id]),
+                hosts=tuple(dict.fromkeys((*node.hosts, *node.candidates))) if node.once else node.hosts,
+                once="",
+                candidates=(),
                 when=None,
                 guards=(),
                 hook=Hook.NONE,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
 
-_SEPARATE = {"hash", "origin", "hosts", "inputsHash", "dependencies"}
+_SEPARATE = {"hash", "origin", "hosts", "candidates", "inputsHash", "dependencies"}
 _HOST_KEYS = ("connector", "address", "internal_address", "port", "user", "per_host_limit", "options")
 _LONGEST = 60
 """Characters of a value that are shown."""

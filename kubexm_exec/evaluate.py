@@ -74,6 +74,10 @@ class StepIndex:
                 found.append(node.id)
             self._names.setdefault((node.module, task_key(node)), {})[node.name] = None
 
+    def move(self, node: ExecutionNode) -> None:
+        """A node that is known already has other hosts."""
+        self._nodes[node.id] = node
+
     def get(self, node_id: NodeID) -> ExecutionNode:
         """A node by its id."""
         return self._nodes[node_id]

@@ -19,6 +19,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     ev.ACTION_UNDONE: ("info", "action undone"),
     ev.NODE_FINISHED: ("debug", "node finished"),
     ev.GRAPH_EXTENDED: ("info", "graph extended"),
+    ev.NODE_MOVED: ("info", "node runs on another host"),
     ev.GATE_PAUSE: ("info", "pause before the next batch"),
     ev.RUN_STOPPING: ("warning", "run is stopping"),
     ev.RUN_FINISHED: ("info", "run finished"),

@@ -144,6 +144,10 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     """The hosts that it is for: an action is the node and one of them, and belongs to that host whatever its place."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Where it works for those of its hosts that it does not work on themselves: the place, by the host it serves."""
+    once: NodeID = ""
+    """``runOnce``: the gate that chooses the one host; until it has, ``hosts`` is the one that would be the first."""
+    candidates: tuple[str, ...] = ()
+    """``runOnce``: of the gate, the hosts that it chooses from, in order; of a step, those that it can run on."""
     dependencies: tuple[Dependency, ...] = ()
     with_: Mapping[str, Any] = field(default_factory=dict)
     """The step's parameters as written: expressions are rendered for each host when it runs."""
@@ -201,6 +205,11 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
         """The node with the hosts that the same node has elsewhere, too."""
         more = tuple(host for host in other.hosts if host not in set(self.hosts))
         return replace(self, hosts=self.hosts + more, places={**other.places, **self.places}) if more else self
+
+    @property
+    def may_run_on(self) -> tuple[str, ...]:
+        """Its hosts; with ``runOnce`` all that could be the one."""
+        return self.candidates if self.once else self.hosts
 
     def content(self) -> dict[str, Any]:
         """All that defines the node, without where it was written: what its hash covers."""

@@ -68,6 +68,9 @@ def node_to_json(node: ExecutionNode) -> dict[str, Any]:
         "inputsHash": node.inputs_hash,
         "origin": {"file": node.origin.file, "line": node.origin.line, "column": node.origin.column},
     }
+    if node.candidates:
+        data["once"] = node.once
+        data["candidates"] = list(node.candidates)
     if node.has_item:
         data["item"] = node.item
     if node.become is not None:
@@ -89,6 +92,8 @@ def node_from_json(raw: Mapping[str, Any]) -> ExecutionNode:
         task=raw["task"],
         hosts=tuple(raw["hosts"]),
         places=raw.get("places", {}),
+        once=raw.get("once", ""),
+        candidates=tuple(raw.get("candidates", ())),
         dependencies=tuple(
             Dependency(
                 dep["node"],

@@ -244,6 +244,11 @@ class Runtime:
             added.append(node)
         return added
 
+    def move(self, node: NodeID, hosts: tuple[str, ...]) -> None:
+        """Know on which host a node runs that runs once."""
+        self.nodes[node] = replace(self.nodes[node], hosts=hosts)
+        self.evaluator.index.move(self.nodes[node])
+
     # Stopping
 
     def interrupt(self) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from kubexm_exec._board import Board
 from kubexm_exec._fragments import Graft
-from kubexm_exec._gates import judge, lets_go, sum_up
+from kubexm_exec._gates import gone, judge, lets_go, sum_up
 from kubexm_exec._limits import MASK
 from kubexm_exec._parts import (
     BAD,
@@ -31,10 +31,14 @@ from kubexm_exec._parts import (
     Node,
 )
 from kubexm_exec._terms import EXEMPT, FORCE, STOPS, Outcome, StopReason, Transition, code_of, look_of, name_of
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.result import SkipReason, Status
 
 __all__ = ["Action", "Outcome", "Scheduler", "StopReason", "Transition"]
+
+
+_IN_ANY_CASE: Final = (Hook.ON_FAILURE, Hook.ALWAYS)
+"""Hooks that run wherever they can."""
 
 
 class Scheduler:
@@ -58,6 +62,7 @@ class Scheduler:
         self._cut_off = False
         self._ended: deque[Act] = deque()
         self._due: deque[Gate] = deque()
+        self._moves: list[tuple[str, tuple[str, ...]]] = []
         self._notes: list[tuple[str, str, Status, SkipReason | None, str, str]] = []
         for node in self._board.nodes.values():
             for act in node.at.values():
@@ -120,6 +125,11 @@ class Scheduler:
         """Every end the scheduler decided since the last call, and every end of a node or gate, in order."""
         notes, self._notes = self._notes, []
         return [Transition(*note) for note in notes]
+
+    def moved(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The nodes that run once for which another host was chosen than they have, since the last call."""
+        moves, self._moves = self._moves, []
+        return moves
 
     # What the caller does.
 
@@ -317,7 +327,13 @@ class Scheduler:
                 if act.state == DEFERRED:
                     self._deferred -= 1
                 self._limits.withdraw(act.key)
-                self._cancel(act, cause)
+                if act.node.spec.once and act.node.host is None:
+                    # It will never be chosen: the one that would have been the first is the one that is cancelled.
+                    act.node.host = "".join(act.node.spec.hosts)
+                if act.aside:
+                    self._end(act, CONDITION)
+                else:
+                    self._cancel(act, cause)
         self._limits.restart(waiting)
         for act in pauses:
             self._end_pause(act)
@@ -331,6 +347,8 @@ class Scheduler:
         """All that the gate waits for has ended: open it (closed ones, too: it is judged), perhaps after a pause."""
         judge(gate)
         node = gate.node
+        if node.spec.candidates and not gate.relay:
+            self._choose(gate)
         if gate.limit:
             self._failed = True
             if self._stops:
@@ -343,6 +361,30 @@ class Scheduler:
         if pause.state not in (WAITING, RUNNING):
             pause.state = WAITING
             self._limits.offered.add(pause.key)
+
+    def _choose(self, gate: Gate) -> None:
+        """Take the first host that is still in the run for the nodes that run once; if there is none, nothing runs.
+
+        Hooks that run in every case run then, too: on the first host of all.
+        """
+        spec, away = gate.node.spec, gone(gate)
+        host = next((host for host in spec.candidates if host not in away), "")
+        if not host:
+            host = spec.candidates[0]
+            if gate.blame is None and not gate.unmet and spec.hook not in _IN_ANY_CASE:
+                gate.blame = min(away[host] for host in spec.candidates)
+                gate.failed = self._failed = True
+                if self._stops:
+                    self._halt(self._stops, gate.blame[2])
+        for node in gate.node.group:
+            if node.host is None:
+                node.host = host if host in node.at else ""
+                hosts = (host,) if node.host else ()
+                if hosts != node.spec.hosts:
+                    self._moves.append((node.id, hosts))
+                for act in node.at.values():
+                    if act.aside and act.state == PENDING:
+                        self._end(act, CONDITION)
 
     def _end_pause(self, act: Act) -> None:
         act.state = SUCCESS

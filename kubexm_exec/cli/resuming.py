@@ -164,7 +164,7 @@ def resume(
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.resume import in_doubt, known_actions
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import tell, whole_graph
+    from kubexm_exec.journal.story import staying, tell, whole_graph
 
     form = "json" if output == "json" else "text"
     graph, inputs = past.graph, None
@@ -196,6 +196,7 @@ def resume(
     except JournalError as error:
         refuse(error, form)
     enter_folder(past, form)
+    graph = staying(graph, story)
     whole = whole_graph(graph, story)
     known = known_actions(whole, story, selection)
     run = Run(

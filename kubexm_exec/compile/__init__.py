@@ -121,7 +121,7 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     from kubexm_exec.compile.hooks import check_ids
     from kubexm_exec.compile.hosts import build_hosts
     from kubexm_exec.compile.link import link
-    from kubexm_exec.compile.loops import make_nodes, select_nodes
+    from kubexm_exec.compile.loops import choose_first, make_nodes, select_nodes
     from kubexm_exec.compile.references import check_references
     from kubexm_exec.compile.rendered import check_rendered
     from kubexm_exec.compile.resources import check_resources
@@ -132,7 +132,7 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     return (
         (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
         (no_order, (link, select_nodes, check_references, check_rendered, check_files, check_resources)),
-        (None, (add_hashes,)),
+        (None, (add_hashes, choose_first)),
     )
 
 
@@ -151,7 +151,7 @@ def _assemble(state: State) -> ExecutionGraph:
     document = state.bundle.pipeline.document
     # All of the inventory, also what a limit leaves out: expressions of the others may refer to any host.
     alone = state.all_hosts == (CONTROL_NODE,)
-    needed = alone or any(CONTROL_NODE in node.locations for node in state.nodes.values())
+    needed = alone or any(CONTROL_NODE in (*node.locations, *node.candidates) for node in state.nodes.values())
     return ExecutionGraph(
         name=document.metadata.name,
         description=document.metadata.description,

@@ -8,15 +8,17 @@ from msgspec.structs import replace
 
 from kubexm_exec.compile.state import StepDraft
 from kubexm_exec.evaluate import NO_ITEMS
-from kubexm_exec.graph import Dependency, ExecutionNode, Mode, NodeID, NodeKind, On
+from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, NodeKind, On
 
 
 def gate(gate_id: NodeID, waits_for: Iterable[Dependency], *, module: str = "", task: str = "", pause: float = 0.0,
-         budget: str | None = None) -> ExecutionNode:  # fmt: skip
+         budget: str | None = None, candidates: tuple[str, ...] = (),
+         hook: Hook = Hook.NONE) -> ExecutionNode:  # fmt: skip
     """A virtual node that waits."""
     return ExecutionNode(
         id=gate_id, kind=NodeKind.GATE, name=gate_id.rpartition("/")[2], module=module, task=task,
         dependencies=tuple(waits_for), pause=pause, batch_budget=budget,
+        candidates=candidates, hook=hook,
     )  # fmt: skip
 
 
@@ -44,7 +46,15 @@ def link_chain(
     for draft in drafts:
         follows: list[Dependency] = []
         first = repeat or not before
-        if before and (draft.for_host or all(node.hosts == draft.hosts for node in before)):
+        if draft.once == f"{draft.id}#once":
+            # A host of its own, which is chosen when it begins.
+            chooses = gate(
+                draft.once, [*(waits if first else []), *(barrier(node.id, on) for node in before)],
+                module=draft.module, task=draft.task, candidates=draft.hosts, hook=draft.hook,
+            )  # fmt: skip
+            result.append(chooses)
+            follows, first = [barrier(chooses.id)], False
+        elif before and (draft.for_host or all(node.hosts == draft.hosts for node in before)):
             follows = same_host(before, on)
             first = repeat or not covers(before, draft.hosts)
         elif before:

@@ -10,7 +10,8 @@ from kubexm_exec.compile.hooks import Surroundings, draft_all_hooks, draft_hooks
 from kubexm_exec.compile.needs import NeedsOf, check_step_needs, check_unique
 from kubexm_exec.compile.scopes import add_scope, guards_of
 from kubexm_exec.compile.selectors import hosts_of, select, static_run_on
-from kubexm_exec.compile.state import Guard, ModuleDraft, State, StepDraft, TaskDraft
+from kubexm_exec.compile.state import Guard, ModuleDraft, State, StepDraft, TaskDraft, once_gate
+from kubexm_exec.graph import NodeID
 from kubexm_spec.bundle import Loaded
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.models import (
@@ -144,17 +145,19 @@ def _task(
     if batch is not None and batch.max_failures is not None and spec.max_failures is None and body.max_failures is None:
         # Else a single failure, which the batches bear, would be one too many for its step.
         defaults["max_failures"] = batch.max_failures
-    hosts = _task_hosts(state, spec, used, place, module, task_id, notes)
-    draft = TaskDraft(id=task_id, place=place.child("name"), module=module.name, name=spec.name, hosts=hosts)
+    hosts, once = _task_hosts(state, spec, used, place, module, task_id, notes)
+    draft = TaskDraft(
+        id=task_id, place=place.child("name"), module=module.name, name=spec.name, hosts=hosts, once=once
+    )  # fmt: skip
     draft.needs = needs.task(spec, place, index, names, module.name, module.notes)
     draft.strategy = spec.strategy or body.strategy or module.strategy
     draft.align = spec.align if used is None or spec.align != "barrier" else body.align
     draft.batch_budget = (batch.max_failures if batch else None) or defaults.get("max_failures") or "0"
-    draft.batches = _batches(hosts, batch.size) if batch else (hosts,)
+    draft.batches = _batches(hosts, batch.size) if batch and not once else (hosts,)
     draft.pause = batch.pause if batch else 0.0
     around = Surroundings(
         prefix=f"{task_id}/hooks", module=module.name, task=spec.name, defaults=defaults, guards=guards, tags=tags,
-        notes=notes, hosts=hosts,
+        notes=notes, hosts=hosts, once=once,
     )  # fmt: skip
     draft.hooks = draft_all_hooks(state, spec.hooks, place, used, module.name, task_id, around)
     step_names = [step.name for step in body.steps]
@@ -164,7 +167,7 @@ def _task(
         check_step_needs(state.diagnostics, step, where, step_names, notes)
         step_draft = StepDraft(
             spec=step, place=where, id=f"{task_id}/{step.name}", module=module.name, task=spec.name, scope=task_id,
-            hosts=hosts, guards=guards, tags=(*tags, *step.tags), defaults=defaults, notes=notes,
+            hosts=hosts, once=once, guards=guards, tags=(*tags, *step.tags), defaults=defaults, notes=notes,
         )  # fmt: skip
         draft_step_hooks(state, step_draft, step)
         draft.steps.append(step_draft)
@@ -179,16 +182,20 @@ def _task_hosts(
     module: _ModuleContext,
     task_id: str,
     notes: tuple[Note, ...],
-) -> tuple[str, ...]:
-    who = f'task "{task_id}"'
+) -> tuple[tuple[str, ...], NodeID]:
+    """The hosts of a task, and the gate that chooses one of them if it runs once."""
     if spec.run_on is not None:
         scope = task_id if used is None else module.name
-        return hosts_of(state, spec.run_on, place.child("runOn"), scope, who, module.notes)
-    if used is not None and used.document.run_on is not None:
-        return hosts_of(state, used.document.run_on, used.place("runOn"), task_id, who, notes)
-    if module.run_on is not None:
-        return hosts_of(state, module.run_on.spec, module.run_on.place, module.run_on.scope, who, module.run_on.notes)
-    return state.all_hosts
+        chosen = _Selector(spec.run_on, place.child("runOn"), scope, module.notes)
+    elif used is not None and used.document.run_on is not None:
+        chosen = _Selector(used.document.run_on, used.place("runOn"), task_id, notes)
+    elif module.run_on is not None:
+        chosen = module.run_on
+    else:
+        return state.all_hosts, ""
+    who = f'task "{task_id}"'
+    hosts = hosts_of(state, chosen.spec, chosen.place, chosen.scope, who, chosen.notes, candidates=True)
+    return hosts, once_gate(task_id, chosen.spec, hosts)
 
 
 def _batches(hosts: tuple[str, ...], size: str) -> tuple[tuple[str, ...], ...]:

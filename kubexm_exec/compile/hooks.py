@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from kubexm_exec.compile.scopes import Used
 from kubexm_exec.compile.selectors import hosts_of
-from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs
+from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs, once_gate
 from kubexm_exec.expr import is_dynamic
-from kubexm_exec.graph import Hook
+from kubexm_exec.graph import Hook, NodeID
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.models import HooksSpec, RunOnSpec, StepSpec
 from kubexm_spec.source import Place
@@ -28,6 +28,7 @@ class Surroundings(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     hosts: tuple[str, ...] = (CONTROL_NODE,)
+    once: NodeID = ""
 
 
 def draft_hooks(
@@ -38,14 +39,15 @@ def draft_hooks(
     for hook, key, steps in hook_specs(hooks):
         for number, step in enumerate(steps):
             where = place.child(key, number)
-            hosts = around.hosts
+            hosts, once, name = around.hosts, around.once, f"{around.prefix}/{key}/{step.name}"
             if step.run_on is not None:
                 who = f'hook "{step.name}"'
-                hosts = hosts_of(state, step.run_on, where.child("runOn"), scope, who, around.notes)
+                hosts = hosts_of(state, step.run_on, where.child("runOn"), scope, who, around.notes, candidates=True)
+                once = once_gate(name, step.run_on, hosts)
             found.setdefault(hook, []).append(
                 StepDraft(
-                    spec=step, place=where, id=f"{around.prefix}/{key}/{step.name}", module=around.module,
-                    task=around.task, scope=scope, hosts=hosts, hook=hook, for_host=False, guards=around.guards,
+                    spec=step, place=where, id=name, module=around.module, task=around.task, scope=scope, hosts=hosts,
+                    hook=hook, once=once, for_host=False, guards=around.guards,
                     tags=(*around.tags, *step.tags), defaults=around.defaults, notes=around.notes,
                 )
             )  # fmt: skip

@@ -125,13 +125,23 @@ def _link_task(draft: TaskDraft, opens: list[Dependency], ends: dict[str, NodeID
     extra_ends: list[Dependency] = []
     for need in draft.needs:
         target = done.get(need.target)
-        if draft.align == "host" and target is not None and target.exits and not draft.hooks.get(Hook.PRE):
+        if (
+            draft.align == "host"
+            and not draft.once
+            and target is not None
+            and target.exits
+            and not draft.hooks.get(Hook.PRE)
+        ):
             aligned.append(target)
             extra_ends.append(barrier(ends[need.target]))
         else:
             waits.append(barrier(ends[need.target]))
+    chooses: list[ExecutionNode] = []
+    if draft.once:
+        chooses = [gate(draft.once, waits, module=draft.module, task=draft.name, candidates=draft.hosts)]
+        waits = [barrier(draft.once)]
     begin = _begin(draft.hooks, draft.id, waits, draft.module, draft.name)
-    result = list(begin.nodes)
+    result = [*chooses, *begin.nodes]
     opens_body = begin.opens
     if len(opens_body) * len(draft.steps) > _DIRECT and len(opens_body) > 1:
         joint = gate(f"{draft.id}#begin", opens_body, module=draft.module, task=draft.name)
@@ -146,10 +156,11 @@ def _link_task(draft: TaskDraft, opens: list[Dependency], ends: dict[str, NodeID
     body = link_steps(draft, opens_body)
     result.extend(body.nodes)
     pre = [node for step in draft.hooks.get(Hook.PRE, []) for node in step.nodes]
-    # A batch that was not let go is a failure of the task, even if no single step had too many failures.
-    batches = [barrier(node.id) for node in body.nodes if node.batch_budget is not None]
-    members = [*(barrier(node.id) for node in pre), *members_of(body.nodes), *batches, *extra_ends]
+    # A batch that was not let go is a failure of the task, even if no single step had too many failures; and so is it
+    # that no host is left for what runs once.
+    gates = [barrier(node.id) for node in (*chooses, *body.nodes) if node.batch_budget is not None or node.candidates]
+    members = [*(barrier(node.id) for node in pre), *members_of(body.nodes), *gates, *extra_ends]
     closing = _close(draft.hooks, draft.id, members, draft.module, draft.name)
     result.extend(closing)
     plain = not any(draft.hooks.get(kind) for kind in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS))
-    return Linked(result, closing[-1].id, body.exits if plain else ())
+    return Linked(result, closing[-1].id, body.exits if plain and not draft.once else ())

@@ -233,6 +233,7 @@ def _node(
         module=draft.module,
         task=draft.task,
         hosts=hosts,
+        once=draft.once,
         places={host: draft.places[host] for host in hosts} if draft.places else {},
         with_=spec.with_,
         when=spec.when,
@@ -245,7 +246,8 @@ def _node(
             retry=_retry(draft.setting("retry")),
             timeout=draft.setting("timeout"),
             ignore_errors=bool(draft.setting("ignore_errors")),
-            max_failures=draft.setting("max_failures") or "0",
+            # Work that is done once is done or not: nobody else does it.
+            max_failures="0" if draft.once else draft.setting("max_failures") or "0",
         ),
         constraints=_constraints(draft.setting("resources")),
         hook=draft.hook,
@@ -266,6 +268,15 @@ def _constraints(spec: ResourcesSpec | None) -> Constraints:
     if spec is None:
         return Constraints()
     return Constraints(spec.global_limit, spec.per_host_limit, tuple(spec.locks))
+
+
+def choose_first(state: State) -> None:
+    """Pass: what runs once has the first of its hosts, as long as that has not left the run."""
+    for node in state.nodes.values():
+        if node.once:
+            first = state.nodes[node.once].candidates[:1]
+            hosts = first if first and first[0] in node.hosts else ()
+            state.nodes[node.id] = replace(node, hosts=hosts, candidates=node.hosts)
 
 
 def select_nodes(state: State) -> None:

@@ -202,7 +202,12 @@ class Names:
             summary = f'step "{key}" runs on no host, so that it has no outputs: {because}'
             hint = "limit less, or use | default(...)" if self.state.limit else "see its runOn, or use | default(...)"
             return Problem("other-hosts", summary, hint, False)
-        elif looker.node.hosts and len(first.hosts) > 1 and (other := self._without(looker.node, found)):
+        elif (
+            looker.node.hosts
+            and len(first.hosts) > 1
+            and not first.once
+            and (other := self._without(looker.node, found))
+        ):
             summary = f'step "{key}" does not run on {other}, so that it has no outputs there'
             return Problem("other-hosts", summary, f"write steps['{key}'].hosts['{first.hosts[0]}'].{rest[0]}")
         return self._step_key(key, rest, first)

@@ -65,10 +65,12 @@ def hosts_of(
     *,
     reach: Reach | None = None,
     origin: str | None = None,
+    candidates: bool = False,
 ) -> tuple[str, ...]:
     """The hosts of a task or hook; that there are none is told, unless it follows from a finding or from a limit.
 
     ``reach``: hosts to choose from, whatever the limit; ``origin``: the host for which a place is looked for.
+    ``candidates``: with ``runOnce`` not only the first: which one it is will be decided when the run comes to it.
     """
     before = len(state.diagnostics.errors)
     rendered = static_run_on(state, run_on, place, scope, notes, origin)
@@ -81,7 +83,7 @@ def hosts_of(
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
         hint = "it says `required`: check the inventory" if rendered.required else "it will be skipped"
         tell("no-hosts", f"{who} runs on no host", place, hint=hint, notes=notes)
-    return hosts
+    return hosts[:1] if rendered.run_once and not candidates else hosts
 
 
 def static_run_on(
@@ -144,8 +146,7 @@ def select(
         chosen = [name for name in chosen if name not in left_out]
     if not ok:
         return None
-    hosts = tuple(chosen)
-    return hosts[:1] if run_on.run_once else hosts
+    return tuple(chosen)
 
 
 def _members(

@@ -16,7 +16,7 @@ from kubexm_exec.step import Step
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.bundle import Bundle
 from kubexm_spec.diagnostics import Diagnostics, Note, Span
-from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec
+from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
 from kubexm_spec.source import Place
 
 __all__ = [
@@ -31,7 +31,13 @@ __all__ = [
     "StepDraft",
     "TaskDraft",
     "hook_specs",
+    "once_gate",
 ]
+
+
+def once_gate(scope: str, run_on: RunOnSpec | None, hosts: tuple[str, ...]) -> NodeID:
+    """The gate that chooses the one host of a scope with ``runOnce``; empty if it runs on all of them."""
+    return f"{scope}#once" if run_on is not None and run_on.run_once and hosts else ""
 
 
 class Guard(Struct, frozen=True):
@@ -53,6 +59,8 @@ class StepDraft(Struct):
     scope: str
     hosts: tuple[str, ...]
     hook: Hook = Hook.NONE
+    once: NodeID = ""
+    """It runs on one of its hosts only: the gate that chooses it."""
     for_host: bool = True
     """It works for one host at a time, which is ``origin`` in it; a hook of a task, module or pipeline does not."""
     places: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +88,7 @@ class StepDraft(Struct):
         """A draft of a hook of this step: same hosts, same scope."""
         return StepDraft(
             spec=spec, place=place, id=node_id, module=self.module, task=self.task, scope=self.scope, hosts=self.hosts,
-            hook=hook, guards=self.guards, tags=self.tags, defaults=self.defaults, notes=self.notes,
+            hook=hook, once=self.once, guards=self.guards, tags=self.tags, defaults=self.defaults, notes=self.notes,
         )  # fmt: skip
 
 
@@ -107,6 +115,8 @@ class TaskDraft(ScopeDraft):
     module: str = ""
     name: str = ""
     hosts: tuple[str, ...] = ()
+    once: NodeID = ""
+    """It runs on one of its hosts only: the gate that chooses it."""
     strategy: str = "free"
     align: str = "barrier"
     batches: tuple[tuple[str, ...], ...] = ()

@@ -66,6 +66,8 @@ class Lines:
         self._preview = False
         self._before = ""
         """What earlier sessions have done."""
+        self._chosen: set[str] = set()
+        """Of what runs once that was told where."""
         self._begun = ""
         """When this session began: what an earlier one was at counts from there."""
         self._failed_before: set[str] = set()
@@ -240,6 +242,16 @@ class Lines:
         by = Event(event.kind, event.run, event.time, str(event.data.get("by", "")), event.host)
         return self.line(by, "added", "running", f"{plural(len(added), 'node')}: {names(added)}")
 
+    def _moved(self, event: Event) -> str:
+        """One line for all that runs once together."""
+        hosts, node = event.data.get("hosts", ()), self._graph.nodes.get(event.node)
+        if not self._results or not hosts or node is None or node.once in self._chosen:
+            return ""
+        self._chosen.add(node.once)
+        away = ", ".join(event.data.get("instead_of", ()))
+        scope = Event(event.kind, event.run, event.time, node.once.partition("#")[0], event.host)
+        return self.line(scope, "chosen", "running", f"it runs once, and {away or 'the first host'} has left the run")
+
     def _paused(self, event: Event) -> str:
         if not self._results:
             return ""
@@ -291,6 +303,7 @@ _MAKERS: Final = {
     ev.ACTION_UNDONE: Lines._undone,
     ev.NODE_FINISHED: Lines._node_finished,
     ev.GRAPH_EXTENDED: Lines._extended,
+    ev.NODE_MOVED: Lines._moved,
     ev.GATE_PAUSE: Lines._paused,
     ev.RUN_STOPPING: Lines._stopping,
     ev.LOG: Lines._logged,

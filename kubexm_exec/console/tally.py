@@ -78,6 +78,13 @@ class Part(Struct):
         self.total += 1
         self.end = None
 
+    def forget(self, host: str) -> None:
+        """An action that was to come on this host will not come."""
+        left = self.left.get(host, 1) - 1
+        self.left[host] = left
+        self.hosts_done += left == 0
+        self.total -= 1
+
     def finish(self, host: str, now: float) -> None:
         """One action of this host is done."""
         self.done += 1
@@ -217,6 +224,14 @@ class Tally:
             if node.get("kind") != "gate":
                 self._add(node["id"], node.get("module", ""), node.get("task", ""), node.get("hosts", []))
 
+    def _moved(self, event: Event) -> None:
+        found = self._where.get(event.node)
+        for part in (self.all, *(found or ())):
+            for host in event.data.get("instead_of", ()):
+                part.forget(host)
+            for host in event.data.get("hosts", ()):
+                part.expect(host)
+
     def _paused(self, event: Event) -> None:
         gate = self.graph.nodes.get(event.node)
         module = self.modules.get(gate.module) if gate is not None else None
@@ -239,6 +254,7 @@ _HANDLERS: Final = {
     ev.ACTION_FINISHED: Tally._finished,
     ev.ACTION_RESTORED: Tally._finished,
     ev.GRAPH_EXTENDED: Tally._extended,
+    ev.NODE_MOVED: Tally._moved,
     ev.GATE_PAUSE: Tally._paused,
     ev.RUN_STOPPING: Tally._stopping,
     ev.RUN_FINISHED: Tally._run_finished,

@@ -19,6 +19,7 @@ from kubexm_exec.events import (
     ACTION_STARTED,
     GATE_PAUSE,
     GRAPH_EXTENDED,
+    NODE_MOVED,
     RUN_STARTED,
 )
 from kubexm_exec.executors.growth import extend, extend_again
@@ -162,6 +163,10 @@ class Driver:
             self._record.stopping(stopped)
             for gate in list(self._pauses):
                 self._open(gate)
+        for name, hosts in self._scheduler.moved():
+            away = self._runtime.nodes[name].hosts
+            self._runtime.move(name, hosts)
+            self._emit(NODE_MOVED, name, "".join(hosts), hosts=list(hosts), instead_of=list(away))
         for transition in self._scheduler.drain():
             if transition.host:
                 self._again.pop((transition.node, transition.host), None)

@@ -65,7 +65,7 @@ class RollbackExecutor:
             wanted = set(can) | set(cannot)
             saved, unknown = [], []
             for key, action in self._story.actions.items():
-                if key in wanted and key.node in runtime.nodes and key.host in runtime.nodes[key.node].hosts:
+                if key in wanted and key.node in runtime.nodes and key.host in runtime.nodes[key.node].may_run_on:
                     saved.append(self._saved(key, runtime, action))
                 elif key in wanted:
                     # A step that another one returned, and that could not be written down.

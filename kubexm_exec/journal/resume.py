@@ -64,7 +64,7 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
     """What earlier sessions have done of a graph."""
     known: dict[Action, Known] = {}
     for node in graph.steps():
-        for host in node.hosts:
+        for host in node.may_run_on:
             action = Action(node.id, host)
             told = story.actions.get(action)
             found = _known(node, host, told, selection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -220,12 +220,43 @@ def tell(store: Store, run: str) -> Story:
 
 
 def whole_graph(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
-    """The graph with all that was added to it while it ran."""
+    """The graph with all that was added to it while it ran, and what runs once on the host that was chosen last."""
     nodes = dict(graph.nodes)
     for action in story.actions.values():
         for node in map(node_from_json, action.nodes):
             nodes[node.id] = _merged(nodes.get(node.id), node)
-    return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
+    whole = graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
+    return _placed(whole, story, lambda told: told.begun or told.result is not None)
+
+
+def staying(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+    """The graph to go on with: what runs once stays on the host where something of it was done, or may have been."""
+    return _placed(
+        graph, story, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
+    )
+
+
+def _placed(graph: ExecutionGraph, story: Story, counts: Callable[[ActionStory], bool]) -> ExecutionGraph:
+    """The graph with what runs once on the last host of which the story has something that counts."""
+    hosts: dict[str, str] = {}
+    if any(node.once for node in graph.steps()):
+        for key, told in story.actions.items():
+            node = graph.nodes.get(key.node)
+            if node is not None and key.host in node.candidates and counts(told):
+                hosts[node.once] = key.host
+    if not hosts:
+        return graph
+    return graph.with_nodes(_first(node, hosts.get(node.once or node.id, "")) for node in graph.nodes.values())
+
+
+def _first(node: ExecutionNode, host: str) -> ExecutionNode:
+    """A node that runs once, or the gate that chooses its host, with one host before all others."""
+    if not host or not node.candidates:
+        return node
+    order = tuple(sorted(node.candidates, key=lambda each: each != host))
+    if node.is_gate:
+        return replace(node, candidates=order)
+    return replace(node, candidates=order, hosts=order[:1] if order[0] == host else ())
 
 
 def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> ExecutionGraph:

@@ -178,7 +178,7 @@ class RunOnSpec(Model):
     )
     labels: Labels = Field(default_factory=dict, description="Hosts that have all these labels.")
     exclude: Strings = Field(default_factory=no_items, description="Host names, ranges or globs to leave out.")
-    run_once: bool = Field(default=False, description="Only the first of them.")
+    run_once: bool = Field(default=False, description="Only the first of them that is still in the run.")
     required: bool = Field(default=False, description="No host at all is an error, not a warning.")
 
 

@@ -46,6 +46,7 @@ def _facts(node: ExecutionNode) -> list[str]:
         "item": node.item if node.has_item else None,
         "outputs": dict(node.outputs),
         "hook": node.hook.value,
+        "once": list(node.candidates),
         "retry": [policy.retry.attempts, policy.retry.delay, policy.retry.backoff, policy.retry.max_delay]
         if policy.retry.attempts > 1
         else None,

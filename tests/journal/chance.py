@@ -20,7 +20,7 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, S
 from kubexm_exec.journal.resume import Selection, known_actions
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
-from kubexm_exec.journal.story import tell, whole_graph
+from kubexm_exec.journal.story import staying, tell, whole_graph
 from kubexm_exec.result import GraphExecutionResult, SkipReason, Status
 from kubexm_exec.runtime import RunOptions, Runtime
 from kubexm_exec.secrets import Redactor, Secrets
@@ -163,9 +163,16 @@ def runtime_of(case: Case, folder: Path) -> Runtime:
     )
 
 
+def replace_graph(case: Case, graph: ExecutionGraph) -> Case:
+    """The same chance for another graph."""
+    return Case(graph, case.forks, case.seed)
+
+
 def session(case: Case, folder: Path, mode: str) -> None:
     """One session of its run, in this process: run, resume or rollback; what it came to is in ``result.json``."""
     store = Store(str(folder / "journal.db"))
+    if mode != "run":
+        case = replace_graph(case, staying(case.graph, tell(store, RUN)))
     runtime = runtime_of(case, folder)
     if mode == "run":
         start = Start(run=RUN, name="r", target="t", spec="s", executor="concurrent", made_from={})

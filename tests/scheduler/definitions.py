@@ -41,7 +41,7 @@ class Definitions:
     def __init__(self, graph: ExecutionGraph) -> None:
         self.graph = graph
         self.nodes: dict[str, ExecutionNode] = dict(graph.nodes)
-        self.hosts: dict[str, list[str]] = {node.id: list(node.hosts) for node in graph.nodes.values()}
+        self.hosts: dict[str, list[str]] = {node.id: list(node.may_run_on) for node in graph.nodes.values()}
         self.owner: dict[str, str] = {}
         """Of a fragment's node: the node that returned it."""
         self.place: dict[str, int] = {name: number for number, name in enumerate(graph.nodes)}
@@ -64,7 +64,7 @@ class Definitions:
             place = self.place[node.id]
             if self.is_gate(node.id):
                 self.turn[node.id, ""] = (place, 0, 0)
-            for number, host in enumerate(node.hosts):
+            for number, host in enumerate(node.may_run_on):
                 self.turn[node.id, host] = (place, 0, number)
                 self.at[node.id, host] = node.places.get(host, host)
                 self.needs[node.id, host] = list(self._needs(node, host))

@@ -147,6 +147,8 @@ def make_case(data: bytes, *, policies: bool = False) -> Case:
             nodes.append(_step(choose, f"n{number}", before, hosts))
     if choose.one_in(4):
         nodes += _batched(choose, hosts, [node for node in nodes if node.is_gate], policy)
+    if policy is FailurePolicy.CONTINUE and choose.one_in(3):
+        nodes += _once(choose, hosts, nodes)
     order = list(nodes)
     if choose.one_in(3):
         Random(choose.below(256)).shuffle(order)
@@ -208,6 +210,39 @@ def _gate(
         batch_budget=choose.of(BUDGETS) if batch and choose.one_in(4) else None,
         pause=5.0 if choose.one_in(5) else 0.0,
     )
+
+
+def _once(choose: Choices, hosts: Sequence[str], before: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """A task that runs once, as the compiler makes it: on the first of its hosts that is still in the run."""
+    hook = choose.of([Hook.NONE, Hook.NONE, Hook.NONE, Hook.ALWAYS, Hook.ON_FAILURE])
+    waits = _dependencies(choose, choose.some(before, 3), hosts, gate=True, on=On.DONE if hook is Hook.ALWAYS else None)
+    of = choose.subset(hosts)
+    if choose.one_in(2):
+        of = tuple(reversed(of))
+    opens = ExecutionNode(id="o#once", kind=NodeKind.GATE, dependencies=waits, candidates=of, hook=hook)
+    made = [opens]
+    for number in range(1 + choose.below(3)):
+        some = of if choose.one_in(2) else choose.subset(of)
+        made.append(
+            ExecutionNode(
+                id=f"o{number}",
+                hosts=of[:1] if of[0] in some else (),
+                once="o#once",
+                candidates=some,
+                dependencies=(
+                    Dependency("o#once", Mode.BARRIER),
+                    *(Dependency(one.id) for one in made[-1:] if not one.is_gate),
+                ),
+                hook=hook,
+                policy=Policy(ignore_errors=choose.one_in(8)),
+                skip="not selected" if choose.one_in(10) else "",
+            )
+        )
+    end = ExecutionNode(
+        id="o#end", kind=NodeKind.GATE, dependencies=tuple(Dependency(n.id, Mode.BARRIER) for n in made)
+    )
+    after = ExecutionNode(id="oafter", hosts=tuple(hosts), dependencies=(Dependency("o#end", Mode.BARRIER),))
+    return [*made, end, after]
 
 
 def _batched(

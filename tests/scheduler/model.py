@@ -43,6 +43,10 @@ class DoorEnd:
     out: dict[str, Blame] = field(default_factory=dict)
     fails: dict[str, tuple[int, set[str]]] = field(default_factory=dict)
     seen: dict[str, set[str]] = field(default_factory=dict)
+    chosen: str = ""
+    """The host for what runs once."""
+    nobody: bool = False
+    """There was no host left for what runs once."""
 
 
 def nearest(*blames: Blame | None) -> Blame | None:
@@ -80,6 +84,8 @@ class Model(Definitions):
         """Gates whose pause is over."""
         self.pauses: dict[str, str] = {}
         """Pauses that are under way: gate -> offered | running."""
+        self.placed: dict[str, str] = {}
+        """Nodes that run once and were cancelled before a host was chosen: where they would have run."""
         self.stopped = ""
         self.ends: dict[Act, End] = {}
         self.opened: dict[Door, DoorEnd] = {}
@@ -149,7 +155,10 @@ class Model(Definitions):
         self.stopped = reason
         for act in self.needs:
             if act not in self.ends and act not in self.running and not self._exempt(act[0]):
-                self.finished[act] = self._cancelled(act)
+                node = self.nodes[act[0]]
+                if node.once and self.host_of(node.id) is None:
+                    self.placed[node.id] = node.hosts[0] if node.hosts else ""
+                self.finished[act] = End("Skipped condition") if self.aside(act) else self._cancelled(act)
                 self.deferred.discard(act)
                 self.offered.discard(act)
         for gate in [gate for gate, state in self.pauses.items() if state == "offered"]:
@@ -161,6 +170,18 @@ class Model(Definitions):
     def _exempt(self, name: str) -> bool:
         hook = self.nodes[name].hook
         return hook is Hook.ALWAYS or (hook is Hook.ON_FAILURE and self.stopped != "cancel")
+
+    def host_of(self, name: str) -> str | None:
+        """The host of a node that runs once, if it is known; for others that is not the question."""
+        once = self.nodes[name].once
+        if name in self.placed or not once:
+            return self.placed.get(name)
+        door = self.opened.get((once, 0))
+        return None if door is None else door.chosen if door.chosen in self.hosts[name] else ""
+
+    def aside(self, act: Act) -> bool:
+        """Whether an action is of a node that runs once, on another host."""
+        return self.host_of(act[0]) not in (None, act[1])
 
     # What follows from the definitions
 
@@ -179,7 +200,7 @@ class Model(Definitions):
             end = self.finished.get(act)
             if end is None and act not in self.running and act not in self.deferred:
                 end = self._decide(act)
-            elif end is not None and end.what != "Cancelled":
+            elif end is not None and end.what != "Cancelled" and not self.aside(act):
                 end = replace(end, out=self._out(act))
             if end is not None:
                 self.ends[act] = end
@@ -199,12 +220,17 @@ class Model(Definitions):
                 end = self._end(need)  # type: ignore[arg-type]
                 assert end is not None
                 add_out(out, all_further(end.out))
-                if end.blame is not None and end.what != "Cancelled" and need[1] != act[1]:
+                if end.blame is not None and not end.shut and need[1] != act[1]:
                     add_out(out, all_further({str(need[1]): end.blame}))
         return out
 
     def _decide(self, act: Act) -> End | None:
         name, host = act
+        if self.nodes[name].once and name not in self.placed:
+            if self._opened((self.nodes[name].once, 0)) is None:
+                return None
+            if self.aside(act):
+                return End("Skipped condition")
         blame: Blame | None = None
         shut = limit = unmet = off = met = False
         for need, on in self.needs[act]:
@@ -310,10 +336,10 @@ class Model(Definitions):
                     result.blame = nearest(result.blame, (1, self.place[look.node], look.node))
                 for host, end in found_ends.items():
                     add_out(result.out, all_further(end.out))
-                    if not end.good:
-                        further = one_further(end.blame)
-                        result.out[host] = nearest(result.out.get(host), further) or (0, 0, "")
-                        result.blame = nearest(result.blame, further if end.shut else None)
+                    if end.shut:
+                        result.blame = nearest(result.blame, one_further(end.blame))
+                    elif end.blame is not None:
+                        add_out(result.out, all_further({host: end.blame}))
             elif look.on is On.FAILURE:
                 hopes.append(over)
         for _, earlier, on in before:
@@ -326,10 +352,34 @@ class Model(Definitions):
                 hopes.append(earlier.failed)
         if budget is not None:
             self._judge_batch(door, budget, definition, result)
-        if definition.relay:
+        candidates = self.nodes[door[0]].candidates if not definition.relay else ()
+        if definition.relay or candidates:
             result.failed = False
         result.unmet = result.blame is None and bool(hopes) and not any(hopes)
+        if candidates:
+            self._choose(door, ends, [(end, on) for _, end, on in before if end is not None], result)
         return result
+
+    def _choose(
+        self, door: Door, ends: list[tuple[Look, dict[str, End]]], before: list[tuple[DoorEnd, On]], result: DoorEnd
+    ) -> None:
+        away = dict(result.out)
+        for look, found in ends:
+            for host, end in found.items():
+                if look.on is not On.SUCCESS:
+                    add_out(away, all_further(end.out))
+                    if end.blame is not None and not end.shut:
+                        add_out(away, all_further({host: end.blame}))
+        for earlier, on in before:
+            if on is not On.SUCCESS:
+                add_out(away, all_further(earlier.out))
+        node = self.nodes[door[0]]
+        left = [host for host in node.candidates if host not in away]
+        result.chosen = (left or node.candidates)[0]
+        lenient = node.hook in (Hook.ALWAYS, Hook.ON_FAILURE)
+        if not left and result.blame is None and not result.unmet and not lenient:
+            result.blame = nearest(*(away[host] for host in node.candidates))
+            result.failed = result.nobody = True
 
     def _judge_batch(self, door: Door, budget: str, definition: Definition, result: DoorEnd) -> None:
         owner = self.owner.get(door[0])
@@ -400,7 +450,7 @@ class Model(Definitions):
             reason = "limit" if any(end.limit for end in closed) else "dependency"
             cause = nearest(*(end.blame for end in closed)) or (0, 0, "?")
             return f"{'Failed' if failed else 'Skipped'} {reason} {cause[2]}"
-        ends = [self.ends[name, host] for host in self.hosts[name]]
+        ends = [self.ends[name, host] for host in self.hosts[name] if not self.aside((name, host))]
         if not ends:
             return "Skipped"
         if sum(end.what == "Failed" for end in ends) > self.nodes[name].policy.budget(len(ends)):
@@ -419,6 +469,6 @@ class Model(Definitions):
         if self.stopped == "cancel":
             return "Cancelled"
         steps = [self.node_end(name) for name in self.nodes if not self.is_gate(name)]
-        if "Failed" in steps or any(end.limit for end in self.opened.values()):
+        if "Failed" in steps or any(end.limit or end.nobody for end in self.opened.values()):
             return "Failed"
         return "Cancelled" if any(end.what == "Cancelled" for end in self.ends.values()) else "Success"
