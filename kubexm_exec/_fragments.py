@@ -54,6 +54,12 @@ class Graft:
         check(self._specs, self._owner.id)
         digests = {}
         for spec in specs:
+            if (
+                spec.candidates
+                and self._act.out is not None
+                and not self._act.out[0].keys().isdisjoint(spec.candidates)
+            ):
+                raise ValueError(f"{spec.id} runs once, on {spec.candidates[0]}, which has left the run")
             content = spec.content()
             del content["hosts"]
             content.pop("places", None)

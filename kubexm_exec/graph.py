@@ -147,7 +147,8 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     once: NodeID = ""
     """``runOnce``: the gate that chooses the one host; until it has, ``hosts`` is the one that would be the first."""
     candidates: tuple[str, ...] = ()
-    """``runOnce``: of the gate, the hosts that it chooses from, in order; of a step, those that it can run on."""
+    """``runOnce``: of the gate, the hosts that it chooses from, in order; of a step, those that it can run on. One of
+    a fragment has no gate: it has the first host, or cannot be run."""
     dependencies: tuple[Dependency, ...] = ()
     with_: Mapping[str, Any] = field(default_factory=dict)
     """The step's parameters as written: expressions are rendered for each host when it runs."""

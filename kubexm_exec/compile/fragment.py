@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, same_host
@@ -25,7 +26,7 @@ from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.registry import Registry
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.models import StepSpec
+from kubexm_spec.models import BaseStepSpec, StepSpec
 from kubexm_spec.models.common import RunOn
 from kubexm_spec.source import Place, SourceFile
 
@@ -83,6 +84,8 @@ def compile_fragment(
     drafts = [_draft(state, node, host, spec, where) for where, spec in specs]
     for draft in drafts:
         draft.nodes = draft_nodes(state, draft)
+        if _runs_once(draft.spec):
+            draft.nodes = [replace(one, candidates=one.hosts) for one in draft.nodes]
     state.loose = drafts
     check_types(state)
     diagnostics.raise_if_errors()
@@ -126,8 +129,12 @@ def _draft(state: State, node: ExecutionNode, host: str, spec: FragmentStepSpec,
     return StepDraft(
         spec=spec, place=place, id=f"{node.id}+{spec.name}", module=node.module, task=node.task, scope=node.scope,
         hosts=hosts, places=places, hook=node.hook, tags=(*node.tags, *spec.tags),
-        defaults={"max_failures": node.policy.max_failures, "become": node.become},
+        defaults={"max_failures": "0" if _runs_once(spec) else node.policy.max_failures, "become": node.become},
     )  # fmt: skip
+
+
+def _runs_once(spec: BaseStepSpec) -> bool:
+    return isinstance(spec, FragmentStepSpec) and spec.run_on is not None and spec.run_on.run_once
 
 
 def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Sequence[str]) -> list[ExecutionNode]:

@@ -242,7 +242,7 @@ def _placed(graph: ExecutionGraph, story: Story, counts: Callable[[ActionStory],
     if any(node.once for node in graph.steps()):
         for key, told in story.actions.items():
             node = graph.nodes.get(key.node)
-            if node is not None and key.host in node.candidates and counts(told):
+            if node is not None and node.once and key.host in node.candidates and counts(told):
                 hosts[node.once] = key.host
     if not hosts:
         return graph

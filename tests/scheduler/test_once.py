@@ -89,6 +89,19 @@ def test_an_item_that_the_chosen_host_does_not_have_runs_nowhere() -> None:
     assert play.scheduler.moved() == [("x", ()), ("y", ("h2",))]
 
 
+def test_a_step_of_a_fragment_that_runs_once_is_refused_if_its_host_has_left_the_run() -> None:
+    play = Play(step("a", "h1 h2", max_failures="1"), gate("g", "a"), step("b", "h2", "g"))
+    play.do("a@h1", outcome="fail").do("a@h2").start("b@h2")
+    for host in ("h1", "h2"):
+        added = replace(step("b+x", host, "b"), candidates=(host,))
+        if host == "h1":
+            with pytest.raises(ValueError, match="runs once, on h1, which has left the run"):
+                play.extend("b@h2", added)
+        else:
+            play.extend("b@h2", added)
+    assert play.end("b@h2").run().of("b+x@h2") == ["Success"]
+
+
 def test_what_is_stopped_before_a_host_is_chosen_is_cancelled_once() -> None:
     play = Play(*task()).start("a@h1").stop("cancel").end("a@h1")
     assert {name: end for name, end in play.ends.items() if name[0] in "xy"} == {
