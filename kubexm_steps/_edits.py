@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.runner import Held
 from kubexm_exec.step import Diff, StepContext
-from kubexm_steps._files import HIDDEN, NEW_FILE, as_text
+from kubexm_steps._files import HIDDEN, NEW_FILE, as_text, attributes_record
 from kubexm_steps._standing import file_left
 
 
@@ -77,6 +77,7 @@ def _record(ctx: StepContext, edit: Edit) -> Mapping[str, Any]:
         "owner": str(state.uid),
         "group": str(state.gid),
         "content": ctx.keep(held.data),
+        **attributes_record(ctx, state),
     }
 
 

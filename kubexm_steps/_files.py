@@ -23,6 +23,8 @@ SHOWN_LIMIT: Final = 1 << 20
 NEW_FILE: Final = 0o644
 SECRET_FILE: Final = 0o600
 HIDDEN: Final = "content hidden"
+NO_ATTRIBUTES: Final = "the host has no GNU tar to keep them with"
+_WARNED: Final = "kubexm: said that extended attributes are not kept"
 EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 
@@ -178,7 +180,10 @@ def forecast_file(ctx: StepContext, wanted: Wanted) -> Forecast:
     if parent.kind == "absent" and not wanted.create_parents:
         return Forecast.unknown(f"the folder {folder} is not there yet")
     verb = "create" if change.created else "change"
-    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [file_diff(ctx, change)])
+    diff = file_diff(ctx, change)
+    if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
+        warn_of_attributes(ctx, wanted.path)
+    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff])
 
 
 def file_diff(ctx: StepContext, change: Change) -> Diff:
@@ -349,7 +354,27 @@ def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
         record["mode"] = state.mode
         if change.content:
             record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
+        # Whoever gives a file away takes its capabilities off.
+        if change.content or change.ownership:
+            record |= attributes_record(ctx, state)
+        if "attributes" in record and "content" not in record and state.size <= KEEP_LIMIT:
+            record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
     return record
+
+
+def attributes_record(ctx: StepContext, state: FileState) -> dict[str, Any]:
+    """The extended attributes of a file that is replaced, for its record; a host that cannot tell them is named."""
+    found = ctx.runner.attributes(state)
+    if found is None:
+        warn_of_attributes(ctx, state.path)
+    return {"attributes": dict(found)} if found else {}
+
+
+def warn_of_attributes(ctx: StepContext, path: str) -> None:
+    """Say, once a host, that an undo will not bring back extended attributes."""
+    if not ctx.cache("host").get(_WARNED):
+        ctx.cache("host")[_WARNED] = True
+        ctx.log.warning(f"an undo brings back no extended attributes: {NO_ATTRIBUTES}", path=path)
 
 
 P = TypeVar("P", bound=Params)
@@ -386,7 +411,7 @@ class RestoringStep(Step[P], Generic[P]):
 def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     """Put back what ``remember`` saved; what was created goes away, with its folders if nothing else is in them."""
     for record in reversed(undo.get("files", ())):
-        _restore_one(ctx, record)
+        restore_file(ctx, record)
     remove_made(ctx, list(undo.get("folders", ())))
 
 
@@ -396,7 +421,8 @@ def remove_made(ctx: StepContext, folders: Sequence[str]) -> None:
         ctx.log.warning("the folder stays: there is something else in it", path=stay[0])
 
 
-def _restore_one(ctx: StepContext, record: Mapping[str, Any]) -> None:
+def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
+    """Put back one file or link as it was."""
     path = record["path"]
     if record["kind"] == "absent":
         ctx.runner.remove(path)
@@ -404,12 +430,19 @@ def _restore_one(ctx: StepContext, record: Mapping[str, Any]) -> None:
         ctx.runner.symlink(record["target"], path)
         if "owner" in record:
             ctx.runner.chown(path, record["owner"], record["group"])
+    elif record.get("attributes"):
+        ctx.runner.write_with(
+            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"],
+            attributes=record["attributes"],
+        )  # fmt: skip
     elif "content" in record:
         ctx.runner.write(
             path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"]
         )
     else:
-        ctx.runner.chown(path, record["owner"], record["group"])
+        # To give a file to whom it belongs would take its capabilities off too.
+        if not ctx.runner.inspect(path, digest=False).owned_by(record["owner"], record["group"]):
+            ctx.runner.chown(path, record["owner"], record["group"])
         ctx.runner.chmod(path, record["mode"])
 
 

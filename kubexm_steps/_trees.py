@@ -24,6 +24,8 @@ from kubexm_steps._files import (
     file_diff,
     linking,
     remove_made,
+    restore_file,
+    warn_of_attributes,
 )
 from kubexm_steps._localtrees import LeftOut, Tree, permissions
 from kubexm_steps._standing import files_standing, merge_files
@@ -267,6 +269,8 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
         ctx.log.warning(f"cannot be undone: {why}", bytes=total, limit=KEEP_LIMIT)
         return
     contents = dict(zip((state.path for state in replaced), ctx.runner.trees.read(replaced), strict=True))
+    given_away = [change.before for change in plan.files if change.ownership and not change.content]
+    extended = _attributes(ctx, plan.tree.path, [*replaced, *(state for state in given_away if state.kind == "file")])
     links = [state.path for state in plan.gone if state.kind == "link"]
     gone = [state for state in plan.gone if state.kind == "file"]
     gone += ctx.runner.inspect_all(links, digest=False)
@@ -280,10 +284,22 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
     for state in gone:
         left = {"kind": "directory" if state.path in made_there else "absent"}
         records.append({**_record(ctx, state, contents.get(state.path)), "left": [left]})
+    for record in records:
+        if found := extended.get(record["path"]):
+            record["attributes"] = found
     removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
     new = set(plan.folders)
     linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
     ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
+
+
+def _attributes(ctx: StepContext, root: str, states: Sequence[FileState]) -> dict[str, Mapping[str, str]]:
+    """The extended attributes of files that are replaced, of those that have some."""
+    some = ctx.runner.trees.have_attributes(root, states)
+    if some is None:
+        warn_of_attributes(ctx, root)
+    found = {state.path: ctx.runner.attributes(state) for state in states} if some else {}
+    return {path: each for path, each in found.items() if each}
 
 
 def _left(ctx: StepContext, plan: Plan, change: Change) -> dict[str, Any]:
@@ -335,8 +351,10 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     ours |= {
         path for path in paths if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
     }
+    special = [record for record in records if record.get("attributes") and "content" in record]
     for record in records:
-        _put_back(ctx, record, look, change, ours)
+        if record not in special:
+            _put_back(ctx, record, look, change, ours)
     for record in removed:
         if look.states[record["path"]].kind != "directory":
             change.folders.append(record["path"])
@@ -347,6 +365,8 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
         if not look.states[root].exists:
             ctx.runner.mkdir(root)
         ctx.runner.trees.change(root, change, look)
+    for record in special:
+        restore_file(ctx, record)
     remove_made(ctx, undo["made"])
 
 
@@ -359,6 +379,8 @@ def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, chang
     elif kind == "link":
         if (now.kind, now.target) != ("link", record["target"]):
             change.links[path] = record["target"]
+            if "uid" in record:
+                change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(path)
     elif "content" in record:
         data = ctx.kept(record["content"])
         same = now.kind == "file" and now.sha256 == hashlib.sha256(data).hexdigest()

@@ -13,7 +13,17 @@ from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, 
 from kubexm_spec.models.common import no_items
 from kubexm_steps import _keys
 from kubexm_steps._accounts import AccountName, one_or_many
-from kubexm_steps._files import Change, Content, RestoringStep, Wanted, apply_change, compare, file_diff, restore
+from kubexm_steps._files import (
+    Change,
+    Content,
+    RestoringStep,
+    Wanted,
+    apply_change,
+    attributes_record,
+    compare,
+    file_diff,
+    restore,
+)
 from kubexm_steps._keys import Key, read
 from kubexm_steps._standing import files_standing
 from kubexm_steps._types import HostPath, show_mode
@@ -194,6 +204,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
         if found.held.exists:
             file |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
             file["content"] = ctx.keep(found.held.data)
+            file |= attributes_record(ctx, state)
         before = {"path": folder.path, "mode": folder.mode, "owner": str(folder.uid), "group": str(folder.gid)}
         left = {"kind": "directory", "mode": _FOLDER, "owner": str(found.uid), "group": str(found.gid)}
         before |= {"kind": "directory", "left": [left]}

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner import FileState
+from kubexm_exec.runner.attributes import TAR
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps._files import KEEP_LIMIT, remove_made
 from kubexm_steps._standing import OLDER, LookingStep, files_standing, together
@@ -19,14 +20,15 @@ from kubexm_steps._types import InspectedPath, OwnedParams, located, show_mode
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700
 # Archives never leave standard input and output: a name with a colon would be taken for another host's.
-_SAVE: Final = WAY + 'go "$1"; tar -czf - -- "./$name"'
+_SAVE: Final = WAY + TAR + 'go "$1"; archive -czf - -- "./$name"'
 _FIRST: Final = WAY + 'reach "$1/."; ls -A . | head -n 1'
 _LOAD: Final = (
     WAY
+    + TAR
     + """
 go "$1"
 private "$2" || exit
-tar -xzpf - && mv -T -- "./$name" "../$name"
+archive -xzpf - && mv -T -- "./$name" "../$name"
 code=$?
 cd .. && rm -rf -- "./$2"
 exit $code

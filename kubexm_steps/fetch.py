@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import os
 import posixpath
@@ -137,6 +139,8 @@ class FetchStep(LookingStep[FetchParams]):
                 with temporary.open("xb") as file:
                     os.fchmod(file.fileno(), undo["mode"])
                     file.write(ctx.kept(undo["content"]))
+                    for name, value in undo.get("attributes", {}).items():
+                        os.setxattr(file.fileno(), name, base64.b64decode(value))
                 temporary.rename(local)
             elif "link" in undo and was == "link":
                 temporary.symlink_to(undo["link"])
@@ -213,6 +217,7 @@ class FetchStep(LookingStep[FetchParams]):
                 return
             try:
                 undo |= {"content": ctx.keep(local.read_bytes()), "mode": info.st_mode & 0o7777}
+                undo["attributes"] = _attributes(local)
             except OSError as error:
                 raise _failure("read", local, error) from error
         ctx.save_undo(undo)
@@ -226,6 +231,14 @@ class FetchStep(LookingStep[FetchParams]):
             "sha256": "" if ctx.sensitive else state.sha256,
             "size": state.size,
         }
+
+
+def _attributes(path: Path) -> dict[str, str]:
+    """The extended attributes of a file here; those that only the system may set come by themselves."""
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listxattr(path) if not name.startswith("security.")]
+        return {name: base64.b64encode(os.getxattr(path, name)).decode() for name in names}
+    return {}
 
 
 def _private(ctx: StepContext, state: FileState) -> bool:

@@ -50,7 +50,8 @@ class FileStep(RestoringStep[FileParams]):
     - A file of a `sensitive` step, or with a secret in it, is `0600` unless `mode` says otherwise; its diff is hidden.
     - A link at `path` is replaced by a file; what it points to is left alone. A link on the way to it is a failure
       where others may write (`follow`).
-    - Undo brings back the old content, mode and owner, or removes the file and the folders made for it.
+    - Undo brings back the old content, mode, owner and extended attributes (ACL, capabilities, label), or removes the
+      file and the folders made for it. The attributes need GNU tar on the host; where it has another one, that is said.
     """
 
     outputs_model = FileOutputs

@@ -159,7 +159,22 @@ class Runner:
         """The bytes of a file as ``inspect`` has seen it; those of a small one are read once an action."""
         return files.content(self._session, state, limit=limit)
 
+    def attributes(self, state: FileState, *, ask: bool = True) -> Mapping[str, str] | None:
+        """The extended attributes of a file (ACL, capabilities, label), for ``write_with``; None: the host cannot tell.
+
+        They come with the content if that was read before; without ``ask`` only then.
+        """
+        return files.attributes_of(self._session, state, ask=ask)
+
     # changes
+
+    def write_with(
+        self, path: str, data: bytes, *, mode: int, owner: str, group: str, attributes: Mapping[str, str]
+    ) -> None:
+        """Write a file with the extended attributes that it had; owner and group are numbers."""
+        from kubexm_exec.runner import attributes as extended
+
+        extended.write(self._session, path, data, mode, int(owner), int(group), attributes)
 
     def write(
         self,

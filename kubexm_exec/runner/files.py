@@ -8,12 +8,13 @@ import hashlib
 import os
 import posixpath
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.way import WAY
+from kubexm_exec.runner import attributes
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
@@ -114,11 +115,30 @@ def content(session: Session, state: FileState, *, limit: int = READ_LIMIT) -> b
     """The bytes of a file whose digest is known; a small one that was read already is not read again."""
     data = session.seen.get(state.sha256) if state.sha256 else None
     if data is None or len(data) > limit:
-        data = read_bytes(session, state.path, limit=limit)
+        data = _with_attributes(session, state) if state.size <= min(limit, _MOST_SEEN) else None
+        if data is None:
+            data = read_bytes(session, state.path, limit=limit)
         if len(data) <= _MOST_SEEN and len(session.seen) < _MANY_SEEN:
             # Under its own digest: it may have changed since it was looked at.
             session.seen[hashlib.sha256(data).hexdigest()] = data
     return data
+
+
+def _with_attributes(session: Session, state: FileState) -> bytes | None:
+    """The bytes of a small file; what an undo needs to know besides is asked for with them."""
+    found = attributes.read(session, state.path, content=True, limit=_MOST_SEEN)
+    session.attributes[state.path] = None if found is None else found[0]
+    return None if found is None else found[1]
+
+
+def attributes_of(session: Session, state: FileState, *, ask: bool = True) -> Mapping[str, str] | None:
+    """The extended attributes of a file; those that were asked for with its content are not asked for again."""
+    if state.path not in session.attributes:
+        if not ask:
+            return {}
+        found = attributes.read(session, state.path, content=False, limit=0)
+        session.attributes[state.path] = None if found is None else found[0]
+    return session.attributes[state.path]
 
 
 def read_text(session: Session, path: str, *, limit: int = READ_LIMIT) -> str:
@@ -314,6 +334,7 @@ __all__ = [
     "READ_LIMIT",
     "FileState",
     "ancestors",
+    "attributes_of",
     "bring",
     "chmod",
     "chown",

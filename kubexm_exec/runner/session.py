@@ -42,6 +42,9 @@ class Session(Struct, frozen=True):
     seen: dict[str, bytes] = field(default_factory=dict)
     """Content that was read already, by its digest: what a diff shows is what an undo keeps."""
 
+    attributes: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
+    """Extended attributes of files that were read, by path; None if the host cannot tell."""
+
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Tell those who watch how far it is."""
         if self.on_progress is not None:

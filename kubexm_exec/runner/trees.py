@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
 from kubexm_exec.connectors.filescripts import DROP
 from kubexm_exec.connectors.way import WAY
+from kubexm_exec.runner.attributes import have_any
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import EACH, script
@@ -282,6 +283,10 @@ class Trees:
             contents.append(data)
             at += state.size
         return contents
+
+    def have_attributes(self, root: str, states: Sequence[FileState]) -> bool | None:
+        """Whether any of many files below a folder has extended attributes; None if the host cannot tell."""
+        return have_any(self._session, root, [state.path for state in states]) if states else False
 
     def change(self, root: str, change: TreeChange, look: TreeLook) -> None:
         """Make the changes: all is sent before the first of them, and each file is replaced in one go."""

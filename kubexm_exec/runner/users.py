@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.way import WAY
+from kubexm_exec.runner.attributes import TAR
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.look import TOOLS
@@ -118,14 +119,15 @@ done
 # Relative to the root, so that one archive holds the home and the mail; absent parts are left out.
 _PACK: Final = (
     WAY
+    + TAR
     + r"""
 for p do at "$p" || [ -z "$why" ] || stop; done
 cd / || exit
 for p do shift; p=${p#/}; if [ -e "$p" ]; then set -- "$@" "./$p"; fi; done
-[ $# -eq 0 ] || tar -czf - -- "$@"
+[ $# -eq 0 ] || archive -czf - -- "$@"
 """
 )
-_UNPACK: Final = "cd / && tar -xzpf -"
+_UNPACK: Final = TAR + "cd / && archive -xzpf -"
 _HINTS: Final = (
     (r"cannot lock|permission denied|only root", "work as a user who may: `become: true` for this host"),
     (r"is currently (used|logged)", "its processes are still running: stop them first"),

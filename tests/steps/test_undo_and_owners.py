@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +176,91 @@ def test_an_undo_says_which_folder_stays_because_of_what_others_put_there(
     [said] = caplog.messages
     assert "the folder stays: there is something else in it" in said
     assert f"{tmp_path}/a/b'" in said
+
+
+NOBODY = 0xFFFFFFFF
+"""In an ACL: an entry without a number."""
+ACL = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", tag, rights, who)
+    # Owner, user 1234, group, mask, others.
+    for tag, rights, who in ((1, 6, NOBODY), (2, 4, 1234), (4, 4, NOBODY), (0x10, 4, NOBODY), (0x20, 0, NOBODY))
+)
+CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("step", "params"),
+    [
+        ("file", {"content": "ours"}),
+        ("file", {"mode": "0600"}),
+        ("file", {"owner": "1234"}),
+        ("file", {"state": "absent"}),
+        ("line-in-file", {"line": "ours"}),
+        ("symlink", {"target": "elsewhere", "force": True}),
+    ],
+)
+def test_acl_and_capabilities_come_back(step: str, params: Mapping[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("before")
+    try:
+        os.setxattr(path, "system.posix_acl_access", ACL)
+        os.setxattr(path, "security.capability", CAPABILITY)
+    except OSError as error:
+        pytest.skip(f"not on this file system: {error}")
+    before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    assert len(before) == 2
+    world = World(tmp_path, step, {"path": str(path), **params})
+    try:
+        assert world.run().changed
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
+    assert path.read_text() == "before"
+
+
+@as_root
+@pytest.mark.parametrize("step", ["file", "symlink", "sync"])
+def test_owner_of_a_link_comes_back(step: str, tmp_path: Path) -> None:
+    link, source = tmp_path / "to" / "l", tmp_path / "from"
+    link.parent.mkdir()
+    link.symlink_to("before")
+    os.chown(link, 4242, 4343, follow_symlinks=False)
+    source.mkdir()
+    (source / "l").write_text("ours")
+    params: dict[str, Mapping[str, Any]] = {
+        "file": {"path": str(link), "content": "ours"},
+        "symlink": {"path": str(link), "target": "after"},
+        "sync": {"src": str(source), "path": str(link.parent)},
+    }
+    world = World(tmp_path, step, params[step])
+    try:
+        world.run()
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    info = link.lstat()
+    assert (str(link.readlink()), info.st_uid, info.st_gid) == ("before", 4242, 4343)
+
+
+def test_host_that_cannot_keep_extended_attributes_is_named_before_a_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "tar").write_text("#!/bin/sh\necho 'usage: tar'\n")
+    (other / "tar").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other}:{os.environ['PATH']}")
+    path = tmp_path / "f"
+    path.write_text("before")
+    world = World(tmp_path, "file", {"path": str(path), "content": "ours"})
+    try:
+        world.forecast()
+        [said] = caplog.messages
+        assert "an undo brings back no extended attributes: the host has no GNU tar" in said
+        world.run()
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert path.read_text() == "before"

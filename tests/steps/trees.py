@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import stat
@@ -27,7 +28,18 @@ def make(root: Path, tree: Mapping[str, Any]) -> None:
             path.write_bytes(archive(what["archive"], what["files"]))
         else:
             path.write_bytes(_bytes(what))
+            _mark(path)
         path.chmod(int(what.get("mode", "0755" if name.endswith("/") else "0644"), 8))
+
+
+def _mark(path: Path) -> None:
+    """Give a file an extended attribute, which an undo has to bring back, where the file system knows them."""
+    with contextlib.suppress(OSError):
+        os.setxattr(path, "user.kubexm.mark", path.name.encode("utf-8", "surrogateescape") + b"\0\xff")
+
+
+def _attributes(path: Path) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path)))
 
 
 def _bytes(what: Mapping[str, Any]) -> bytes:
@@ -71,7 +83,7 @@ def read(root: Path, *, exact: bool = False) -> dict[str, tuple[Any, ...]]:
         elif stat.S_ISDIR(info.st_mode):
             entry = ("directory", f"{stat.S_IMODE(info.st_mode):04o}")
         else:
-            entry = ("file", f"{stat.S_IMODE(info.st_mode):04o}", path.read_bytes())
+            entry = ("file", f"{stat.S_IMODE(info.st_mode):04o}", path.read_bytes(), _attributes(path))
         touched = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if exact else ()
         found[str(path.relative_to(root))] = (*entry, info.st_uid, info.st_gid, *touched)
     return found
