@@ -81,7 +81,7 @@ def chosen_hosts(known: Mapping[str, GraphHost], text: str, form: str) -> frozen
     try:
         return frozenset(choose(known, [text], CONTROL_NODE))
     except PatternError as error:
-        fail(f"of the run's hosts: {error.message}", error.hint, output=form)
+        fail(f"hosts of the run: {error.message}", error.hint, output=form)
 
 
 def check_nodes(nodes: list[str], globs: tuple[str, ...], run: str, form: str) -> None:

@@ -118,7 +118,7 @@ def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
     said = resume(site, "--from", "m/u/dd", code=2)
     assert 'there is no node "m/u/dd"' in said
     assert "m/u/d" in said
-    assert '"n9" means no host of the run' in resume(site, "--hosts", "n9", code=2)
+    assert 'hosts of the run: "n9" is no host' in resume(site, "--hosts", "n9", code=2)
     assert "leave --only and --hosts out" in resume(site, "--hosts", "n1", "--accept-changes", code=2)
 
 
