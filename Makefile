@@ -34,7 +34,7 @@ lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 	$(BIN)/mypy $(TYPED)
 
-tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-objectstore ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-objectstore .venv-peers/ansible/.stamp ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 machines: ## Install what the tests on full hosts need, and build their base image

@@ -10,7 +10,7 @@ from typing import Final
 from kubexm_spec.bundle import SHIPPED_PREFIX, Loaded, Loader
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import SpecError
-from kubexm_spec.inventories import ConvertedSource, convert, provided, read_special
+from kubexm_spec.inventories import ConvertedSource, convert, provided, read_ansible
 from kubexm_spec.models import InventoryBody
 from kubexm_spec.source import Place, SourceFile
 
@@ -35,7 +35,7 @@ def load_inventory(loader: Loader, reference: str, base: SourceFile, used_by: Pl
         if found is None or not isinstance(document, InventoryBody):
             return None
         return Loaded(document, found.source, found.index)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         if _is_provided(reference):
             return _provided(loader, reference, used_by)
         loader.not_found(path, file_part, "Inventory", used_by)
@@ -51,7 +51,7 @@ def _file(
     loader: Loader, path: pathlib.Path, name: str, wanted: str, used_by: Place | None
 ) -> Loaded[InventoryBody] | None:
     try:
-        special = read_special(path, name, loader.diagnostics)
+        special = read_ansible(path, name, loader.diagnostics)
     except SpecError as error:
         for finding in error.diagnostics:
             if used_by is not None and finding.span is None:
@@ -62,22 +62,22 @@ def _file(
                 loader.diagnostics.add(finding)
         return None
     if special is not None:
-        return _converted(loader, special, path)
+        return _converted(loader, special)
     source = loader.source(path, name, used_by)
     if source is None:
         return None
     other = None if wanted else convert(source, loader.diagnostics)
     if other is not None:
-        return _converted(loader, other, path)
+        return _converted(loader, other)
     found = loader.choose(source, wanted, "Inventory", used_by or source.place(0))
     if found is None or not isinstance(found.document, InventoryBody):
         return None
     return Loaded(found.document, found.source, found.index)
 
 
-def _converted(loader: Loader, source: ConvertedSource, path: pathlib.Path | None) -> Loaded[InventoryBody] | None:
-    key = pathlib.Path(os.path.normpath(path.absolute())) if path is not None else pathlib.Path(source.name)
-    loader.sources[key] = source
+def _converted(loader: Loader, source: ConvertedSource) -> Loaded[InventoryBody] | None:
+    for part in source.parts:
+        loader.sources[pathlib.Path(os.path.normpath(part.path.absolute()))] = part
     if source.broken:
         return None
     body = check(InventoryBody, source.documents[0], source.place(0), loader.diagnostics, what="the inventory")
@@ -96,4 +96,4 @@ def _provided(loader: Loader, reference: str, used_by: Place | None) -> Loaded[I
         for finding in error.diagnostics:
             loader.diagnostics.error(finding.code, finding.summary, used_by, detail=finding.detail, hint=finding.hint)
         return None
-    return _converted(loader, provided(reference, data), None)
+    return _converted(loader, provided(reference, data))

@@ -37,7 +37,7 @@ class SourceFile:
         self.name = name
         self.path = path
         self.data = data
-        self.text = _decode(data, name)
+        self.text = decode(data, name)
         self._table = LineTable(self.text)
         self.documents: list[Any] = load_documents(self.text, name)
         if all(document is None for document in self.documents):
@@ -170,7 +170,7 @@ def _in_expression(raw: str, at: int) -> bool:
 
 def read_text(path: str | os.PathLike[str], name: str) -> str:
     """The text of a regular file, whatever it holds; raises `SpecError` as `SourceFile.load` does."""
-    return _decode(read_bytes(path, name), name)
+    return decode(read_bytes(path, name), name)
 
 
 def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
@@ -217,7 +217,8 @@ def _neighbour(path: str | os.PathLike[str]) -> str:
     return hint.replace('"', f'"{wanted.parent}/', 1) if hint and str(wanted.parent) != "." else hint
 
 
-def _decode(data: bytes, name: str) -> str:
+def decode(data: bytes, name: str) -> str:
+    """The text of a file; raises `SpecError` if it is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.textlines import LineTable
@@ -45,6 +45,22 @@ _TAG: Final = "tag:yaml.org,2002:"
 _TAGGED: Final = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
 
 
+class Dialect(Struct, frozen=True):
+    """What may differ where the YAML is not ours."""
+
+    first: frozenset[str] = _FIRST
+    """What a plain scalar that is no string can begin with."""
+    resolve: Callable[[str], object] | None = None
+    """What an unquoted scalar means; None: as `resolve_plain` says."""
+    tags: Mapping[str, Callable[[str], object]] = {}
+    """What scalars with these tags mean."""
+    any_key: bool = False
+    """Whether numbers and the like are keys too: as the texts that are written."""
+
+
+_OURS: Final = Dialect()
+
+
 class _Marker:
     """A key that is no string: none yet, a merge, or one that was refused."""
 
@@ -70,9 +86,9 @@ def unquoted(finding: Diagnostic) -> Diagnostic:
     return finding if summary is None else structs.replace(finding, summary=summary, hint="")
 
 
-def load_documents(text: str, name: str) -> list[Any]:
+def load_documents(text: str, name: str, dialect: Dialect = _OURS) -> list[Any]:
     """The documents of a text; raises `SpecError` with everything that is wrong with it."""
-    return _Loader(text, name).run()
+    return _Loader(text, name, dialect).run()
 
 
 def open_events(text: str) -> Callable[[], Any]:
@@ -122,9 +138,10 @@ def resolve_plain(value: str) -> object:
 class _Loader:
     """One pass over the events of one text."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, dialect: Dialect) -> None:
         self._text = text
         self._name = name
+        self._dialect = dialect
         self._lines = LineTable(text)
         self._found = Diagnostics()
         self._names: dict[str, str] = {}
@@ -155,6 +172,7 @@ class _Loader:
         weigh = "*" in self._text and "&" in self._text
         check_nul = _ESCAPED_NUL.search(self._text) is not None
         stack = self._stack
+        first = self._dialect.first
         resolved: dict[str, object] = {}
         anchors: dict[str, Any] = {}
         weights: dict[str, int | None] = {}  # None while the anchored collection is still open
@@ -170,7 +188,7 @@ class _Loader:
                 text = value = event.value
                 if event.ctag is not None:
                     value = self._tagged_scalar(event)
-                elif event.implicit[0] and (not text or text[0] in _FIRST):
+                elif event.implicit[0] and (not text or text[0] in first):
                     value = resolved.get(text, _NO_KEY)
                     if value is _NO_KEY:
                         value = resolved[text] = self._resolve(event)
@@ -258,7 +276,7 @@ class _Loader:
 
     def _resolve(self, event: Any) -> object:
         try:
-            return resolve_plain(event.value)
+            return (self._dialect.resolve or resolve_plain)(event.value)
         except ValueError:
             self._problem("number-too-long", "this number has too many digits", event, "quote it if it is a text")
             return event.value
@@ -266,6 +284,8 @@ class _Loader:
     def _tagged_scalar(self, event: Any) -> object:
         tag, value = str(event.tag), event.value
         kind = tag.removeprefix(_TAG)
+        if tag in self._dialect.tags:
+            return self._dialect.tags[tag](value)
         if tag == "!" or kind == "str":
             return value
         if kind == tag or kind not in _TAGGED:
@@ -291,6 +311,8 @@ class _Loader:
         self._add("unknown-tag", f"the tag {shown} is not allowed", start, end, hint)
 
     def _checked_key(self, key: object, event: Any, container: dict[str, Any], documents: list[Any]) -> object:
+        if self._dialect.any_key and isinstance(key, int | float):
+            key = str(event.value)
         if type(key) is str:
             if key in container:
                 path = tuple(frame[-1] for frame in self._stack[1:])

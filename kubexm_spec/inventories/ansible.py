@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Diagnostics, Span, did_you_mean
+from kubexm_spec.inventories.ansible_yaml import is_encrypted
 from kubexm_spec.inventories.converted import Body
+from kubexm_spec.ranges import expand_range
 from kubexm_spec.source import Path
 
 ALL: Final = "all"
@@ -46,6 +48,8 @@ _LOCAL: Final = frozenset({"local", "ansible.builtin.local"})
 _ENV_LOOKUP: Final = re.compile(
     r"""\{\{\s*(?:lookup|query)\(\s*['"](?:ansible\.builtin\.)?env['"]\s*,\s*['"](\w+)['"]\s*\)\s*\}\}"""
 )
+_BRACKETED_PORT: Final = re.compile(r"\[(.+)\]:([0-9]+)")
+_PORT: Final = re.compile(r"((?:[^:\[\]]|\[[^\]]*\])+):([0-9]+)")
 _REFERENCE: Final = re.compile(r"[a-z][a-z0-9_-]*:\S+")
 
 
@@ -66,30 +70,58 @@ class Group(Struct):
     hosts: dict[str, None] = field(default_factory=dict)
     children: dict[str, Path] = field(default_factory=dict)
     vars: Vars = field(default_factory=dict)
+    files: Vars = field(default_factory=dict)
+    """Out of ``group_vars``."""
+
+
+class Host(Struct):
+    """A host as it was written."""
+
+    origin: Path = ()
+    vars: Vars = field(default_factory=dict)
+    files: Vars = field(default_factory=dict)
+    """Out of ``host_vars``."""
 
 
 class Found(Struct):
-    """Everything that a reader found in an ansible inventory."""
+    """Everything that readers found in an ansible inventory, however many files it has."""
 
     diagnostics: Diagnostics
-    span_of: Any
+    span_of: Callable[[Path], Span | None]
     """Gives the span of an origin."""
-    groups: dict[str, Group] = field(default_factory=dict)
-    hosts: dict[str, tuple[Path, Vars]] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=lambda: {ALL: Group(), UNGROUPED: Group()})
+    hosts: dict[str, Host] = field(default_factory=dict)
 
     def group(self, name: str, origin: Path) -> Group:
         """The group of that name, new or known."""
-        return self.groups.setdefault(name, Group(origin))
+        group = self.groups.setdefault(name, Group(origin))
+        group.origin = group.origin or origin
+        return group
 
-    def host(self, group: str, name: str, origin: Path, variables: Vars) -> None:
-        """One more mention of a host."""
-        self.groups.setdefault(group, Group(origin)).hosts.setdefault(name)
-        self.hosts.setdefault(name, (origin, {}))[1].update(variables)
+    def host(self, group: str, name: str, origin: Path, variables: Vars, port: Var | None = None) -> None:
+        """One more mention of a host; the port of a later one means nothing."""
+        self.group(group, origin).hosts.setdefault(name)
+        if name not in self.hosts:
+            self.hosts[name] = Host(origin, {"ansible_port": port} if port is not None else {})
+        # A group that is called like the host gets them, as in ansible.
+        owner = self.groups[name] if name in self.groups else self.hosts[name]
+        owner.vars.update(variables)
 
     def error(self, code: str, summary: str, origin: Path, hint: str = "") -> None:
         """A finding at the place that something came from."""
-        span: Span = self.span_of(origin)
-        self.diagnostics.error(code, summary, span, hint=hint)
+        self.diagnostics.error(code, summary, self.span_of(origin), hint=hint)
+
+
+def host_names(pattern: str) -> tuple[list[str], str]:
+    """The hosts that a pattern of an inventory file stands for, and their port; ValueError says what is wrong.
+
+    ``web1:2222`` and ``[2001:db8::1]:22`` have one; the colons of ranges and of bare IPv6 addresses are none.
+    """
+    match = _BRACKETED_PORT.fullmatch(pattern) or _PORT.fullmatch(pattern)
+    name, port = (match[1], match[2]) if match else (pattern, "")
+    if match and "[" not in name:
+        return [name], port
+    return expand_range(name.replace("[:", "[0:")), port
 
 
 def to_body(found: Found) -> Body | None:
@@ -97,32 +129,49 @@ def to_body(found: Found) -> Body | None:
     depths = _depths(found)
     if depths is None:
         return None
-    for variables in [*(g.vars for g in found.groups.values()), *(v for _, v in found.hosts.values())]:
-        _refuse_passwords(found, variables)
+    _set_ungrouped(found)
     body = Body(origins={(): ()})
-    general = found.groups.get(ALL, Group())
-    _put_vars(body, ("vars",), general.vars, body.data)
+    general = found.groups[ALL]
+    _put_vars(body, ("vars",), {**general.vars, **general.files}, body.data)
     members: dict[str, dict[str, None]] = {}
     order = sorted(
         (name for name in found.groups if name != ALL),
         key=lambda name: (depths[name], _priority(found.groups[name]), name),
     )
-    layers: dict[str, list[Vars]] = {name: [general.vars] for name in found.hosts}
+    groups_of: dict[str, list[Group]] = {name: [] for name in found.hosts}
     groups: dict[str, Any] = {}
     for name in order:
         group = found.groups[name]
         hosts = _members(found, name, members)
-        if name == UNGROUPED and not group.vars:
+        for host in hosts:
+            groups_of[host].append(group)
+        # Files for all hosts are stronger than what the inventory itself says of a group.
+        variables = {key: var for key, var in group.vars.items() if key not in general.files} | group.files
+        if name == UNGROUPED and not variables:
             continue
         data: dict[str, Any] = {"hosts": list(hosts), "roles": [] if name == UNGROUPED else [name]}
         body.origins["groups", name] = group.origin
-        _put_vars(body, ("groups", name, "vars"), group.vars, data)
+        _put_vars(body, ("groups", name, "vars"), variables, data)
         groups[name] = data
-        for host in hosts:
-            layers[host].append(group.vars)
     body.data["groups"] = groups
-    body.data["hosts"] = [_host(found, body, index, name, layers[name]) for index, name in enumerate(found.hosts)]
+    empty = {name for name in order if not members[name]}
+    for name, group in found.groups.items():
+        _refuse_secrets(found, group, encrypted=name not in empty)
+    for one in found.hosts.values():
+        _refuse_secrets(found, one, encrypted=True)
+    contested = {key for group in found.groups.values() for key in group.vars}
+    contested &= {key for name in order for key in found.groups[name].files}
+    body.data["hosts"] = [
+        _host(found, body, index, name, [general, *groups_of[name]], contested)
+        for index, name in enumerate(found.hosts)
+    ]
     return body
+
+
+def _set_ungrouped(found: Found) -> None:
+    """Who is in no other group is in this one, whatever was written."""
+    grouped = {host for name, group in found.groups.items() if name not in (ALL, UNGROUPED) for host in group.hosts}
+    found.groups[UNGROUPED].hosts = {host: None for host in found.hosts if host not in grouped}
 
 
 def _put_vars(body: Body, path: Path, variables: Mapping[str, Var], data: dict[str, Any]) -> None:
@@ -132,13 +181,17 @@ def _put_vars(body: Body, path: Path, variables: Mapping[str, Var], data: dict[s
         body.origins.update({(*path, name): var.origin for name, var in kept.items()})
 
 
-def _host(found: Found, body: Body, index: int, name: str, layers: Iterable[Vars]) -> dict[str, Any]:
-    origin, own = found.hosts[name]
+def _host(
+    found: Found, body: Body, index: int, name: str, groups: Sequence[Group], contested: Collection[str]
+) -> dict[str, Any]:
+    host = found.hosts[name]
     path: Path = ("hosts", index)
-    body.origins[path] = origin
+    body.origins[path] = host.origin
     data: dict[str, Any] = {"name": name}
+    # All groups of the inventory itself, then all files of groups, then the host.
+    layers = [*(group.vars for group in groups), *(group.files for group in groups), host.vars, host.files]
     merged: Vars = {}
-    for layer in (*layers, own):
+    for layer in layers:
         # Two spellings of one thing: the later layer wins, whichever it uses.
         for key, var in layer.items():
             if key in _MAPPED:
@@ -168,8 +221,25 @@ def _host(found: Found, body: Body, index: int, name: str, layers: Iterable[Vars
         body.origins[(*path, "become")] = next(
             merged[key] for key in (*_BECOME_SECRETS, *_BECOME) if key in merged
         ).origin
+    own = {**_corrected(groups, contested), **host.vars, **host.files}
     _put_vars(body, (*path, "vars"), own, data)
     return data
+
+
+def _corrected(groups: Sequence[Group], contested: Collection[str]) -> Vars:
+    """The variables of a host that the order of its groups alone would decide otherwise than ansible.
+
+    A file of a weak group is stronger than what the inventory itself says of a strong one.
+    """
+    corrected: Vars = {}
+    for key in contested:
+        strongest = next((group for group in reversed(groups) if key in group.files), None)
+        if strongest is None:
+            continue
+        shown = next(group for group in reversed(groups) if key in group.files or key in group.vars)
+        if shown is not strongest:
+            corrected[key] = strongest.files[key]
+    return corrected
 
 
 def _become(merged: Vars) -> Any:
@@ -204,9 +274,18 @@ def _reference(value: Any) -> str:
     return f"env:{lookup[1]}" if lookup else str(value)
 
 
-def _refuse_passwords(found: Found, variables: Vars) -> None:
-    for key, var in variables.items():
-        if (key in _SECRETS or key in _BECOME_SECRETS) and not _REFERENCE.fullmatch(_reference(var.value)):
+def _refuse_secrets(found: Found, owner: Group | Host, encrypted: bool) -> None:
+    """Secrets themselves, and encrypted ones if there is anybody who has them."""
+    for key, var in (*owner.vars.items(), *owner.files.items()):
+        if is_encrypted(var.value):
+            if encrypted:
+                found.error(
+                    "encrypted-variable",
+                    f"{key} is encrypted with ansible-vault, which kubexm does not open",
+                    var.origin,
+                    "write a secret reference in its place, such as env:NAME or file:PATH",
+                )
+        elif (key in _SECRETS or key in _BECOME_SECRETS) and not _REFERENCE.fullmatch(_reference(var.value)):
             found.error(
                 "plain-password",
                 f"{key} holds a secret itself; it is given as a secret reference, never as its value",
@@ -217,7 +296,10 @@ def _refuse_passwords(found: Found, variables: Vars) -> None:
 
 def _priority(group: Group) -> int:
     var = group.vars.get("ansible_group_priority")
-    return int(var.value) if var is not None and str(var.value).lstrip("-").isdecimal() else 1
+    try:
+        return int(var.value) if var is not None else 1
+    except (TypeError, ValueError):
+        return 1
 
 
 def _members(found: Found, name: str, known: dict[str, dict[str, None]]) -> dict[str, None]:
@@ -236,9 +318,7 @@ def _depths(found: Found) -> dict[str, int] | None:
     ok = True
     for name, group in list(found.groups.items()):
         for child, origin in group.children.items():
-            if child in (ALL, UNGROUPED):  # always there, also where nobody writes them
-                found.group(child, origin)
-            elif child not in found.groups:
+            if child not in found.groups:
                 ok = False
                 hint = did_you_mean(child, found.groups) or f"write [{child}] with its hosts, or remove it here"
                 found.error("unknown-group", f'group "{name}" has a child "{child}", which is no group', origin, hint)

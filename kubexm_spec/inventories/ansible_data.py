@@ -1,15 +1,14 @@
-"""Reads ansible inventories that are data: YAML files, and the JSON of inventory programs."""
+"""Reads ansible inventories that are data: YAML and TOML files, and the JSON of inventory programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kubexm_spec.diagnostics import Diagnostics, did_you_mean
-from kubexm_spec.inventories.ansible import ALL, Found, Var, Vars, to_body
-from kubexm_spec.inventories.converted import Body
-from kubexm_spec.ranges import expand_range
-from kubexm_spec.source import Path, SourceFile
+from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.inventories.ansible import Found, Group, Var, Vars, host_names
+from kubexm_spec.ranges import is_range
+from kubexm_spec.source import Path
 
 _KEYS: Final = ("hosts", "children", "vars")
 
@@ -37,29 +36,30 @@ def _listed(hosts: Any) -> list[Any]:
     return hosts if isinstance(hosts, list) else []
 
 
-def read_data(source: SourceFile, diagnostics: Diagnostics) -> Body | None:
-    """The inventory in our form, or None with findings."""
-    return _Reader(source, diagnostics).read()
+def read_data(document: Mapping[str, Any], found: Found, file: int) -> None:
+    """Add what the document of a file says; origins are its paths, after the number of the file."""
+    _Reader(document, found, file).read()
 
 
 class _Reader:
-    def __init__(self, source: SourceFile, diagnostics: Diagnostics) -> None:
-        self.document: Mapping[str, Any] = source.documents[0]
-        self.found = Found(diagnostics, lambda origin: source.place(0, origin).span())
+    def __init__(self, document: Mapping[str, Any], found: Found, file: int) -> None:
+        self.document = document
+        self.found = found
+        self.root: Path = (file,)
+        self.printed = "_meta" in document
+        """Whether a program printed it: names are no ranges, and variables of hosts are elsewhere."""
 
-    def read(self) -> Body | None:
-        before = len(self.found.diagnostics.errors)
+    def read(self) -> None:
         meta = self.document.get("_meta")
-        self.host_vars: Mapping[str, Any] = meta.get("hostvars") or {} if isinstance(meta, Mapping) else {}
+        host_vars = meta.get("hostvars") or {} if isinstance(meta, Mapping) else {}
         for name, value in self.document.items():
             if name != "_meta":
-                self._group(str(name), value, (name,))
-        for host in self.host_vars:
-            if host not in self.found.hosts:
-                origin = ("_meta", "hostvars", host)
-                self.found.host(ALL, host, origin, self._vars(self.host_vars[host], origin))
-        body = to_body(self.found)
-        return body if len(self.found.diagnostics.errors) == before else None
+                self._group(name, value, (*self.root, name))
+        for name, variables in host_vars.items():
+            origin: Path = (*self.root, "_meta", "hostvars", name)
+            told = self._vars(variables, origin)
+            if name in self.found.hosts:  # one that is in no group is no host, for ansible too
+                self.found.hosts[name].vars.update(told)
 
     def _wrong(self, what: str, origin: Path) -> None:
         self.found.error("wrong-type", what, origin)
@@ -74,27 +74,33 @@ class _Reader:
         if not isinstance(value, Mapping):
             self._wrong(f'group "{name}" should be a mapping with hosts, children or vars', origin)
             return
-        for key in value:
-            if key not in _KEYS:
+        for key, content in value.items():  # in this order: of two values of a host's variable the later one counts
+            where = (*origin, key)
+            if key == "hosts":
+                self._hosts(name, content, where)
+            elif key == "vars":
+                group.vars.update(self._vars(content, where))
+            elif key == "children":
+                self._children(name, group, content, where)
+            else:
                 self.found.error(
                     "unknown-key",
                     f'group "{name}" of an ansible inventory has no key "{key}"; it takes {", ".join(_KEYS)}',
-                    (*origin, key),
+                    where,
                     did_you_mean(str(key), _KEYS) or f'a group below it goes under "children" of "{name}"',
                 )
-        self._hosts(name, value.get("hosts"), (*origin, "hosts"))
-        group.vars.update(self._vars(value.get("vars"), (*origin, "vars")))
-        children = value.get("children")
-        where: Path = (*origin, "children")
+
+    def _children(self, name: str, group: Group, children: Any, where: Path) -> None:
         if isinstance(children, Mapping):
             for child, content in children.items():
-                group.children[str(child)] = (*where, child)
-                self._group(str(child), content, (*where, child))
-        elif isinstance(children, list):
-            for index, child in enumerate(children):
-                group.children[str(child)] = (*where, index)
-                # Programs may name a group that has nothing of its own.
-                self.found.group(str(child), (*where, index))
+                group.children[child] = (*where, child)
+                self._group(child, content, (*where, child))
+        elif isinstance(children, list | str):
+            for index, child in enumerate([children] if isinstance(children, str) else children):
+                origin = where if isinstance(children, str) else (*where, index)
+                group.children[str(child)] = origin
+                # It may have nothing of its own.
+                self.found.group(str(child), origin)
         elif children is not None:
             self._wrong(f'"children" of group "{name}" should be a mapping or a list', where)
 
@@ -114,15 +120,17 @@ class _Reader:
         if isinstance(name, Mapping | list) or name is None:
             self._wrong(f'a host of group "{group}" should be a name', origin)
             return
+        if self.printed and is_range(str(name)):
+            self.found.error("bad-host-name", "what a program prints are names of hosts, no ranges", origin)
+            return
         try:
-            names = expand_range(str(name))
+            names, port = ([str(name)], "") if self.printed else host_names(str(name))
         except ValueError as error:
             self.found.error("bad-range", str(error), origin)
             return
         own = self._vars(variables, origin)
         for one in names:
-            told = self._vars(self.host_vars.get(one), ("_meta", "hostvars", one))
-            self.found.host(group, one, origin, {**told, **own})
+            self.found.host(group, one, origin, own, Var(int(port), origin) if port else None)
 
     def _vars(self, variables: Any, origin: Path) -> Vars:
         if variables is None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import warnings
 from typing import Any, Final
 
 from msgspec import structs
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics
-from kubexm_spec.inventories.ansible import UNGROUPED, Found, Var, Vars, to_body
-from kubexm_spec.inventories.converted import Body
-from kubexm_spec.ranges import expand_range
+from kubexm_spec.inventories.ansible import UNGROUPED, Found, Var, Vars, host_names
 from kubexm_spec.source import Path
-from kubexm_spec.textlines import LineTable
 
 _SECTION: Final = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:[#;].*)?")
+_ADDRESS: Final = re.compile(r"\[[^\]]*\][\w.:-]")
+"""No section: a host that begins with a range, or an IPv6 address with a port."""
 _KINDS: Final = ("hosts", "vars", "children")
-_NAME: Final = re.compile(r"(?:[\w.@%~,-]|\[[^\]]*\])+|[0-9a-fA-F:.]+(?:%\w+)?")
-"""What a host can be called: a name, perhaps with ranges, or an IPv6 address."""
+_NAME: Final = re.compile(r"(?:[\w.@%~,-]|\[[^\]]*\])+(?::[0-9]+)?|[0-9a-fA-F:.]+(?:%\w+)?|\[[0-9a-fA-F:.]+\]:[0-9]+")
+"""What a host can be called: a name, perhaps with ranges and a port, or an IPv6 address."""
 _UNQUOTED: Final = {
     "bad-section": "this is no section of an ansible inventory",
     "bad-variable": "this is no variable of an ansible inventory",
@@ -41,26 +41,27 @@ def looks_like_ini(text: str) -> bool:
     return False
 
 
-def read_ini(text: str, name: str, diagnostics: Diagnostics) -> Body | None:
-    """The inventory in our form, or None with findings."""
-    table = LineTable(text)
-    findings = Diagnostics()
-    found = Found(findings, lambda origin: table.span(name, int(origin[0]), int(origin[1])) if origin else None)
-    _Reader(found).read(text)
-    foreign = findings.has_errors
-    body = to_body(found)
-    diagnostics.extend(map(_unquoted, findings) if foreign else findings)
-    return None if findings.has_errors else body
+def read_ini(text: str, found: Found, file: int) -> bool:
+    """Add what the text of a file says; whether all of it was of an inventory. Origins: number of the file, range."""
+    outer, found.diagnostics = found.diagnostics, Diagnostics()
+    try:
+        _Reader(found, file).read(text)
+        outer.extend(map(unquoted, found.diagnostics))
+        return not found.diagnostics.has_errors
+    finally:
+        found.diagnostics = outer
 
 
-def _unquoted(finding: Diagnostic) -> Diagnostic:
+def unquoted(finding: Diagnostic) -> Diagnostic:
+    """The same finding without a word of the file that it is about."""
     hint = "" if finding.code == "unknown-group" else finding.hint
     return structs.replace(finding, summary=_UNQUOTED.get(finding.code, finding.summary), hint=hint)
 
 
 class _Reader:
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, file: int) -> None:
         self.found = found
+        self.file = file
         self.group = UNGROUPED
         self.kind = "hosts"
 
@@ -71,10 +72,10 @@ class _Reader:
             start = offset + len(raw) - len(raw.lstrip())
             offset += len(raw)
             if line and line[0] not in "#;":
-                self._line(line, (start, start + len(line)))
+                self._line(line, (self.file, start, start + len(line)))
 
-    def _line(self, line: str, origin: tuple[int, int]) -> None:
-        if line.startswith("["):
+    def _line(self, line: str, origin: tuple[int, int, int]) -> None:
+        if line.startswith("[") and not _ADDRESS.match(line):
             self._section(line, origin)
         elif self.kind == "vars":
             self._variable(line, origin)
@@ -95,14 +96,14 @@ class _Reader:
         self.group, self.kind = match[1], match[2] or "hosts"
         self.found.group(self.group, origin)
 
-    def _variable(self, line: str, origin: tuple[int, int]) -> None:
+    def _variable(self, line: str, origin: Path) -> None:
         key, sign, value = line.partition("=")
         if not sign or not key.strip():
             self.found.error("bad-variable", f'"{_cut(line)}" is no variable', origin, "write name=value")
             return
         self.found.group(self.group, origin).vars[key.strip()] = Var(_literal(value.strip()), origin)
 
-    def _host(self, line: str, origin: tuple[int, int]) -> None:
+    def _host(self, line: str, origin: tuple[int, int, int]) -> None:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
@@ -112,13 +113,11 @@ class _Reader:
         if not words:
             return
         name, *settings = words
+        start = origin[1]
         variables: Vars = {}
-        name, port = _port(name)
         if not _NAME.fullmatch(name):
             self.found.error("bad-host", f'"{_cut(name)}" is no name of a host', origin, "begin with its name")
             return
-        if port:
-            variables["ansible_port"] = Var(int(port), (origin[0], origin[0] + len(name) + 1 + len(port)))
         at = len(name)
         for setting in settings:
             key, sign, value = setting.partition("=")
@@ -127,40 +126,43 @@ class _Reader:
                                  "write name=value")  # fmt: skip
                 continue
             at = max(line.find(f"{key}=", at), 0)
-            variables[key] = Var(_literal(value), (origin[0] + at, origin[0] + at + len(key)))
+            variables[key] = Var(_literal(value), (self.file, start + at, start + at + len(key)))
             at += len(key)
         try:
-            names = expand_range(name)
+            names, port = host_names(name)
         except ValueError as error:
             self.found.error("bad-range", str(error), origin)
             return
-        where: Path = (origin[0], origin[0] + len(name))
+        where: Path = (self.file, start, start + len(name))
         for one in names:
-            self.found.host(self.group, one, where, variables)
-
-
-def _port(name: str) -> tuple[str, str]:
-    """``web1:2222`` and ``[2001:db8::1]:22``, but not the colons of ranges and of bare IPv6 addresses."""
-    outside = re.sub(r"\[[^\]]*\]", "", name)
-    match = re.fullmatch(r"(.+):(\d+)", name)
-    return (match[1], match[2]) if match and outside.count(":") == 1 else (name, "")
+            self.found.host(self.group, one, where, variables, Var(int(port), where) if port else None)
 
 
 def _literal(value: str) -> Any:
     """A value as ansible reads it: a Python literal if it is one, else the text."""
     try:
-        found = ast.literal_eval(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about odd escapes, on the terminal of somebody who has not written this
+            found = ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return value
-    return found if _plain(found) else value
+    try:
+        return _plain(found)
+    except RecursionError:
+        return value
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: Any) -> Any:
+    """Data that YAML could hold too: tuples and sets are lists, and what is stranger is its text."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(one) for key, one in value.items())
-    if isinstance(value, list):
-        return all(map(_plain, value))
-    return value is None or isinstance(value, str | int | float | bool)
+        return {key if isinstance(key, str) else str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if value is ...:
+        return "..."
+    return str(value) if isinstance(value, complex) else value
 
 
 def _cut(text: str) -> str:

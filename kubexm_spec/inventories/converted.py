@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
+from kubexm_spec.diagnostics import Span
 from kubexm_spec.positions import Range
-from kubexm_spec.source import Path, SourceFile
+from kubexm_spec.source import Path, SourceFile, decode
 from kubexm_spec.textlines import LineTable
 
 Locate = Callable[[Path, Path, bool], Range]
@@ -24,12 +27,39 @@ class Body(Struct):
     origins: dict[Path, Path] = field(default_factory=dict)
 
 
+class TextSource(SourceFile):
+    """A file that is no YAML of ours: its text, for places and digests."""
+
+    def __init__(self, name: str, path: pathlib.Path, data: bytes) -> None:
+        self.name = name
+        self.path = path.absolute()
+        self.data = data
+        self.text = decode(data, name)
+        self._table = LineTable(self.text)
+        self.documents = []
+
+
+class PrintedSource(SourceFile):
+    """What a program printed; it is known by its own bytes, since it may print something else the next time."""
+
+    def __init__(self, name: str, path: pathlib.Path, text: str, program: bytes) -> None:
+        super().__init__(name, path.absolute(), text.encode("utf-8", "surrogatepass"))
+        self.__dict__["sha256"] = hashlib.sha256(program).hexdigest()
+
+
+class FolderSource(TextSource):
+    """A folder: what is said about it as a whole has no line."""
+
+    virtual = True
+
+    def __init__(self, name: str, path: pathlib.Path) -> None:
+        super().__init__(name, path, b"")
+
+
 class ConvertedSource(SourceFile):
     """A file whose one document is an inventory in our form, whatever the form of its text."""
 
-    def __init__(
-        self, name: str, path: pathlib.Path, text: str, body: Body | None, locate: Locate, *, file: bytes | None = None
-    ) -> None:
+    def __init__(self, name: str, path: pathlib.Path, text: str, body: Body | None, locate: Locate) -> None:
         self.name = name
         self.path = path
         self.data = text.encode("utf-8", "surrogatepass")
@@ -41,8 +71,8 @@ class ConvertedSource(SourceFile):
         self._table = LineTable(text)
         self._origins: Mapping[Path, Path] = body.origins
         self._locate = locate
-        if file is not None:  # a program is known by its own bytes, not by what it printed
-            self.__dict__["sha256"] = hashlib.sha256(file).hexdigest()
+        self.parts: Sequence[SourceFile] = [self]
+        """The files that it was made of."""
 
     def range_of(self, document: int, path: Path, on_key: bool) -> Range:
         """The offsets in the text of what a path of the converted document came from."""
@@ -53,6 +83,37 @@ class ConvertedSource(SourceFile):
         return self._locate((), (), False)
 
 
+class Part(Struct, frozen=True):
+    """One file of several, and where things are in it."""
+
+    source: SourceFile
+    locate: Locate
+
+
+class MergedSource(ConvertedSource):
+    """An inventory out of several files, as one text: each file begins after the end of the one before.
+
+    An origin begins with the number of its file.
+    """
+
+    def __init__(self, name: str, path: pathlib.Path, parts: Sequence[Part], body: Body | None) -> None:
+        super().__init__(name, path, "\n".join(part.source.text for part in parts), body, self._find)
+        self.parts = [part.source for part in parts]
+        self._locates = [part.locate for part in parts]
+        self._starts = [0, *itertools.accumulate(len(part.source.text) + 1 for part in parts[:-1])]
+
+    def _find(self, origin: Path, rest: Path, on_key: bool) -> Range:
+        number = int(origin[0]) if origin else 0
+        start, end = self._locates[number](origin[1:], rest, on_key)
+        return self._starts[number] + start, self._starts[number] + end
+
+    def span_of(self, where: Range) -> Span:
+        """The span of a range of offsets, in the file that it is in."""
+        number = bisect.bisect_right(self._starts, where[0]) - 1
+        start = self._starts[number]
+        return self.parts[number].span_of((where[0] - start, where[1] - start))
+
+
 class VirtualSource(ConvertedSource):
     """An inventory that is in no file."""
 
@@ -61,7 +122,7 @@ class VirtualSource(ConvertedSource):
 
 def in_document(source: SourceFile) -> Locate:
     """Origins are paths in the first document of a file."""
-    return lambda origin, rest, on_key: source.range_of(0, (*origin, *rest), on_key)
+    return lambda origin, rest, on_key: source.range_of(0, (*origin, *rest), on_key) if source.text else (0, 0)
 
 
 def in_text() -> Locate:
