@@ -39,7 +39,8 @@ class OutputLog:
 
     def _write(self, event: Event) -> None:
         if self._file is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._folder.parent, self._folder):  # the mode is only for the last one that is made
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             # Line by line: whoever follows it sees whole lines, and a crash loses none.
             self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
