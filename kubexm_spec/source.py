@@ -33,6 +33,9 @@ class SourceFile:
     virtual = False
     """Whether there is no such file: the text came from elsewhere, so that nobody can compare it later."""
 
+    of_ansible = False
+    """Whether it is an inventory that was written for ansible, which may have hosts that are not for us."""
+
     def __init__(self, name: str, path: pathlib.Path, data: bytes) -> None:
         self.name = name
         self.path = path

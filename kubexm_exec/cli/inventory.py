@@ -32,7 +32,7 @@ def command(spec: str | None, inventory: str | None, host: str | None, output: s
     if state is None:
         raise RuntimeError("a site without findings has its state")
     if host is not None:
-        for name in hosts_or_exit(site, [host], output):
+        for name in hosts_or_exit(site, [host], output, reached=False):
             _one(state, name, output)
         return
     hosts = [state.hosts[name] for name in site.names]

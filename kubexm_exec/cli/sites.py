@@ -22,7 +22,7 @@ def inventory_option(function: F) -> F:
         "-i",
         "--inventory",
         metavar="FILE",
-        help="Inventory: a file (kubexm's, ansible's YAML or INI, terraform's outputs), a program, or NAME:argument.",
+        help="Inventory: a file (kubexm's, ansible's, terraform's outputs), a folder, a program, or NAME:argument.",
     )(function)
 
 
@@ -46,12 +46,22 @@ def site_or_exit(spec: str | None, inventory: str | None, output: str) -> Site:
     return site
 
 
-def hosts_or_exit(site: Site, patterns: Iterable[str], output: str) -> list[str]:
-    """The hosts that patterns mean; a pattern that means none ends the program with exit code 2."""
+def hosts_or_exit(site: Site, patterns: Iterable[str], output: str, *, reached: bool = True) -> list[str]:
+    """The hosts that patterns mean; a pattern that means none ends the program with exit code 2.
+
+    So does a host that is to be ``reached`` and has a connector that is not installed.
+    """
     from kubexm_exec.adhoc import choose_hosts
     from kubexm_exec.hostpatterns import PatternError
 
     try:
-        return choose_hosts(site, patterns)
+        names = choose_hosts(site, patterns)
     except PatternError as error:
         fail(error.message, error.hint, output=output, kind="unknown-host")
+    beyond = site.state.beyond_reach if site.state is not None else {}
+    for name in names if beyond and reached else ():
+        if name in beyond:
+            lacking, place = beyond[name]
+            hint = f'{lacking.hint}; or leave it out: "!{name}"'
+            fail(f'host "{name}": {lacking.message} ({place.file_line})', hint, output=output, kind=lacking.code)
+    return names

@@ -119,7 +119,7 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     from kubexm_exec.compile.files import check_files
     from kubexm_exec.compile.hashes import add_hashes
     from kubexm_exec.compile.hooks import check_ids
-    from kubexm_exec.compile.hosts import build_hosts
+    from kubexm_exec.compile.hosts import build_hosts, check_connectors
     from kubexm_exec.compile.link import link
     from kubexm_exec.compile.loops import choose_first, make_nodes, select_nodes
     from kubexm_exec.compile.references import check_references
@@ -131,7 +131,10 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     no_order = frozenset({"cycle", "duplicate-name"})
     return (
         (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
-        (no_order, (link, select_nodes, check_references, check_rendered, check_files, check_resources)),
+        (
+            no_order,
+            (link, select_nodes, check_connectors, check_references, check_rendered, check_files, check_resources),
+        ),
         (None, (add_hashes, choose_first)),
     )
 

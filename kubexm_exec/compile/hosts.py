@@ -54,6 +54,17 @@ def build_hosts(state: State) -> None:
         state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
 
 
+def check_connectors(state: State) -> None:
+    """No node works on a host whose connector is not installed; other hosts of an inventory may be for others."""
+    if not state.beyond_reach:
+        return
+    for name in dict.fromkeys(host for node in state.nodes.values() for host in node.locations):
+        if name in state.beyond_reach:
+            error, place = state.beyond_reach[name]
+            hint = f'{error.hint}; or leave it out: --limit "!{name}"'
+            state.diagnostics.error(error.code, f'host "{name}": {error.message}', place, hint=hint)
+
+
 def _limited(state: State) -> list[str]:
     """The hosts that --limit leaves."""
     try:
@@ -95,6 +106,10 @@ class _Inventory:
     def build(self) -> None:
         if not self.body.hosts:
             self._refuse_empty()
+        if self.inventory.source.of_ansible:
+            from kubexm_exec.compile.ansiblehosts import finish_hosts
+
+            finish_hosts(self.state, self.inventory)
         self._expand()
         self._check_connection(self.body.defaults, self.inventory.place("defaults"))
         for role, spec in self.body.roles.items():
@@ -231,7 +246,10 @@ class _Inventory:
             try:
                 self.state.connectors.info(spec.connector)
             except RegistryError as error:
-                diagnostics.error(error.code, error.message, place.child("connector"), hint=error.hint)
+                if isinstance(spec, HostSpec) and self.inventory.source.of_ansible:
+                    self.state.beyond_reach[spec.name] = (error, place.child("connector"))
+                else:
+                    diagnostics.error(error.code, error.message, place.child("connector"), hint=error.hint)
 
     def _host(self, name: str, expanded: _Expanded, member_of: list[str]) -> GraphHost:
         spec = expanded.spec
@@ -239,7 +257,7 @@ class _Inventory:
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
         connection = self._connection(roles, member_of, spec)
         variables: dict[str, Any] = {}
-        for _, _, values in _var_layers(self.body, roles, member_of, expanded.index):
+        for _, _, values in var_layers(self.body, roles, member_of, expanded.index):
             variables.update(values)
         options = {
             to_camel(key): value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, Model) else value
@@ -283,7 +301,7 @@ class _Inventory:
         return connection
 
 
-def _var_layers(
+def var_layers(
     body: InventoryBody, roles: Iterable[str], groups: Iterable[str], host: int
 ) -> list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]]:
     """A host's inventory variables from the weakest layer to the strongest: (label, path in the inventory, values)."""
@@ -302,5 +320,5 @@ def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:
     if inventory is None or host not in state.host_entries:
         return []
     known = state.hosts[host]
-    layers = _var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
+    layers = var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
     return [(label, name, inventory.place(*path, name)) for label, path, values in layers for name in values]

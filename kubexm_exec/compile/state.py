@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.expr import Expressions
 from kubexm_exec.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
-from kubexm_exec.registry import Registry
+from kubexm_exec.registry import Registry, RegistryError
 from kubexm_exec.step import Step
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.bundle import Bundle
@@ -165,6 +165,8 @@ class State(Struct):
     hosts: dict[str, GraphHost] = field(default_factory=dict)
     host_entries: dict[str, int] = field(default_factory=dict)
     """The number of the inventory's entry that each host came from."""
+    beyond_reach: dict[str, tuple[RegistryError, Place]] = field(default_factory=dict)
+    """Hosts whose connector is not installed, if that matters only to those who need them; and where that is said."""
     all_hosts: tuple[str, ...] = ()
     """The inventory's hosts in order (those that ``limit`` leaves), without the control node unless it is alone."""
     hosts_known: bool = True

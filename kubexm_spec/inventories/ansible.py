@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Diagnostics, Span, did_you_mean
 from kubexm_spec.inventories.ansible_yaml import is_encrypted
-from kubexm_spec.inventories.converted import Body
+from kubexm_spec.inventories.converted import Body, Unfinished
 from kubexm_spec.ranges import expand_range
 from kubexm_spec.source import Path
 
@@ -41,6 +41,9 @@ _BECOME_SECRETS: Final = (
 )  # fmt: skip
 _BECOME: Final = ("ansible_become", "ansible_become_user", "ansible_become_method", *_BECOME_SECRETS)
 _MAPPED: Final = frozenset([*_TEXTS, *_PORTS, *_SECRETS, *_BECOME, "ansible_group_priority"])
+_KEYS: Final = {**_TEXTS, **dict.fromkeys(_PORTS, "port"), **_SECRETS}
+"""Our keys by ansible's, without those of ``become``."""
+_REFERENCES: Final = frozenset([*_SECRETS, *_BECOME_SECRETS])
 _SSH: Final = frozenset(
     {"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"}
 )
@@ -197,30 +200,21 @@ def _host(
             if key in _MAPPED:
                 merged.pop(key, None)
                 merged[key] = var
+    dynamic = {key for key, var in merged.items() if isinstance(var.value, str) and "{{" in var.value} - _REFERENCES
+    given = {key: var.value for key, var in merged.items()}
+    if dynamic:
+        body.unfinished[index] = Unfinished(
+            {key: given[key] for key in merged if key in dynamic},
+            {key: value for key, value in given.items() if key not in dynamic},
+            {key: merged[key].origin for key in dynamic},
+        )
+    data.update(connection({key: value for key, value in given.items() if key not in dynamic}))
     for key, var in merged.items():
-        ours: str | None = None
-        value: Any = var.value
-        if key in _TEXTS:
-            ours, value = _TEXTS[key], _connector(str(value)) if key == "ansible_connection" else str(value)
-        elif key in _PORTS:
-            ours = "port"
-        elif key in _SECRETS:
-            ours, value = _SECRETS[key], _reference(value)
-        if ours is None:
-            continue
-        if isinstance(value, str) and "{{" in value:
-            hint = "write the value itself" + (", or a reference such as env:NAME" if key in _SECRETS else "")
-            found.error("templated-connection", f"{key} decides how hosts are reached: no expression there",
-                        var.origin, hint)  # fmt: skip
-            continue
-        data[ours] = value
-        body.origins[(*path, ours)] = var.origin
-    become = _become(merged)
+        if key in _KEYS:
+            body.origins[(*path, _KEYS[key])] = var.origin
+    become = next((merged[key] for key in (*_BECOME_SECRETS, "ansible_become_user", *_BECOME) if key in merged), None)
     if become is not None:
-        data["become"] = become
-        body.origins[(*path, "become")] = next(
-            merged[key] for key in (*_BECOME_SECRETS, *_BECOME) if key in merged
-        ).origin
+        body.origins[(*path, "become")] = become.origin
     own = {**_corrected(groups, contested), **host.vars, **host.files}
     _put_vars(body, (*path, "vars"), own, data)
     return data
@@ -242,8 +236,21 @@ def _corrected(groups: Sequence[Group], contested: Collection[str]) -> Vars:
     return corrected
 
 
-def _become(merged: Vars) -> Any:
-    given = {key: merged[key].value for key in _BECOME if key in merged}
+def connection(given: Mapping[str, Any]) -> dict[str, Any]:
+    """How a host is reached, by our keys, out of ansible's variables; of two spellings the later one counts."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _TEXTS:
+            found[_TEXTS[key]] = _connector(str(value)) if key == "ansible_connection" else str(value)
+        elif key in _PORTS:
+            found["port"] = int(value) if isinstance(value, str) and value.isdecimal() else value
+        elif key in _SECRETS:
+            found[_SECRETS[key]] = _reference(value)
+    become = _become({key: given[key] for key in _BECOME if key in given})
+    return found if become is None else {**found, "become": become}
+
+
+def _become(given: Mapping[str, Any]) -> Any:
     wanted = "ansible_become" in given and _truth(given["ansible_become"])
     how = given.keys() - {"ansible_become", "ansible_become_user"}
     if not wanted and not how:
@@ -285,7 +292,7 @@ def _refuse_secrets(found: Found, owner: Group | Host, encrypted: bool) -> None:
                     var.origin,
                     "write a secret reference in its place, such as env:NAME or file:PATH",
                 )
-        elif (key in _SECRETS or key in _BECOME_SECRETS) and not _REFERENCE.fullmatch(_reference(var.value)):
+        elif key in _REFERENCES and not _REFERENCE.fullmatch(_reference(var.value)):
             found.error(
                 "plain-password",
                 f"{key} holds a secret itself; it is given as a secret reference, never as its value",

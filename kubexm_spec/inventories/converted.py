@@ -20,11 +20,23 @@ Locate = Callable[[Path, Path, bool], Range]
 """Where something is in the text: by the origin of a value, the path below it, and whether its key is meant."""
 
 
+class Unfinished(Struct, frozen=True):
+    """How a host of ansible's is reached, if expressions say so; they are evaluated when its variables are known."""
+
+    expressions: Mapping[str, str]
+    known: Mapping[str, Any]
+    """What says so without an expression."""
+    origins: Mapping[str, Path]
+    """Where the expressions were written."""
+
+
 class Body(Struct):
     """An inventory as plain data in our form, and where its parts were written (``origins``, by path in ``data``)."""
 
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
+    unfinished: dict[int, Unfinished] = field(default_factory=dict)
+    """By the number of the host."""
 
 
 class TextSource(SourceFile):
@@ -96,11 +108,18 @@ class MergedSource(ConvertedSource):
     An origin begins with the number of its file.
     """
 
+    of_ansible = True
+
     def __init__(self, name: str, path: pathlib.Path, parts: Sequence[Part], body: Body | None) -> None:
         super().__init__(name, path, "\n".join(part.source.text for part in parts), body, self._find)
         self.parts = [part.source for part in parts]
         self._locates = [part.locate for part in parts]
+        self.unfinished: Mapping[int, Unfinished] = body.unfinished if body is not None else {}
         self._starts = [0, *itertools.accumulate(len(part.source.text) + 1 for part in parts[:-1])]
+
+    def span(self, origin: Path) -> Span:
+        """Where something was written."""
+        return self.span_of(self._find(origin, (), False))
 
     def _find(self, origin: Path, rest: Path, on_key: bool) -> Range:
         number = int(origin[0]) if origin else 0

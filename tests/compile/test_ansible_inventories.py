@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubexm_exec.adhoc import load_site
+from kubexm_exec.cli.main import main
 from kubexm_spec.excerpt import render
 from tests.compile import ansible_lists
 from tests.compile.kit import Spec
@@ -555,3 +557,100 @@ def test_folder_of_variables_that_holds_itself_is_read_once(tmp_path: pathlib.Pa
     (path / "group_vars" / "all" / "again").symlink_to(path / "group_vars" / "all")
     (path / "sub" / "again").symlink_to(path)
     assert _ours(path)[0] == {"w": {"x": 1}, "v": {"x": 1}}
+
+
+REACHED_BY_EXPRESSIONS = """\
+all:
+  vars:
+    domain: example.org
+    fqdn: "{{ inventory_hostname_short }}.{{ domain }}"
+    ansible_host: "{{ fqdn }}"
+    ansible_user: "{{ 'db' if 'db' in group_names else group_names | join('-') }}-user"
+    base: 2200
+    how: {connection: local}
+  hosts:
+    lonely: {ansible_ssh_private_key_file: "/keys/{{ ansible_host }}"}
+  children:
+    db:
+      hosts:
+        d1.inner:
+          ansible_port: "{{ base + 1 }}"
+          ansible_become: "{{ domain == 'example.org' }}"
+          ansible_become_user: "{{ inventory_hostname | replace('.', '_') }}"
+    web:
+      hosts:
+        w1: {ansible_connection: "{{ how.connection }}", ansible_port: "{{ base }}"}
+"""
+
+
+def test_expressions_say_how_hosts_are_reached(tmp_path: pathlib.Path) -> None:
+    site = load_site(None, str(write(tmp_path, {"inv.yml": REACHED_BY_EXPRESSIONS})))
+    assert site.state is not None, [str(finding) for finding in site.diagnostics]
+    lonely, d1, w1 = (site.state.hosts[name] for name in ("lonely", "d1.inner", "w1"))
+    assert (lonely.address, lonely.user) == ("lonely.example.org", "ungrouped-user")
+    assert lonely.options == {"privateKeyPath": "/keys/lonely.example.org"}
+    assert (d1.address, d1.port, d1.user) == ("d1.example.org", 2201, "db-user")
+    assert d1.options == {"become": "d1_inner"}
+    assert (w1.connector, w1.port, w1.user) == ("local", 2200, "web-user")
+    assert "ansible_host" not in w1.vars
+
+
+@pytest.mark.parametrize(
+    ("settings_of_host", "code"),
+    [
+        ("ansible_host='{{ nothing }}'", "templated-connection"),
+        ("ansible_host='{{ 1 +'", "templated-connection"),
+        ("ansible_host='{{ x }}' x='{{ y }}' y='{{ x }}'", "templated-connection"),
+        ("ansible_host='{{ ansible_host }}'", "templated-connection"),
+        ("ansible_user=\"{{ lookup('pipe', 'touch x') }}\"", "templated-connection"),
+        ("ansible_host='{{ x }}' x='-oProxyCommand=x'", "bad-address"),
+        ("ansible_host='{{ x }}' x='$(touch x)'", "bad-address"),
+        ("ansible_user='{{ x }}' x='-oProxyCommand=x'", "bad-user"),
+        ("ansible_port='{{ x }}' x=70000", "wrong-value"),
+        ("ansible_port='{{ x }}' x=many", "wrong-value"),
+        ("ansible_become_user='{{ x }}' ansible_become=True x='$(id)'", "wrong-value"),
+        ("ansible_password='{{ x }}' x=y", "plain-password"),
+    ],
+)
+def test_expression_that_cannot_say_it_is_an_error_at_its_place(
+    tmp_path: pathlib.Path, settings_of_host: str, code: str
+) -> None:
+    site = load_site(None, str(write(tmp_path, {"inv.ini": f"other\nh {settings_of_host}\n"})))
+    assert site.diagnostics.errors[0].code == code
+    assert {str(finding.span) for finding in site.diagnostics} == {f"{tmp_path}/inv.ini:2:3"}
+
+
+MIXED = """\
+here ansible_connection=local
+box ansible_connection=docker
+[windows]
+win
+[windows:vars]
+ansible_connection=winrm
+"""
+
+
+def test_connection_plugin_that_we_lack_is_an_error_only_for_work_on_that_host(spec: Spec) -> None:
+    path = str(spec.file("inv.ini", MIXED))
+    spec.write(PIPELINE)
+    assert spec.graph(inventory=path, limit=("here",)).hosts.keys() == {"here", "box", "win"}
+    findings = spec.compile(inventory=path, limit=("!box",)).diagnostics.errors
+    assert [(one.code, str(one.span)) for one in findings] == [("unknown-connector", f"{path}:6:1")]
+    assert spec.codes(inventory=path) == ["unknown-connector", "unknown-connector"]
+
+
+def test_connector_that_we_lack_is_told_at_once_in_an_inventory_of_ours(spec: Spec) -> None:
+    spec.write("inventory: {hosts: [{name: here, connector: local}, {name: box, connector: docker}]}\n" + PIPELINE)
+    assert spec.codes(limit=("here",)) == ["unknown-connector"]
+
+
+@pytest.mark.parametrize("command", [["exec", "{}", "--", "true"], ["facts", "{}"], ["shell", "{}", "--print"]])
+def test_commands_about_hosts_refuse_only_those_they_cannot_reach(spec: Spec, command: list[str]) -> None:
+    path = str(spec.file("inv.ini", MIXED))
+    argv = [word.format("box") for word in command]
+    refused = CliRunner().invoke(main, [argv[0], "-i", path, *argv[1:]])
+    assert refused.exit_code == 2
+    assert 'there is no connector "docker"' in refused.output
+    assert f"{path}:2:5" in refused.output
+    argv = [word.format("here") for word in command]
+    assert CliRunner().invoke(main, [argv[0], "-i", path, *argv[1:]]).exit_code == 0
