@@ -19,7 +19,7 @@ from kubexm_exec.graph import Hook
 from kubexm_exec.journal.store import Store
 from kubexm_exec.journal.story import Story, tell, whole_graph
 from kubexm_exec.result import Status
-from tests.journal.chance import RUN, Host, graph_of
+from tests.journal.chance import RUN, Host, graph_of, is_blind
 from tests.journal.forker import Forker
 from tests.scheduler.graphs import Case, decisions, make_case
 
@@ -131,7 +131,13 @@ def test_every_action_is_undone_once_and_backwards_whatever_its_attempts_and_ses
     assert forker.session(data, folder, "rollback") == 0, (folder / "error").read_text()
     undone = Host(folder).logged()[len(before) :]
     assert Host(folder).done() == set()
-    assert sorted(f"{node} {host}" for node, host in undone) == sorted(there), "each once, and nothing else"
+    assert len(set(undone)) == len(undone), "each once"
+    # One that was killed after it had saved what its undo needs may have done nothing, which only a look can tell.
+    assert (
+        {f"{node} {host}" for node, host in undone if not is_blind(node)}
+        <= there
+        <= {f"{node} {host}" for node, host in undone}
+    )
     nodes = whole_graph(graph_of(make_case(data)), story).nodes
     place = {(node, host): nodes[node].place(host) for node, host in undone}
     for host in set(place.values()):
