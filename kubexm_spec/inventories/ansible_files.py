@@ -25,6 +25,7 @@ from kubexm_spec.inventories.converted import (
     in_text,
 )
 from kubexm_spec.inventories.program import is_program, run_program
+from kubexm_spec.models.common import IDENTIFIER_PATTERN, NAME_PATTERN
 from kubexm_spec.source import MAX_BYTES, Path, SourceFile, read_bytes
 from kubexm_spec.textlines import is_spec
 
@@ -36,6 +37,8 @@ _IGNORED: Final = re.compile(
     re.DOTALL,
 )
 """What ansible passes over in a folder of inventories."""
+_GROUP: Final = re.compile(NAME_PATTERN)
+_VARIABLE: Final = re.compile(IDENTIFIER_PATTERN)
 _VAULT: Final = b"$ANSIBLE_VAULT;"
 
 
@@ -165,9 +168,10 @@ class _Inventory:
             return True
         if alone and not is_ansible(document):
             return False
-        if not isinstance(document, Mapping):
-            span = source.span_of((0, 0))
-            self.found.diagnostics.error("not-an-inventory", "this is no inventory: it should be a mapping", span)
+        # Nearly any text is YAML: what has no names of groups may be any file, and is not quoted.
+        if not isinstance(document, Mapping) or not all(map(_GROUP.match, document)):
+            summary = "this is no inventory: it should be a mapping of groups"
+            self.found.diagnostics.error("not-an-inventory", summary, source.span_of((0, 0)))
             return True
         self._data(file, document, in_document(file))
         return True
@@ -240,6 +244,15 @@ class _Inventory:
         number = self._part(file, in_document(file))
         document = file.documents[0] if len(file.documents) == 1 else None
         if isinstance(document, Mapping):
+            wrong = next((key for key in document if not _VARIABLE.match(key)), None)
+            if wrong is not None:  # not quoted: it may be any file
+                self.found.diagnostics.error(
+                    "wrong-value",
+                    "this cannot be the name of a variable",
+                    file.place(0, (wrong,), key=True),
+                    hint="a name has only letters, digits and _, and does not begin with a digit",
+                )
+                return
             owner.files.update({key: Var(value, (number, key)) for key, value in document.items()})
         elif any(one is not None for one in file.documents):
             summary = "a file of variables is one mapping of names and values"

@@ -485,6 +485,16 @@ WRONG: dict[str, tuple[Files, str, str]] = {
         "yaml-syntax",
         "group_vars/all:",
     ),
+    "no variables, but a mapping": (
+        {"inv.ini": "w\n", "group_vars/all": f"root:{SECRET}:20000:0:99999:7::\nbin:*:1::\n"},
+        "wrong-value",
+        "group_vars/all:1:1",
+    ),
+    "no inventory, but a mapping": (
+        {"inv/a.ini": "w\n", "inv/b.yml": f"root:{SECRET}:20000:0:99999:7::\nbin:*:1::\n"},
+        "not-an-inventory",
+        "inv/b.yml:1:1",
+    ),
     "TOML that is none": ({"inv.toml": f"[web]\n{SECRET}\n"}, "toml-syntax", "inv.toml:2:"),
     "port in TOML": ({"inv.toml": "[web.hosts]\na = {}\nb = {ansible_port = 70000}\n"}, "wrong-value", "inv.toml:3:1"),
     "second file of a folder": (
