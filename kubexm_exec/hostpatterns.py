@@ -36,6 +36,16 @@ def match(pattern: str, hosts: Iterable[str]) -> list[str]:
     return [pattern] if pattern in known else []
 
 
+def missing_of(pattern: str, hosts: Iterable[str]) -> list[str]:
+    """The names of a range that no host has."""
+    if "[" not in pattern or any(sign in pattern for sign in "*?"):
+        return []
+    try:
+        return [name for name in expand_range(pattern) if name not in hosts]
+    except ValueError:
+        return []
+
+
 def some(names: Iterable[str]) -> str:
     """Some of many names."""
     listed = list(names)

@@ -50,12 +50,13 @@ def uses_of(
         if not wanted or node.skip:
             continue
         sure = _is_sure(node)
+        places = [node.place(host) for host in wanted]
         if sure:
-            hosts.update(dict.fromkeys(wanted, True))
+            hosts.update(dict.fromkeys(places, True))
         else:
-            hosts = {**dict.fromkeys(wanted, False), **hosts}
+            hosts = {**dict.fromkeys(places, False), **hosts}
         if node.become:
-            becoming.update(wanted)
+            becoming.update(places)
         try:
             marks = marks_of(load(node.step_name).params_model)
         except RegistryError:  # told where it runs
@@ -97,6 +98,8 @@ def _is_sure(node: ExecutionNode) -> bool:
 
 
 def _of_host(host: GraphHost, becomes: bool) -> Iterator[str]:
+    if host.connector == "local":  # nobody logs in
+        return iter(())
     given = [host.options.get(key) for key in _OF_HOSTS]
     become = host.options.get("become")
     if becomes and isinstance(become, Mapping):

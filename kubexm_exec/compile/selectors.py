@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.expr import is_dynamic
-from kubexm_exec.hostpatterns import match, some
+from kubexm_exec.hostpatterns import match, missing_of, some
 from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.models import RunOnSpec
 from kubexm_spec.source import Place
@@ -25,8 +25,13 @@ def chosen_by(state: State, pattern: str) -> list[str]:
     return found if named else [name for name in found if name != CONTROL_NODE]
 
 
-def match_hosts(state: State, patterns: Iterable[str], place: Place, notes: tuple[Note, ...] = ()) -> list[str]:
-    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error."""
+def match_hosts(
+    state: State, patterns: Iterable[str], place: Place, notes: tuple[Note, ...] = (), *, only: bool = False
+) -> list[str]:
+    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error.
+
+    ``only``: nothing but hosts can be named there.
+    """
     found: dict[str, None] = {}
     for index, pattern in enumerate(patterns):
         matched = chosen_by(state, pattern)
@@ -35,7 +40,17 @@ def match_hosts(state: State, patterns: Iterable[str], place: Place, notes: tupl
                 "unknown-host",
                 f'there is no host "{pattern}"',
                 _item(place, index),
-                hint=_meant(state, pattern) or did_you_mean(pattern, state.hosts) or f"hosts: {some(state.hosts)}",
+                hint=("" if only else _meant(state, pattern))
+                or did_you_mean(pattern, state.hosts)
+                or f"hosts: {some(state.hosts)}",
+                notes=notes,
+            )
+        elif matched and (missing := missing_of(pattern, state.hosts)):
+            state.diagnostics.warning(
+                "unknown-host",
+                f'"{pattern}" names hosts that are not in the inventory: {some(missing)}',
+                _item(place, index),
+                hint=f"hosts: {some(state.hosts)}",
                 notes=notes,
             )
         found.update(dict.fromkeys(matched))
@@ -142,7 +157,7 @@ def select(
         wanted_labels = run_on.labels.items()
         chosen = [name for name in chosen if wanted_labels <= dict(state.hosts[name].labels).items()]
     if run_on.exclude:
-        left_out = set(match_hosts(state, run_on.exclude, _key(place, "exclude"), notes))
+        left_out = set(match_hosts(state, run_on.exclude, _key(place, "exclude"), notes, only=True))
         chosen = [name for name in chosen if name not in left_out]
     if not ok:
         return None

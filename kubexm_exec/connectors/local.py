@@ -87,11 +87,10 @@ class LocalConnector:
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""
-        if self._host.becomes:
-            raise ConnectorError(
-                f"host {self._host.name}: the local connector cannot become another user; "
-                "take `become` off this host and start kubexm as the user it needs"
-            )
+        try:
+            self.as_user(self._host.becomes)
+        except ValueError as error:
+            raise ConnectorError(f"host {self._host.name}: {error}") from None
 
     def as_user(self, user: bool | str) -> LocalConnector:
         """Itself, if that is the user already; it can become nobody else."""

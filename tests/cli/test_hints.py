@@ -74,6 +74,19 @@ def test_a_role_or_group_where_hosts_are_named_is_said_to_be_one(written: str, w
     assert words in done.output
 
 
+def test_a_range_that_names_more_hosts_than_there_are_is_said_so() -> None:
+    done = run(SPEC.replace("runOn: {roles: [web]}", 'runOn: {hosts: ["app[1:4]"]}'))
+    assert done.exit_code == 0
+    assert '"app[1:4]" names hosts that are not in the inventory: app3, app4' in done.output
+
+
+def test_where_only_hosts_can_be_named_no_role_is_suggested() -> None:
+    done = run(SPEC.replace("runOn: {roles: [web]}", "runOn: {all: true, exclude: [web]}"))
+    assert done.exit_code == 2
+    assert "hosts: app1, app2" in done.output
+    assert "write {roles" not in done.output
+
+
 def test_a_limit_that_leaves_nothing_to_do_is_said_to_be_the_reason() -> None:
     done = run(SPEC, "--limit", "app2")
     assert "--limit app2: no task of the spec runs there" in done.output

@@ -204,3 +204,12 @@ def test_a_secret_that_is_written_out_is_not_repeated(folder: Folder, place: str
     assert "31337" not in result.output
     folder.spec("params: {p: {type: secret}}\n" + GOOD)
     assert "hunter2" not in folder.run("validate", "main.yaml", "-e", "p=hunter2").output
+
+
+def test_secrets_of_a_login_are_not_needed_where_nobody_logs_in(folder: Folder) -> None:
+    hosts = "[{name: far}, {name: here, connector: local}]"
+    folder.spec(f"inventory: {{defaults: {{privateKey: 'env:NOT_THERE'}}, hosts: {hosts}}}\n" + GOOD)
+    assert folder.run("run", "main.yaml", "--no-journal", "--limit", "here").exit_code == 0
+    done = folder.run("run", "main.yaml", "--no-journal")
+    assert done.exit_code == 2
+    assert 'host far needs the secret "env:NOT_THERE"' in done.output

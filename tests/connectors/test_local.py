@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 import threading
@@ -36,7 +37,7 @@ def test_it_is_a_connector() -> None:
 
 def test_becoming_another_user_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(ConnectorError, match="take `become` off"):
-        local(become=True).open(Deadline())
+        local(become="nobody").open(Deadline())
 
 
 def test_commands_do_not_see_our_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +128,9 @@ local().put(Endless(), sys.argv[1], mode=0o600, deadline=Deadline.after(60), can
         process.kill()
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
+
+
+def test_whoever_runs_the_program_is_no_other_user_to_become() -> None:
+    local(become=pwd.getpwuid(os.geteuid()).pw_name).open(Deadline.after(5))
+    with pytest.raises(ConnectorError, match="host here: the local connector cannot become nobody: start kubexm as"):
+        local(become="nobody").open(Deadline.after(5))
