@@ -23,7 +23,7 @@ from tests.compile import ansible_lists
 from tests.compile.kit import Spec
 from tests.compile.test_inventories import PIPELINE
 
-PYTHON = pathlib.Path(".venv-peers/ansible/bin/python").absolute()
+PYTHON = pathlib.Path(__file__).parents[2] / ".venv-peers/ansible/bin/python"
 Files = Mapping[str, str]
 """Texts by their paths; the inventory is `inv`, or what has that stem."""
 Listing = tuple[dict[str, dict[str, Any]], dict[str, set[str]]]
