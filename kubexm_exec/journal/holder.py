@@ -22,7 +22,7 @@ class Holder(Struct, frozen=True):
     started: str = ""
     """When the process started, in the kernel's count."""
     space: str = ""
-    """The namespace in which the process has that number; older versions did not write it down."""
+    """The namespaces in which the process has that number and start; older versions did not write them down."""
 
     @classmethod
     def me(cls) -> Holder:
@@ -34,11 +34,13 @@ class Holder(Struct, frozen=True):
         """Whether it still runs; None if nobody can tell from here.
 
         That is so on another machine (or on this one before it was started anew), in another namespace, where its
-        number is another process's, and of a process that is stopped, which may never go on.
+        number or start is another process's, and of a process that is stopped, which may never go on.
         """
         if not self.boot or self.boot != boot_id() or self.space not in ("", _space()):
             return None
         found = _stat(self.pid)
+        if not found and _is_there(self.pid):
+            return None
         if not found or found[0] in "ZX" or found[19] != self.started:
             return False
         return None if found[0] in "Tt" else True
@@ -71,9 +73,21 @@ def boot_id() -> str:
         return ""
 
 
+def _is_there(pid: int) -> bool:
+    """Whether there is such a process, also where /proc shows only one's own."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _space() -> str:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        # In another time namespace the kernel tells other starts of the same processes.
+        return f"{Path('/proc/self/ns/pid').readlink()} {Path('/proc/self/ns/time').readlink()}"
     except OSError:
         return ""
 

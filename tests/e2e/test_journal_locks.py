@@ -177,6 +177,19 @@ def test_living_run_is_not_robbed_from_another_pid_namespace_with_the_same_host_
     assert [each["status"] for each in site.runs()] == ["Success"]
 
 
+def test_living_run_is_not_robbed_from_another_time_namespace(site: Site) -> None:
+    shifted = ("unshare", "--time", "--boottime", "90000", "--monotonic", "90000", "--fork")
+    if os.geteuid() != 0 or subprocess.run([*shifted, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no time namespaces here: they need root")
+    first = site.start("kubexm-run", "spec.yaml", "--output", "quiet")
+    begun(site, first)
+    site.within = shifted
+    assert f"(process {first.pid})" in site.run("kubexm-run", "spec.yaml", code=3)
+    assert site.status() == "Running"
+    (site.host / "go.a").touch()
+    ended(first, 0)
+
+
 def test_run_that_was_killed_in_another_pid_namespace_is_taken_over_when_its_lease_has_run_out(
     sites: Sites, container: tuple[str, ...]
 ) -> None:
