@@ -112,7 +112,7 @@ def parse(text: str) -> Mapping[str, Any]:
     """The facts in what the script said; what a host does not know is empty, 0 or ``unknown``, never missing."""
     said: dict[str, str] = {}
     many: dict[str, list[str]] = {name: [] for name in _REPEATED}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         name, sign, value = line.partition("=")
         if name in many:
             many[name].append(value)

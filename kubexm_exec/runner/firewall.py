@@ -21,7 +21,7 @@ CONFIGS: Final = ("/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nf
 
 # What is there is asked in the order of who would win: firewalld and ufw write rules that nft shows too.
 _LOOK: Final = r"""
-want=$1 kind=$2 value=$3 zone=$4 found=
+want=$1 kind=$2 value=$3 zone=$4 found= trouble=
 is() { [ "$want" = auto ] || [ "$want" = "$1" ]; }
 ask() { part "$1"; shift; "$@" 2>&1; }
 if is firewalld && have firewall-cmd; then
@@ -44,7 +44,7 @@ if [ -z "$found" ] && is ufw && have ufw; then
   case $said in
     *'Status: active'*) found=ufw ;;
     *'Status: inactive'*) [ "$want" = auto ] || found=ufw ;;
-    *) part trouble; printf %s "$said" ;;
+    *) trouble=$said. ;;
   esac
   [ -z "$found" ] || ask added ufw show added
 fi
@@ -58,8 +58,9 @@ if [ -z "$found" ] && is nftables && have nft; then
       nft -j list chain "$family" "$table" "$chain"
       nft -j list chain "$family" "$table" kubexm 2>/dev/null
     done
-  else part trouble; printf %s "$said"; fi
+  else trouble=$said.; fi
 fi
+[ -z "$trouble" ] || { part trouble; printf %s "${trouble%.}"; }
 part found; printf %s "$found"
 """
 _FIREWALLD: Final = (

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.way import WAY
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.look import MARK, TOOLS, look
+from kubexm_exec.runner.look import TOOLS, look
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
@@ -271,7 +271,6 @@ class Git:
             raise self._failure(f"go back to {commit[:12]} in {path}", result.err or result.out, result)
 
     def _failure(self, what: str, said: str, result: CommandResult | None = None) -> StepFailed:
-        said = said.replace(MARK.decode(), "")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or ["git failed"]
         # What ssh said is the reason of what git says then.

@@ -90,7 +90,7 @@ class Kernel:
 
     def settings(self, paths: Sequence[str], file: str) -> Settings:
         """The values of settings (paths below /proc/sys), with a file that sets some at boot."""
-        seen = look(self._session, [file], _SETTINGS, *paths, what="look at kernel settings")
+        seen = look(self._session, [file], _SETTINGS, *dict.fromkeys(paths), what="look at kernel settings")
         others = [tuple(line.split(":", 1)) for line in seen.lines("others") if ":" in line]
         return Settings(
             live={path: seen.text(f"is {path}") for path in paths if f"is {path}" in seen.parts},

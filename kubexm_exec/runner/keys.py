@@ -64,6 +64,11 @@ class Keys:
                 f"keys of {user}: {found} is a link",
                 hint="it could lead anywhere, so it is not followed: give the real file as `path`",
             )
+        if (real := seen.files[found].path) != found:
+            raise StepFailed(
+                f"keys of {user}: {found} leads to {real}",
+                hint="links on the way are not followed: give the real file as `path`",
+            )
         return KeyFile(user, int(cells[2]), int(cells[3]), folder, seen.files[found])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,25 +19,28 @@ from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import FileState
 from kubexm_exec.step import StepFailed
 
-MARK: Final = b"\0kx "
 _MOST: Final = 32 << 20
 
 # Tools of the system live where a plain user's PATH may not lead.
 TOOLS: Final = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n"
-# A file is told as `file`, then its real path, what it is, its `stat` and its bytes; what else is told is a named part.
+# A file is told as `file`, then the path that was asked for, its real path, what it is, its `stat` and its bytes; what
+# else is told is a named part. Each begins with a mark that nobody can guess: the bytes of a file are those of whoever
+# may write it. It comes as the first line of the input, because arguments are for all users of the host to see.
 _PRELUDE: Final = (
     TOOLS
     + WAY
     + r"""
+IFS= read -r mark || exit
 home=$PWD
-part() { printf '\0kx %s\n' "$1"; }
+part() { printf '%s %s\n' "$mark" "$1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 file() {
   part file
+  printf '%s\0' "$1"
   if ! to "$1"; then
     [ -z "$why" ] || stop
-    printf '%s\nnofolder\n' "$1"
-  elif printf '%s\n' "${PWD%/}/$name"; [ -f "./$name" ]; then tell "$name"
+    printf '%s\0nofolder\n' "$1"
+  elif printf '%s\0' "${PWD%/}/$name"; [ -f "./$name" ]; then tell "$name"
   elif [ -d "./$name" ]; then echo directory
   elif [ -e "./$name" ]; then echo other
   else echo absent; fi
@@ -100,7 +104,7 @@ class Look(Struct, frozen=True):
     files: Mapping[str, Held]
     """By the path that was asked for."""
     parts: Mapping[str, bytes]
-    """What the shell printed after each ``part NAME``."""
+    """What the shell printed after each ``part NAME``, which it says once."""
 
     def text(self, name: str) -> str:
         """A part as text; empty if there is none."""
@@ -126,7 +130,10 @@ def look(
     one that leads through links of others), and the system's folders in PATH. With ``more`` it may also tell files that
     it has found itself, with ``file PATH``.
     """
-    command = script(_PRELUDE + body, str(len(files)), *files, *arguments, stdin=stdin, max_output=_MOST)
+    wanted = list(dict.fromkeys(files))
+    mark = secrets.token_hex(16).encode()
+    read = mark + b"\n" + (stdin or b"")
+    command = script(_PRELUDE + body, str(len(wanted)), *wanted, *arguments, stdin=read, max_output=_MOST)
     result = execute(session, command, check=False, live=False)
     if result.exit_code != 0 and refusal(reason_of(result.err)[0]):
         raise file_failure(session, what, "", result)
@@ -134,28 +141,37 @@ def look(
         raise failure(session, command, result, message=f"{what}: exit code {result.exit_code}")
     if result.dropped:
         raise StepFailed(f"{what}: the host's answer is larger than {_MOST >> 20} MiB")
-    _, *chunks = result.stdout.split(MARK)
-    held: list[Held] = []
+    _, *chunks = result.stdout.split(mark + b" ")
+    held: dict[str, Held] = {}
     parts: dict[str, bytes] = {}
+    again = False
     for chunk in chunks:
-        name, _, rest = chunk.partition(b"\n")
-        if name == b"file":
-            held.append(_held(session, rest))
+        raw, _, rest = chunk.partition(b"\n")
+        name = raw.decode("utf-8", "surrogateescape")
+        if name == "file":
+            asked, _, rest = rest.partition(b"\0")
+            name = asked.decode("utf-8", "surrogateescape")
+            again |= name in held
+            held[name] = _held(session, rest)
         else:
-            parts[name.decode()] = parts.get(name.decode(), b"") + rest
-    if len(held) != len(files) and not more:
+            again |= name in parts
+            parts[name] = rest
+    found = list(held)[len(wanted) :]
+    if again or list(held)[: len(wanted)] != wanted or (found and not more):
         raise StepFailed(
             f"{what}: the host's answer makes no sense",
             stdout=result.out,
             stderr=result.err,
             hint="does its shell print something at every start? It must not do so without a terminal.",
         )
-    names = [*files, *(found.path for found in held[len(files) :])]
-    return Look(dict(zip(names, held, strict=True)), parts)
+    for path in found:
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise StepFailed(f"{what}: it leads to {path!r}", hint="only a whole path without `..` is looked at")
+    return Look(held, parts)
 
 
 def _held(session: Session, said: bytes) -> Held:
-    raw, _, rest = said.partition(b"\n")
+    raw, _, rest = said.partition(b"\0")
     path = raw.decode("utf-8", "surrogateescape")
     kind, _, rest = rest.partition(b"\n")
     match kind:

@@ -18,7 +18,7 @@ _LOOK: Final = r"""
 part mountinfo; cat /proc/self/mountinfo || exit
 place "$2"
 part real; printf '%s\n' "$real"
-if [ -d "$2" ]; then part folder; elif [ -e "$2" ]; then part file; fi
+if [ -d "$2" ]; then part folder; elif [ -e "$2" ]; then part nofolder; fi
 part source
 case $1 in
   '') ;;
@@ -118,7 +118,7 @@ class MountTable:
         return Mounts(
             all=tuple(mount for line in seen.lines("mountinfo") if (mount := parse_mount(line)) is not None),
             path=seen.text("real").removesuffix("\n"),
-            kind="folder" if "folder" in seen.parts else "file" if "file" in seen.parts else "",
+            kind="folder" if "folder" in seen.parts else "file" if "nofolder" in seen.parts else "",
             source=seen.text("source").removesuffix("\n"),
             source_there="there" in seen.parts,
             source_is_file="sourcefile" in seen.parts,

@@ -101,10 +101,10 @@ class OpenrcServices:
 
 def parse(name: str, text: str) -> ServiceState:
     """What the script said."""
-    said = dict(line.partition("=")[::2] for line in text.splitlines())
+    said = dict(line.partition("=")[::2] for line in text.split("\n"))
     if said.get("exists") != "yes":
         return ServiceState(name, exists=False)
-    runlevels = [line.removeprefix("runlevel=") for line in text.splitlines() if line.startswith("runlevel=")]
+    runlevels = [line.removeprefix("runlevel=") for line in text.split("\n") if line.startswith("runlevel=")]
     active, detail = _STATUS.get(said.get("status", ""), ("inactive", f"status {said.get('status', '?')}"))
     return ServiceState(
         name=name,

@@ -98,7 +98,7 @@ def unit_name(name: str) -> str:
 
 def parse(name: str, text: str) -> ServiceState:
     """What ``systemctl show`` said."""
-    said = dict(line.partition("=")[::2] for line in text.splitlines())
+    said = dict(line.partition("=")[::2] for line in text.split("\n"))
     load, file_state = said.get("LoadState", ""), said.get("UnitFileState", "")
     state = said.get("Sysv") or file_state
     fixed = "" if said.get("Sysv") else _FIXED.get(file_state, "")

@@ -99,7 +99,9 @@ class Units:
     def look(self, units: Sequence[str], files: Sequence[str], dropins: str = "") -> UnitLook:
         """Some files, the states of some units, and the names in a folder of drop-ins, in one round trip."""
         try:
-            seen = look(self._session, files, _LOOK, PROPERTIES, dropins, *units, what=f"look at {units[0]}")
+            seen = look(
+                self._session, files, _LOOK, PROPERTIES, dropins, *dict.fromkeys(units), what=f"look at {units[0]}"
+            )
         except StepFailed as failure:
             if "/dev/null" in failure.message:
                 raise StepFailed(

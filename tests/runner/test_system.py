@@ -30,7 +30,7 @@ def test_files_and_what_a_script_prints_come_in_one_answer(session: Session, fol
     odd.write_bytes(bytes(range(1, 256)) + b"\n")
     link.symlink_to("plain")
     paths = [str(plain), str(link), str(odd), str(folder / "none"), str(folder / "no" / "folder")]
-    seen = look(session, paths, 'part one; printf %s "$1"; part two; part one; echo "$2"', "x y", "$z")
+    seen = look(session, paths, 'part one; printf %s "$1"; printf "%s\\n" "$2"; part two', "x y", "$z")
     assert seen.text("one") == "x y$z\n"
     assert seen.lines("one") == ["x y$z"]
     assert seen.parts["two"] == b""
