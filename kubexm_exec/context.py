@@ -217,6 +217,8 @@ class ActionContext(StepContext):
         except KeyError:
             if self._runtime.journal is None:
                 raise
+        from kubexm_exec.journal.errors import ChangedError
+
         try:
             return self._runtime.journal.kept(token)
         except KeyError:
@@ -224,6 +226,8 @@ class ActionContext(StepContext):
                 "what it replaced is not kept: there is a secret in it, and those are never written down",
                 hint="put it back by hand",
             ) from None
+        except ChangedError as error:
+            raise StepFailed(error.what, hint=error.hint) from None
 
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
         """Ask the person who runs this."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from kubexm_exec.owned import NotOursError
+
 
 class JournalError(Exception):
     """The journal cannot be used: what is wrong, and what to do."""
@@ -36,6 +38,16 @@ class GoneError(JournalError):
         super().__init__(
             f"{place} was removed or replaced while it was in use: of this run it says nothing, or not all",
             "run the spec again: what is done already is found to be so",
+        )
+
+
+class ChangedError(JournalError):
+    """Something in it is not what was put there."""
+
+    def __init__(self, place: str, token: str) -> None:
+        super().__init__(
+            f"{place}: the journal was changed: what is kept under {token[:16]} is not what was put there",
+            "it is not used; see who may write the journal",
         )
 
 
@@ -70,6 +82,8 @@ _LOOK: Final = "look at the place of the journal, or choose another one with --j
 
 def explain(place: str, error: Exception) -> JournalError:
     """The error of a database in our words."""
+    if isinstance(error, NotOursError):
+        return JournalError(f"{place}: {error.strerror}", error.hint)
     said = str(getattr(error, "orig", None) or error).strip()
     lower = said.lower()
     if "database is locked" in lower:

@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 
 from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError, explain
+from kubexm_exec.owned import open_own, own_folder
 
 NAME: Final = "output.jsonl"
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -39,9 +40,9 @@ class OutputLog:
 
     def _write(self, event: Event) -> None:
         if self._file is None:
-            for folder in (self._folder.parent, self._folder):  # the mode is only for the last one that is made
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
+                own_folder(folder)
+            descriptor = open_own(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             # Line by line: whoever follows it sees whole lines, and a crash loses none.
             self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
         line = {"time": round(event.time, 3), "node": event.node, "host": event.host, **event.data}

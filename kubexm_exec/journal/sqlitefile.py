@@ -14,6 +14,7 @@ from typing import Any, Final
 from kubexm_exec.journal.database import is_current, migrate
 from kubexm_exec.journal.errors import GoneError, JournalError
 from kubexm_exec.journal.prepared import SCHEMA, SQLITE
+from kubexm_exec.owned import open_own, own_folder
 
 MAGIC: Final = 0x6B786D31
 """SQLite's application id of a journal: another program's database is never touched."""
@@ -90,8 +91,11 @@ class SqliteFile:
         self._free: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         # What is in it may be of use to others who should not have it; SQLite gives its other files the same mode.
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        own_folder(self._path.parent)
+        os.close(open_own(self._path, os.O_RDWR | os.O_CREAT))
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(open_own(Path(f"{self._path.resolve()}{suffix}"), os.O_RDWR))
         self._identity = self._identify()
         try:
             if not is_current(self._revision(), place) and not self._make():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from kubexm_exec.journal.database import Door, open_database, shown
-from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError, explained
+from kubexm_exec.journal.errors import ChangedError, FencedError, JournalError, UnknownRunError, explained
 from kubexm_exec.journal.holder import Holder
 from kubexm_exec.journal.points import point
 
@@ -214,12 +215,15 @@ class Store:
                 door.do("blob.keep", run=run, token=token, data=data)
 
     def kept(self, run: str, token: str) -> bytes:
-        """The bytes; raises KeyError."""
+        """The bytes, which have the digest that they are named by; raises KeyError, or ChangedError."""
         with self.looking() as door:
             found = door.rows("blob.kept", run=run, token=token)
         if not found:
             raise KeyError(f"nothing is kept under the token {token!r}")
-        return bytes(found[0][0])
+        data = bytes(found[0][0])
+        if hashlib.sha256(data).hexdigest() != token:
+            raise ChangedError(self.place, token)
+        return data
 
     # Requests
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled
+from kubexm_exec.owned import NotOursError, own_folder
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source, safe_name
 
 _FOLDERS: Final = ("files", "parts", "records", "rejected", "locks")
@@ -66,6 +67,9 @@ class Cache:
     def find(self, digest: str, filename: str = "") -> LocalResource | None:
         """The file with that digest, checked once by each process; under that name, if one is given."""
         home = self.folder / "files" / digest
+        if not home.exists():
+            return None
+        self.make()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for path in sorted(home.iterdir()):
                 status = path.stat()
@@ -168,9 +172,10 @@ class Cache:
     def make(self) -> None:
         """Make the folder, for its owner alone."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in _FOLDERS:
-                (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+            for folder in (self.folder, *(self.folder / name for name in _FOLDERS)):
+                own_folder(folder)
+        except NotOursError as error:
+            raise ResourceError(f"the cache {self.folder} is not used: {error.strerror}", error.hint) from error
         except OSError as error:
             raise ResourceError(
                 f"the cache {self.folder} cannot be made: {(error.strerror or str(error)).lower()}",

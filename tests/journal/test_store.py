@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import sqlite3
@@ -176,11 +177,19 @@ def test_forgotten_run_leaves_nothing(store: Store, url: str) -> None:
 def test_content_is_kept_once_and_comes_back(store: Store) -> None:
     run, _ = begin(store)
     data = bytes(range(256)) * 1000
+    token = hashlib.sha256(data).hexdigest()
     for _ in range(2):
-        store.keep(run, "a" * 64, data)
-    assert store.kept(run, "a" * 64) == data
+        store.keep(run, token, data)
+    assert store.kept(run, token) == data
     with pytest.raises(KeyError):
         store.kept(run, "b" * 64)
+
+
+def test_content_that_was_changed_in_the_journal_is_not_given_out(store: Store) -> None:
+    run, _ = begin(store)
+    store.keep(run, hashlib.sha256(b"before").hexdigest(), b"something else")
+    with pytest.raises(JournalError, match="the journal was changed"):
+        store.kept(run, hashlib.sha256(b"before").hexdigest())
 
 
 def test_requests_are_heard_once_whatever_the_clocks_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
