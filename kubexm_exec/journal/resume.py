@@ -143,7 +143,8 @@ def seen_done(action: Action) -> ActionOutcome:
 
 def _doubt(told: ActionStory | None) -> str:
     """Why nobody knows whether an action was done, if that is so."""
-    if told is None:
+    # Whether it was done or not: its undo has succeeded since.
+    if told is None or told.undone.startswith("undone"):
         return ""
     if told.begun:
         return f"{DOUBT}, and how far it came is not known"

@@ -232,3 +232,35 @@ def test_digest_of_a_secret_is_not_written_down_as_it_is(sites: Sites) -> None:
     (site.host / "f").chmod(0o600)
     roll_back(site, code=0)
     assert (site.host / "f").read_text() == "before"
+
+
+DOUBTFUL = """
+failurePolicy: rollback
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n]}
+        steps:
+          - name: z
+            type: command
+            with: {shell: 'echo z >>FOLDER/log', undo: {shell: 'echo undo-z >>FOLDER/log'}}
+          - name: a
+            type: command
+            with:
+              shell: 'echo a >>FOLDER/log; test -e FOLDER/quiet || kill -9 $PPID'
+              undo: {shell: 'echo undo-a >>FOLDER/log'}
+"""
+
+
+def test_action_that_was_in_doubt_and_has_been_undone_is_simply_done_anew(sites: Sites) -> None:
+    site = sites(DOUBTFUL)
+    log = site.host / "log"
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
+    (site.host / "quiet").touch()
+    # Nobody knows whether it was done, so that the policy takes all of it back.
+    site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=1)
+    assert log.read_text().split() == ["z", "a", "undo-a", "undo-z"]
+    site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
+    assert log.read_text().split() == ["z", "a", "undo-a", "undo-z", "z", "a"]
