@@ -229,7 +229,7 @@ def _first(
 
     done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
     done += [was_undone(action) for action in broken_off(story, undone)]
-    return done, to_repeat(whole_graph(graph, story), selection)
+    return done, to_repeat(whole_graph(graph, story), story, selection)
 
 
 def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:

@@ -76,22 +76,36 @@ def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> 
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
-def to_repeat(graph: ExecutionGraph, selection: Selection) -> list[dict[str, Any]]:
+def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list[dict[str, Any]]:
     """What is to be run again although it was done, as a session says it."""
-    first = [
-        Action(node.id, host)
-        for node in graph.nodes.values()
-        for host in node.hosts or ("",)
-        if node.id in selection.changed or selection.begins(node.id, host)
-    ]
+    changed, chosen = [], []
+    for node in graph.nodes.values():
+        for host in node.hosts or ("",):
+            if node.id in selection.changed:
+                changed.append(Action(node.id, host))
+            elif selection.begins(node.id, host):
+                chosen.append(Action(node.id, host))
+    found = after_undo(graph, story) | _with_dependents(graph, changed)
+    found |= {
+        action
+        for action in _with_dependents(graph, chosen)
+        if selection.hosts is None or action.host in selection.hosts
+    }
     on: dict[str, list[str]] = {}
-    for node, host in sorted(_with_dependents(graph, first)):
-        if host and (node in selection.changed or selection.hosts is None or host in selection.hosts):
-            on.setdefault(node, []).append(host)
+    for source, host in sorted(found):
+        if host:
+            on.setdefault(source, []).append(host)
     together: dict[tuple[str, ...] | None, list[str]] = {}
-    for node, hosts in on.items():
-        together.setdefault(None if len(hosts) == len(graph.nodes[node].hosts) else tuple(hosts), []).append(node)
+    for name, hosts in on.items():
+        together.setdefault(None if len(hosts) == len(graph.nodes[name].hosts) else tuple(hosts), []).append(name)
     return [{"nodes": nodes, "hosts": None if hosts is None else list(hosts)} for hosts, nodes in together.items()]
+
+
+def after_undo(graph: ExecutionGraph, story: Story) -> set[Action]:
+    """What was taken back, and all that depends on it: also what was done then, and could not be undone itself."""
+    return _with_dependents(
+        graph, [action for action, told in story.actions.items() if told.taken_back and action.node in graph.nodes]
+    )
 
 
 def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection) -> Known | None:
@@ -155,6 +169,10 @@ def _doubt(told: ActionStory | None) -> str:
 
 def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Action]:
     """Some actions, and all that depends on them: on the same host, or over gates, which have an empty host."""
+    todo = list(first)
+    found = set(todo)
+    if not todo:
+        return found
     waiting: dict[str, list[tuple[ExecutionNode, Dependency]]] = {}
     for node in graph.nodes.values():
         for dep in node.dependencies:
@@ -164,8 +182,6 @@ def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Acti
     def on(hosts: tuple[str, ...]) -> frozenset[str]:
         return sets.get(hosts) or sets.setdefault(hosts, frozenset(hosts))
 
-    todo = list(first)
-    found = set(todo)
     while todo:
         source, host = todo.pop()
         for node, dep in waiting.get(source, ()):
@@ -194,7 +210,7 @@ def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known], story: Story
         for host in node.hosts
         if not _has_ended(known, action := Action(node.id, host)) and _may_run(node, story.actions.get(action))
     ]
-    for action in _with_dependents(graph, undone) if undone else ():
+    for action in _with_dependents(graph, undone):
         if action.host and graph.nodes[action.node].hook in _AFTER:
             entry = known.get(action)
             if entry is not None and entry.outcome is not None:

@@ -42,7 +42,7 @@ class ActionStory(Struct):
     changed: int = 0
     """The number of the last end at which it had changed something; 0 if it has not, or that was undone."""
     succeeded: int = 0
-    """The number of its last end that was a success, or nothing to do."""
+    """The number of its last end that was a success, or nothing to do; 0 if there was none, or that was taken back."""
     worked: bool = False
     """Its last try got beyond precheck and failed: something may have been changed."""
     undo: list[Mapping[str, Any]] = field(default_factory=list)
@@ -56,6 +56,11 @@ class ActionStory(Struct):
     retries: list[Mapping[str, Any]] = field(default_factory=list)
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether it was undone, or that was begun: from there on nothing that depended on it can be relied upon."""
+        return self.undoing or self.undone.startswith(TAKEN_BACK)
 
     @property
     def done(self) -> bool:
@@ -164,7 +169,8 @@ class Story(Struct):
             if action.result.changed:
                 action.changed = self.ends
             if action.done:
-                action.succeeded = self.ends
+                # Also of an undo that broke off it is known now that what it should undo stands.
+                action.succeeded, action.undoing = self.ends, False
             if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
                 action.save(None)
             # Taken out and put in again: the order is that of the ends.
@@ -180,8 +186,11 @@ class Story(Struct):
         elif kind == kinds.UNDOING:
             action.undoing = True
         elif kind == kinds.UNDONE:
-            action.undoing = action.again = False
             state = entry["state"]
+            action.undoing = False
+            if state in TAKEN_BACK:
+                # It is not done any more, so that all changes before it count for it once more.
+                action.again, action.succeeded = False, 0
             action.undone = (
                 "" if state == "nothing" else state + (f": {entry['message']}" if entry.get("message") else "")
             )

@@ -187,6 +187,51 @@ def test_resume_after_half_a_rollback_does_again_what_was_undone(before: Before)
     assert before.look() == before.state
 
 
+REACTS = """
+FURTHERmodules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - {name: conf, type: file, with: {path: FOLDER/conf, content: "a\\n"}}
+          - name: restart
+            type: command
+            when: "{{ steps.conf.changed }}"
+            with: {shell: echo x >>FOLDER/count.restart}
+          - {name: verify, type: command, with: {shell: echo x >>FOLDER/count.verify, readOnly: true}}
+      - name: apart
+        needs: []
+        steps:
+          - {name: other, type: command, with: {shell: echo x >>FOLDER/count.other}}
+      - name: last
+        steps:
+          - {name: gate, type: command, with: {shell: test -e FOLDER/open}}
+"""
+
+
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize("policy", [False, True])
+def test_resume_does_again_what_depends_on_what_was_undone_or_left_alone(
+    sites: Sites, policy: bool, touched: bool
+) -> None:
+    site = sites(REACTS.replace("FURTHER", "failurePolicy: rollback\n" if policy else ""))
+    if policy and touched:
+        site.write(
+            REACTS.replace("FURTHER", "failurePolicy: rollback\n").replace("test -e", "echo >FOLDER/conf; test -e")
+        )
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    if not policy:
+        if touched:
+            (site.host / "conf").write_text("somebody else's\n")
+        roll_back(site, code=int(touched))
+    assert (site.host / "conf").exists() == touched
+    (site.host / "open").touch()
+    said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=0)
+    assert "1 of 5 actions" in said, said
+    assert (site.host / "conf").exists()
+    assert site.counts() == {"restart": 2, "verify": 2, "other": 1}, said
+
+
 def test_policy_rollback_in_a_resumed_run_undoes_what_earlier_sessions_did(sites: Sites) -> None:
     before = Before(sites(spec("failurePolicy: rollback\n")))
     site = before.site
