@@ -30,7 +30,7 @@ go "$1"
 private "$2" || exit
 archive -xzpf - && mv -T -- "./$name" "../$name"
 code=$?
-cd .. && rm -rf -- "./$2"
+leave "$2"
 exit $code
 """
 )

@@ -12,7 +12,7 @@ BLOCK: Final = 131_072
 # Goes to the folder of the file, and looks at both. `tmp` is a name that nobody can guess; where others may write too,
 # it is that of a folder which only we can enter: what is in there, nobody can put anything else in the place of.
 BEGIN: Final = f"""{WAY}
-clean() {{ if [ $up = . ]; then rm -f -- "$file"; else cd .. && rm -rf -- "./$tmp"; fi; }}
+clean() {{ if [ $up = . ]; then rm -f -- "$file"; else leave "$tmp"; fi; }}
 path=$1 tmp=$2 mode=$3 owner=$4 size=$5
 go "$path"
 if [ -d "./$name" ] && ! [ -L "./$name" ]; then echo "$path: Is a directory" >&2; exit 1; fi
@@ -62,7 +62,7 @@ if [ -n "$owner" ]; then chown -- "$owner" "$file" || exit; fi
 chmod -- "${mode:-0644}" "$file" || exit
 mv -fT -- "$file" "$up/$name" || exit
 trap - EXIT
-[ $up = . ] || { cd .. && rmdir -- "./$tmp"; } || :
+[ $up = . ] || { cd -P .. && rmdir -- "./$tmp"; } || :
 """
 # What only this user has put there is removed, and nothing else of that name.
 DROP: Final = f"""{WAY}

@@ -28,8 +28,11 @@ _NAMES: Final = re.compile(r" has \d+ names \(hard links\), and .+ may make such
 # folders that are renamed or replaced meanwhile. Both cost no process if there is no link on the way. They give 98 with
 # the reason in `why`, or another code if there is no such folder; `go` and `reach` end the script then.
 # `shared` tells whether anybody else may write here; `private NAME` makes a folder here that only we can enter, and
-# goes there; `is_this NUMBER NAME` tells whether an open file is the one of that name, and no link. `change NAME OWNER
-# MODE` changes what is here (of a link, its owner only); where others may write too, not if it has a second name.
+# goes there, and `leave NAME`, called in there, empties and removes it. No way leads back there by its path, nor by a
+# plain `cd ..`, which a shell takes for a path too: whoever has to come back calls `hold` in there, and `stage` leads
+# to that very folder then, whatever has been put in its place. `is_this NUMBER NAME` tells whether an open file is the
+# one of that name, and no link. `change NAME OWNER MODE` changes what is here (of a link, its owner only); where others
+# may write too, not if it has a second name.
 WAY: Final = rf"""
 at() {{
   why=
@@ -105,13 +108,26 @@ judge() {{
 }}
 private() {{
   from=${{PWD%/}}/$1
-  (umask 077; mkdir -- "./$1") && enter "$1"
+  (umask 077; mkdir -- "./$1") && enter "$1" || return
+  [ -z "$(ls -A .)" ] || foreign
 }}
 enter() {{
   from=${{PWD%/}}/$1
-  cd -P -- "./$1" && [ "$PWD" = "$from" ] && [ -O . ] && case $(stat -c %a .) in 700|2700) ;; *) false ;; esac && return
-  echo "kx: $from is not the folder that was made" >&2
-  return 1
+  if cd -P -- "./$1" && [ "$PWD" = "$from" ] && [ -O . ]; then
+    inside=$(stat -c %a/%d/%i .)
+    case $inside in 700/*|2700/*) return ;; esac
+  fi
+  foreign
+}}
+foreign() {{ inside=; echo "kx: $from is not the folder that was made" >&2; return 1; }}
+leave() {{
+  [ -n "$inside" ] && [ "$inside" = "$(stat -c %a/%d/%i .)" ] || return
+  find . -mindepth 1 -delete
+  cd -P .. && rmdir -- "./$1"
+}}
+hold() {{
+  exec 7<. && stage=/proc/self/fd/7
+  [ -d "$stage/." ] || {{ echo "kx: there is no /proc/self/fd here" >&2; return 1; }}
 }}
 is_this() {{
   is=$(stat -L -c %d/%i/%h/%f "/proc/self/fd/$1") && [ "$is" = "$(stat -c %d/%i/%h/%f -- "./$2")" ]

@@ -58,25 +58,23 @@ _UNPACK: Final = (
     + PLACE
     + rf"""
 src=$1 root=$2 flags=$3 strip=$4 new=$5 owner=$6 special=$7 fill=$8
-reach "$root/."; root=${{PWD%/}}
+reach "$root/."
 private "$new" || exit
-stage=$PWD
-trap 'cd -- "$stage/.." && rm -rf -- "./$new"' EXIT
-mkdir t || exit
+trap 'cd -P "$stage" && leave "$new"' EXIT
+hold && mkdir t || exit
 reach "$src"
-archive=$PWD/$name
 if shared; then
   (umask 077; cat <"./$name" >"$stage/archive") || exit
-  archive=$stage/archive
-fi
-cd -- "$stage" || exit
+  exec 8<"$stage/archive"
+else exec 8<"./$name"; fi
+cd -P "$stage" || exit
 if [ "$flags" = zip ]; then
   [ -n "$special" ] && set -- -K || set --
-  unzip -q -o "$@" "$archive" -d t
+  unzip -q -o "$@" /proc/self/fd/8 -d t
   code=$?
   # unzip's 1 is a warning: all was done.
   [ $code -le 1 ] || exit $code
-else tar -x"$flags"of - --strip-components="$strip" -C t <"$archive" || exit; fi
+else tar -x"$flags"of - --strip-components="$strip" -C t <&8 || exit; fi
 find t -type f -exec stat -c '%h %i' {{}} + |
   awk '$1 > 1 {{ n[$2]++; h[$2] = $1 }} END {{ for (i in n) if (n[i] != h[i]) exit 1 }}' || exit {_OUTSIDE}
 odd=$(find t \( -type f \( -perm -4000 -o -perm -2000 \) \) -o ! -type f ! -type d ! -type l)
@@ -91,7 +89,7 @@ if [ -n "$owner" ] && [ -n "$odd" ]; then
     done' kx "$owner" {{}} + || exit
 elif [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
 sync -f . 2>/dev/null || sync
-( place t )
+( cd -P .. && place "$stage/t" )
 """
 )
 _CONTENT_TAR: Final = WAY + 'reach "$2"; tar -x"$1"Of - --strip-components="$3" <"./$name" | sha256sum'
@@ -105,7 +103,7 @@ go "$3"
 private "$4" || exit
 ( reach "$2/."; tar -c"$1"f - . >&8 ) 8>"./$name" && chmod 0644 "./$name" && mv -fT -- "./$name" "../$name"
 code=$?
-cd .. && rm -rf -- "./$4"
+leave "$4"
 exit $code
 """
 )

@@ -48,7 +48,7 @@ go "$1"
 private "$2" || exit
 tar -xpf - {_OPTIONS} && mv -fT -- "./$name" "../$name"
 code=$?
-cd .. && rm -rf -- "./$2"
+leave "$2"
 exit $code
 """
 

@@ -44,7 +44,7 @@ for d do
     private "$tmp" || exit
     said=$({{ mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -T -- "./$name" "../$name"; }} 2>&1)
     code=$?
-    cd .. && rm -rf -- "./$tmp" || exit
+    leave "$tmp" || exit
     [ $code = 0 ] || meanwhile
   elif said=$(mkdir -- "./$name" 2>&1); then set_both "./$name" "$owner" "$mode" || exit
   else meanwhile; fi
@@ -69,8 +69,8 @@ tmp=$3
 go "$2"
 if shared; then
   private "$tmp" || exit
-  ln -s -- "$1" "./$name" && mv -fT -- "./$name" "../$name" || {{ code=$?; cd .. && rm -rf -- "./$tmp"; exit $code; }}
-  cd .. && rmdir -- "./$tmp"
+  ln -s -- "$1" "./$name" && mv -fT -- "./$name" "../$name" || {{ code=$?; leave "$tmp"; exit $code; }}
+  leave "$tmp"
 else
   ln -s -- "$1" "./$tmp" || exit
   mv -fT -- "./$tmp" "./$name" || {{ code=$?; rm -f -- "./$tmp"; exit $code; }}
@@ -78,8 +78,9 @@ fi
 """
 _CHANGE: Final = f'{WAY}go "$1"; change "$name" "$2" "$3"'
 _RENAME: Final = f"""{WAY}
-go "$1"; from=${{PWD%/}}/$name
-go "$2"; mv -fT -- "$from" "./$name"
+go "$1"; old=$name
+hold || exit
+go "$2"; mv -fT -- "$stage/$old" "./$name"
 """
 _RESOLVE: Final = f"""{WAY}
 reach "$1"

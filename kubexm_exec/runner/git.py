@@ -75,11 +75,8 @@ reach "$2"
 if [ ! -e "./$name/.git" ]; then
   if [ -d "./$name" ]; then made=y; else new=y; private "$stage" && mkdir -- "./$name" || exit; fi
 fi
-folder=$PWD
-clean() {
-  cd -- "$folder" || return
-  if [ -n "$new" ]; then cd .. && rm -rf -- "./$stage"; elif [ -n "$made" ]; then rm -rf -- "./$name/.git"; fi
-}
+# Called in the checkout, which may have another name by now.
+clean() { if [ -n "$new" ]; then cd -P .. && leave "$stage"; elif [ -n "$made" ]; then rm -rf -- ./.git; fi; }
 from=${PWD%/}/$name
 cd -P -- "./$name" && [ "$PWD" = "$from" ] || exit
 if [ -n "$made$new" ]; then git init -q && git remote add origin "$repo" || { code=$?; clean; exit $code; }; fi
@@ -110,8 +107,9 @@ get() {
 }
 ( get ) || { code=$?; clean; exit $code; }
 [ -n "$new" ] || exit 0
-cd .. && mv -T -- "./$name" "../$name" || { code=$?; clean; exit $code; }
-cd .. && rmdir -- "./$stage"
+cd -P .. || exit
+mv -T -- "./$name" "../$name" || { code=$?; leave "$stage"; exit $code; }
+leave "$stage"
 """  # noqa: E501
 )
 _SAVE: Final = WAY + 'reach "$1/."; git stash create kubexm'

@@ -86,39 +86,39 @@ done
 """
 )
 _READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
-# `place t`, called in a stage, puts what lies in its folder `t` into the place of the same name below `root`. One mv a
-# folder, not one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
+# `place FOLDER`, called in the folder that is filled, puts what lies in FOLDER of a stage into it. One mv a folder, not
+# one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
 PLACE: Final = r"""
 move() {
   d=$1 n=$(($# - 1)); shift
   if [ $n -gt 300 ]; then
-    find "$stage/$d/." -maxdepth 1 ! -type d -exec sh -c 'exec mv -f -- "$@" ./' kx {} +
+    find "$d/." -maxdepth 1 ! -type d -exec sh -c 'exec mv -f -- "$@" ./' kx {} +
     return
   fi
   while [ $n -gt 0 ]; do
-    e=$stage/$1 n=$((n - 1)); shift
+    e=$1 n=$((n - 1)); shift
     if [ -L "$e" ] || { [ -e "$e" ] && ! [ -d "$e" ]; }; then set -- "$@" "$e"; fi
   done
   [ $# -eq 0 ] || mv -f -- "$@" ./
 }
+into() {
+  name=${1##*/} hops=0
+  if [ -z "$fill" ]; then :
+  elif [ -L "./$name" ] && [ "$fill" != follow ]; then
+    echo "kx: ${PWD%/}/$name is a link to $(readlink -- "./$name"), and a folder is to be filled there" >&2
+    return 1
+  elif ! [ -d "./$name" ]; then
+    m=$(stat -c %a -- "$1") && (umask 077; mkdir -- "./$name") || return
+    change "$name" "$owner" "${m#"${m%???}"}" || return
+  fi
+  walk "$name/" || stop
+}
 place() {
   d=$1
-  cd -- "$stage" || return
   set -- "$d"/* "$d"/.[!.]* "$d"/..?*
-  if [ -n "$fill" ] && [ "$d" != t ]; then
-    go "$root${d#t}"
-    if [ -L "./$name" ] && [ "$fill" != follow ]; then
-      echo "kx: ${PWD%/}/$name is a link to $(readlink -- "./$name"), and a folder is to be filled there" >&2
-      return 1
-    elif ! [ -d "./$name" ]; then
-      m=$(stat -c %a -- "$stage/$d") && (umask 077; mkdir -- "./$name") || return
-      change "$name" "$owner" "${m#"${m%???}"}" || return
-    fi
-  fi
-  go "$root${d#t}/."
   move "$d" "$@" || return
   for e do
-    if [ -d "$stage/$e" ] && ! [ -L "$stage/$e" ]; then ( place "$e" ) || return; fi
+    if [ -d "$e" ] && ! [ -L "$e" ]; then ( into "$e" && place "$e" ) || return; fi
   done
 }
 """
@@ -131,11 +131,12 @@ _CHANGE: Final = (
     + r"""
 root=$1 new=$2 owner=$3 mode=$4 flags=$5 in=$6
 umask 077
-reach "$root/."; root=${PWD%/}
+reach "$root/."
 find . -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -user "$(id -u)" -exec rm -rf -- {} + 2>/dev/null
 private "$new" || exit
-stage=$PWD fill=
-trap 'cd -- "$stage/.." && rm -rf -- "./$new"' EXIT
+fill=
+trap 'leave "$new"' EXIT
+hold || exit
 mkdir t && tar -"$flags"f - || exit
 [ -f end ] || { echo "its end did not arrive" >&2; exit 1; }
 if [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
@@ -150,7 +151,7 @@ if [ -s folders ]; then
   each 500 sh -c "$in" kx make "" "$mode" <folders || exit
   if [ -n "$owner" ]; then each 500 sh -c "$in" kx change "$owner" "" <folders || exit; fi
 fi
-( place t ) || exit
+( cd -P .. && place "$stage/t" ) || exit
 for f in own-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "${f#own-}" "" <"$f" || exit; fi; done
 for f in mode-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "" "${f#mode-}" <"$f" || exit; fi; done
 :

@@ -88,7 +88,7 @@ fill() {
 }
 fill "$2:$3"
 code=$?
-cd .. && rm -rf -- "./$4"
+leave "$4"
 exit $code
 """
 )

@@ -369,6 +369,72 @@ def test_a_link_that_comes_between_the_look_and_the_work_is_not_followed(
     assert ground.lost() == before
 
 
+TOOLS = ("cat", "chmod", "chown", "dd", "find", "git", "ln", "mv", "sha256sum", "sync", "tar")
+STEAL = """#!/bin/sh
+tool=${{0##*/}} PATH={path}
+find {theirs} -name '.kx-*' ! -user {uid} -prune 2>/dev/null | while read -r s; do
+  mv -T "$s" "{base}/away.$$" && mkdir "$s" && echo "$s" >>{base}/stolen || continue
+  ln -s {victim}/d "$s/t"; ln -s {victim}/d "$s/d"; ln -s {victim}/x "$s/x"; ln -s {victim}/d "$s/checkout"
+  chown -hR {uid} "$s"
+  mv -T "{base}/away.$$" "${{s%/*}}/away.$$"
+done
+case $tool/$* in {breaks}) exit 1 ;; esac
+exec "$tool" "$@"
+"""
+
+
+@pytest.mark.parametrize("breaks", ["none", "mv/*|git/fetch*"], ids=["works", "breaks"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_a_folder_in_place_of_one_that_a_step_works_in_for_a_while_is_not_used(
+    kind: Kind, breaks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(tmp_path)
+    way = ground.folder()
+    step = world(ground, kind, way / kind.name, None)
+    before = ground.lost()
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    path, uid = os.environ["PATH"], MALLORY
+    text = STEAL.format(path=path, theirs=ground.theirs, base=tmp_path, victim=ground.victim, uid=uid, breaks=breaks)
+    for tool in TOOLS:
+        (bin / tool).write_text(text)
+        (bin / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin}:{path}")
+    with contextlib.suppress(StepFailed):
+        step.run()
+    if step.undo is not None:
+        with contextlib.suppress(StepFailed):
+            step.rollback()
+    assert ground.lost() == before
+    if kind.step in ("sync", "archive") or (kind.step == "git" and breaks != "none"):
+        assert (tmp_path / "stolen").exists()
+    step.close()
+
+
+def test_a_checkout_that_fails_takes_nothing_away_from_a_folder_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(tmp_path)
+    way = ground.folder()
+    (way / "checkout").mkdir()
+    trees.make(ground.victim, {"checkout/.git/config": "root's\n"})
+    ground.plant("link", ground.victim)
+    step = world(ground, KINDS["git"], way / "checkout", None)
+    before = ground.lost()
+    git, path = tmp_path / "bin/git", os.environ["PATH"]
+    git.parent.mkdir()
+    swap = f"mv -T {way} {ground.theirs}/was; mv -T {ground.theirs}/link {way}; exit 1"
+    git.write_text(f'#!/bin/sh\nPATH={path}\ncase $1 in fetch) {swap} ;; esac\nexec git "$@"\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{git.parent}:{path}")
+    with pytest.raises(StepFailed):
+        step.run()
+    assert way.is_symlink()
+    assert ground.lost() == before
+    assert not (ground.theirs / "was/checkout/.git").exists(), "what it made itself is gone"
+    step.close()
+
+
 def test_every_step_type_is_tried_or_works_at_no_path_of_the_spec() -> None:
     ours = {info.name for info in step_registry().infos() if info.value.startswith("kubexm_steps.")}
     named = {kind.step for kind in KINDS.values()} | set().union(*ELSEWHERE.values())
