@@ -33,11 +33,13 @@ _NO_TOOL, _NO_TLS, _NO_HEADERS, _ANSWERED, _MISMATCH, _FOREIGN = 71, 72, 73, 74,
 # control node decides by the rules that it has for itself; only what is plain, a whole file in one go, is put in place
 # at once. The download grows in a folder of our own beside its place: named after the address and the digest, so that
 # only the same download goes on with it, and closed to all others. After the `cd` nobody can put another in its way.
-# Headers come in by standard input, and never are arguments, which everybody on the host can see.
+# Address and headers come in by standard input, and never are arguments, which everybody on the host can see; only to
+# busybox there is no other way to tell an address.
 _SCRIPT: Final = rf"""{WAY}
-do=$1 dir=$2 url=$3 start=$4 notes=$5 idle=$6 most=$7 ca=$8 secret=$9; shift 9
-path=$1 want=$2 mode=$3 owner=$4
+do=$1 dir=$2 start=$3 notes=$4 idle=$5 most=$6 ca=$7 secret=$8 path=$9; shift 9
+want=$1 mode=$2 owner=$3
 umask 077
+IFS= read -r url || exit
 config=$(cat)
 go "$path"
 dir=${{dir##*/}}
@@ -84,12 +86,12 @@ case $tool in
     set -- -q --silent --show-error --fail --globoff --connect-timeout "$idle" --max-filesize "$most" --dump-header head
     if [ $secure = yes ]; then set -- "$@" --proto =https; else set -- "$@" --proto =http; fi
     [ -z "$ca" ] || set -- "$@" --cacert "$ca"
-    printf '%s\n' "$config" | sed -n 's/^c //p' | curl "$@" --config - -- "$url" >>data 2>said & ;;
+    printf '%s\n' "$config" | sed -n 's/^c //p' | curl "$@" --config - >>data 2>said & ;;
   wget)
     set -- --no-verbose --server-response --continue --tries=1 --timeout="$idle" --max-redirect=0 --config=rc
     [ -z "$ca" ] || set -- "$@" --ca-certificate="$ca"
     printf '%s\n' "$config" | sed -n 's/^w //p' >rc || exit
-    wget "$@" --output-document=data -- "$url" 2>head </dev/null & ;;
+    printf '%s\n' "$url" | wget "$@" --output-document=data --input-file=- 2>head & ;;
   busybox) wget -q -c -O data "$url" 2>said </dev/null & ;; # not -T: some versions crash with it
 esac
 pid=$!
@@ -375,7 +377,6 @@ def _command(wanted: Download, do: str, part: _Part, request: Request) -> Comman
         _SCRIPT,
         do,
         part_of(wanted),
-        request.url,
         str(part.size),
         part.notes(),
         str(max(1, round(wanted.timeout))),
@@ -427,16 +428,21 @@ def _shown(text: str) -> str:
 
 
 def _configuration(request: Request) -> bytes:
-    """The headers as configuration files of curl (``c``) and of wget (``w``); wget asks for the range by itself."""
-    lines = []
+    """The address, and then configuration files of curl (``c``) and of wget (``w``); wget asks for the range itself."""
+    lines = [request.url, f"c url = {_quoted(request.url)}"]
     for name, value in request.lines().items():
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        lines.append(f'c header = "{name}: {escaped}"')
+        lines.append(f"c header = {_quoted(f'{name}: {value}')}")
         if name == "User-Agent":
             lines.append(f"w user_agent = {value}")
         elif name != "Range":
             lines.append(f"w header = {name}: {value}")
     return "".join(f"{line}\n" for line in [*lines, "w netrc = off"]).encode("utf-8", "surrogateescape")
+
+
+def _quoted(text: str) -> str:
+    """A value of a configuration file of curl."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 class _Sizes:

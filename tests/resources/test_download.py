@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -271,14 +271,8 @@ def test_the_host_says_what_its_tool_said(worlds: Any, web: Web, target: Path, t
     assert only(target) == []
 
 
-def test_the_host_sends_headers_that_its_processes_do_not_show(worlds: Any, web: Web, target: Path, tool: str) -> None:
-    secret = 'Bearer s3"cr\\et'
-    page = web.add(CONTENT, needs={"Authorization": secret}, hold=threading.Event())
-    world = worlds(web.url(), fetchOn="host", headers={"Authorization": secret})
-    if tool == "busybox":
-        with pytest.raises(StepFailed, match="would show the headers to everybody"):
-            world.run()
-        return
+def processes_during(page: Any, work: Callable[[], object]) -> list[bytes]:
+    """The command lines of all processes while a download is held."""
     lines: list[bytes] = []
 
     def look() -> None:
@@ -288,17 +282,42 @@ def test_the_host_sends_headers_that_its_processes_do_not_show(worlds: Any, web:
                 lines.append(process.read_bytes())
             except OSError:
                 continue
-        assert page.hold is not None
         page.hold.set()
 
     thread = threading.Thread(target=look)
     thread.start()
-    world.run()
+    work()
     thread.join()
+    return lines
+
+
+def test_the_host_sends_headers_that_its_processes_do_not_show(worlds: Any, web: Web, target: Path, tool: str) -> None:
+    secret = 'Bearer s3"cr\\et'
+    page = web.add(CONTENT, needs={"Authorization": secret}, hold=threading.Event())
+    world = worlds(web.url(), fetchOn="host", headers={"Authorization": secret})
+    if tool == "busybox":
+        with pytest.raises(StepFailed, match="would show the headers to everybody"):
+            world.run()
+        return
+    lines = processes_during(page, world.run)
     assert target.read_bytes() == CONTENT
     assert any(tool.encode() in line for line in lines)
     assert not [line for line in lines if b's3"cr' in line]
     assert only(target) == ["tool"], "the file with the headers is gone"
+
+
+def test_the_host_asks_for_an_address_that_its_processes_do_not_show(
+    worlds: Any, web: Web, target: Path, tool: str
+) -> None:
+    if tool == "busybox":
+        pytest.skip("it takes an address as an argument only")
+    page = web.add(CONTENT, hold=threading.Event())
+    world = worlds(f"{web.url()}?token=s3cr3t%22%5Cq", fetchOn="host")
+    lines = processes_during(page, world.run)
+    assert target.read_bytes() == CONTENT
+    assert any(tool.encode() in line for line in lines)
+    assert not [line for line in lines if b"s3cr3t" in line]
+    assert only(target) == ["tool"]
 
 
 def test_the_host_checks_certificates(worlds: Any, target: Path, tmp_path: Path, tool: str) -> None:
