@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kubexm_exec.connectors.way import at
 from kubexm_exec.graph import ExecutionGraph, digest
 from kubexm_exec.registry import Registry, RegistryError
 
@@ -69,18 +72,22 @@ def packages_of(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[st
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced whole."""
-    target = pathlib.Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     text = json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n"
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
+        with at(os.fspath(path)) as (folder, name):
+            temporary = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                    stream.write(text)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise PlanError(f"the plan cannot be written to {path}: {error.strerror}") from error
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
-from collections.abc import Callable, Iterable
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,12 +15,14 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail
+from kubexm_exec.connectors import way
 
 if TYPE_CHECKING:
     from kubexm_exec.graph import ExecutionGraph
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
+_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST: Final = 64 << 20
 """Bytes that are looked at to tell what a file is."""
 
@@ -74,6 +79,15 @@ def check_targets(
     seen: dict[str, str] = {}
     for name, product in wanted:
         _check_folder(name, form)
+        try:
+            with _place(name):
+                pass
+        except OSError as error:
+            fail(
+                f"{name} cannot be written: {error.strerror}",
+                "give a name in a folder that only you may write",
+                output=form,
+            )
         place = os.path.realpath(name)
         if place in seen:
             fail(f"{name} is to be both the {seen[place]} and the {product.noun}", "give two names", output=form)
@@ -122,39 +136,77 @@ def _check_folder(name: str, form: str) -> None:
 
 
 def write_text(path: str, text: str, *, private: bool = False) -> None:
-    """Write a file whole or not at all; ``-`` is standard output. A file keeps its mode, and a link its target.
+    """Write a file whole or not at all; ``-`` is standard output. A file of ours keeps its mode, and a link its target.
 
     A new file that is ``private`` is its owner's alone. What is no file, such as a pipe or a device, is written to.
     """
-    import pathlib
     import secrets
 
     if path == "-":
         click.echo(text, nl=not text.endswith("\n"))
         return
-    target = pathlib.Path(os.path.realpath(path))
-    # A name that nobody can guess: in a folder that others may write, one that waits there could lead elsewhere.
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     # Bytes: line ends are those of the text.
     data = text.encode("utf-8", "backslashreplace")
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        mode = target.stat().st_mode & 0o7777 if target.exists() else None
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if private or mode else 0o666
-        )
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-        temporary.replace(target)
+        with _place(path) as (folder, name, there):
+            if _is_open_file(folder):
+                with open(path, "wb") as file:  # noqa: PTH123
+                    file.write(data)
+                return
+            if there is not None and not stat.S_ISREG(there.st_mode):
+                with os.fdopen(os.open(name, os.O_WRONLY | _FLAGS, dir_fd=folder), "wb") as file:
+                    file.write(data)
+                return
+            kept = None
+            if there is not None:
+                kept = there.st_mode & 0o7777 if there.st_uid == os.geteuid() else 0o600
+            # A name that nobody can guess: in a folder that others may write, one that waits there could be theirs.
+            temporary = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
+            descriptor = os.open(temporary, flags, 0o600 if private or kept is not None else 0o666, dir_fd=folder)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(descriptor)
+                    if kept is not None:
+                        os.fchmod(descriptor, kept)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         fail(f"{path} cannot be written: {error.strerror}", code=codes.FAILED)
+
+
+@contextlib.contextmanager
+def _place(path: str) -> Iterator[tuple[int, str, os.stat_result | None]]:
+    """The folder that a file is to be written in, its name there, and what is there now.
+
+    Raises OSError with the reason if a link of somebody else leads there, or the file is theirs: they would read what
+    is written, or have chosen what it replaces.
+    """
+    with way.at(path, last=True) as (folder, name):
+        try:
+            there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            there = None
+        if there is not None and there.st_uid not in (0, os.geteuid()):
+            who = way.others(folder)
+            if who:
+                owner, mode = way.user_name(there.st_uid), stat.S_IMODE(there.st_mode)
+                raise PermissionError(
+                    errno.EPERM, f"it belongs to {owner} (mode {mode:04o}), in a folder that {who} may write"
+                )
+        yield folder, name, there
+
+
+def _is_open_file(folder: int) -> bool:
+    """Whether it is where the system shows our open files: of a pipe there is no other name."""
+    with contextlib.suppress(OSError):
+        return re.fullmatch(r"/proc/\d+(/task/\d+)?/fd", os.readlink(f"/proc/self/fd/{folder}")) is not None  # noqa: PTH115
+    return False
 
 
 def read_by(graph: ExecutionGraph, spec: str, choice: Choice) -> list[str | None]:

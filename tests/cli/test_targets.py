@@ -206,3 +206,75 @@ def test_the_hint_of_what_is_no_plan_does_not_lead_to_its_loss(site: Folder) -> 
 def test_a_pipe_is_written_to(site: Folder) -> None:
     assert call(site, *WRITES["graph as svg"], os.devnull).exit_code == 0
     assert Path(os.devnull).is_char_device()
+
+
+@pytest.fixture
+def shared(site: Folder) -> Path:
+    """A folder such as /tmp, in which another user was before us."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to another user")
+    shared = site.path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    return shared
+
+
+@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link", "link to a folder"])
+def test_what_another_user_put_in_a_shared_folder_is_not_written(
+    site: Folder, shared: Path, way: str, kind: str
+) -> None:
+    planted, private = shared / "planted", site.path / "private"
+    private.mkdir()
+    name = planted
+    if kind == "file":
+        planted.touch(0o666)
+    elif kind == "link to a folder":
+        planted.symlink_to(private)
+        name = planted / "new"
+    else:
+        planted.symlink_to(private / "target")
+        if kind == "link":
+            (private / "target").touch()
+    os.chown(planted, 65534, 65534, follow_symlinks=False)
+    before = sorted(private.iterdir())
+    result = call(site, *WRITES[way], str(name), *(() if way == "runs report" else ("--force",)))
+    assert result.exit_code == 2, result.output
+    assert "everybody may write" in result.output.replace("\n", " ")
+    assert sorted(private.iterdir()) == before
+    assert all(path.stat().st_size == 0 for path in (*before, *([planted] if kind == "file" else [])))
+
+
+def test_fmt_writes_through_no_link_of_another_user(site: Folder, shared: Path) -> None:
+    target = site.file("private/spec.yaml", "apiVersion: kubexm.io/v1\nkind:   Pipeline\nmetadata:   {name: x}\n")
+    before = target.read_bytes()
+    (shared / "spec.yaml").symlink_to(target)
+    os.chown(shared / "spec.yaml", 65534, 65534, follow_symlinks=False)
+    result = call(site, "fmt", str(shared / "spec.yaml"))
+    assert result.exit_code != 0
+    assert target.read_bytes() == before
+
+
+def test_a_private_file_does_not_get_the_mode_of_another_users_file(site: Folder) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to another user")
+    target = site.path / "result.json"
+    target.touch()
+    target.chmod(0o666)
+    os.chown(target, 65534, 65534)
+    assert call(site, *WRITES["run --result"], "result.json").exit_code == 0
+    assert (target.stat().st_uid, target.stat().st_mode & 0o777) == (0, 0o600)
+
+
+def test_links_of_our_own_and_pipes_are_still_written_to(site: Folder, shared: Path) -> None:
+    (site.path / "private").mkdir()
+    (shared / "mine").symlink_to(site.path / "private" / "result.json")
+    assert call(site, *WRITES["run --result"], str(shared / "mine")).exit_code == 0
+    assert (site.path / "private" / "result.json").stat().st_size
+    reading, writing = os.pipe()
+    try:
+        assert call(site, *WRITES["run --result"], f"/dev/fd/{writing}").exit_code == 0
+        assert os.read(reading, 65536).startswith(b"{")
+    finally:
+        os.close(reading)
+        os.close(writing)
