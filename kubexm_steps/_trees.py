@@ -213,6 +213,8 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
     """Do it, and remember before that what is needed to undo it."""
     tree, look = plan.tree, plan.look
     made = plan.folders
+    if params.owner is None:
+        _check_owners(plan)
     if made and made[0] == tree.path:
         # Those above it are made too, or there is a clear failure.
         above = ctx.runner.missing_folders(posixpath.dirname(tree.path)) if params.create_parents else []
@@ -244,6 +246,20 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
         if file.permissions or (file.ownership and file.mode & 0o6000):
             change.modes.setdefault(file.mode, []).append(path)
     ctx.runner.trees.change(tree.path, change, look)
+
+
+def _check_owners(plan: Plan) -> None:
+    """Where others may put files, one of theirs may wait for what is written into it; not if all the folder is his."""
+    look = plan.look
+    for file in plan.files:
+        before, folder = file.before, look.states.get(posixpath.dirname(file.before.path))
+        if not file.content or before.kind != "file" or folder is None or before.uid in (0, look.uid, folder.uid):
+            continue
+        if folder.mode & 0o022 or folder.uid not in (0, look.uid):
+            raise StepFailed(
+                f"copy to {before.path}: it is a file of user {before.owner}, and others may put files there",
+                hint="give it an `owner`, or remove it first",
+            )
 
 
 def _numbers(before: FileState, look: TreeLook) -> tuple[int, int]:

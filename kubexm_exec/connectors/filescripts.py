@@ -26,12 +26,14 @@ if [ "$here" != "$both" ] && [ -f "./$name" ] && ! [ -L "./$name" ]; then
 fi
 if judge "$here"; then
   up=.. file=./$name
-  case $mode_of_here/${{old#*/}} in
-    [1357]??[2367]/0/*|[1357]??[2367]/) ;;
-    [1357]??[2367]/*)
-      if ! [ -O "./$name" ] && [ -z "${{owner%%:*}}" ]; then
+  # A file of somebody else's may wait for what others write into it, unless the whole folder is his.
+  u=${{old#*/}}
+  case ${{u%%/*}} in
+    ''|0|"$owner_of_here") ;;
+    *)
+      if [ -z "${{owner%%:*}}" ] && [ "${{u%%/*}}" != "$(id -u)" ]; then
         u=${{old%/*}}
-        why="it is a file of user ${{u##*/}}, and everybody may put files there: give it an owner, or remove it first"
+        why="it is a file of user ${{u##*/}}, and $who may put files there: give it an owner, or remove it first"
         stop
       fi ;;
   esac

@@ -31,7 +31,7 @@ from kubexm_exec.connectors.base import (
     User,
 )
 from kubexm_exec.connectors.guard import Guard
-from kubexm_exec.connectors.way import at, user_name
+from kubexm_exec.connectors.way import at, others, user_name
 from kubexm_exec.graph import GraphHost
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
@@ -198,14 +198,12 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _check_owner(folder: int, before: os.stat_result) -> None:
-    """Where everybody may put files, one of somebody else's may wait for what others write into it."""
-    here = os.fstat(folder)
-    everybody = here.st_mode & stat.S_IWOTH and here.st_mode & stat.S_ISVTX
-    if everybody and before.st_uid not in (0, os.geteuid()):
-        who = user_name(before.st_uid)
+    """Where others may put files, one of theirs may wait for what is written into it; not if all the folder is his."""
+    if before.st_uid not in (0, os.geteuid(), os.fstat(folder).st_uid) and (who := others(folder)):
         raise OSError(
             errno.EEXIST,
-            f"it is a file of user {who}, and everybody may put files there: give it an owner, or remove it first",
+            f"it is a file of user {user_name(before.st_uid)}, and {who} may put files there: "
+            "give it an owner, or remove it first",
         )
 
 

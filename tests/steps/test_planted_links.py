@@ -307,8 +307,20 @@ def test_what_has_another_name_is_not_given_away_where_others_may_make_names(
     work.close()
 
 
-def test_a_file_that_somebody_has_put_where_everybody_may_is_not_filled(host: GraphHost | None, tmp_path: Path) -> None:
-    ground = Ground(tmp_path, *SHARED["sticky"])
+FILLED = {
+    "everybody, sticky": (0o1777, 0, 0),
+    "everybody": (0o777, 0, 0),
+    "a group": (0o2775, 0, MALLORY),
+    "a group, sticky": (0o1770, 0, MALLORY),
+    "another user": (0o755, MALLORY + 1, MALLORY + 1),
+}
+
+
+@pytest.mark.parametrize("shared", FILLED)
+def test_a_file_that_somebody_has_put_where_others_may_is_not_filled(
+    shared: str, host: GraphHost | None, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path, *FILLED[shared])
     path = ground.theirs / "token"
     path.touch()
     os.chown(path, MALLORY, MALLORY)
@@ -317,6 +329,15 @@ def test_a_file_that_somebody_has_put_where_everybody_may_is_not_filled(host: Gr
     assert path.read_text() == ""
     World(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
     assert (path.stat().st_uid, path.read_text()) == (0, "x")
+    # The same of many files at once.
+    os.chown(path, MALLORY, MALLORY)
+    trees.make(ground.local, {"many/token": "secret", **{f"many/{number}": "x" for number in range(5)}})
+    many = {"src": "many", "path": str(ground.theirs)}
+    with pytest.raises(StepFailed, match="it is a file of user"):
+        World(ground.local, "sync", many, host=host).run()
+    assert path.read_text() == "x"
+    World(ground.local, "sync", {**many, "owner": 0}, host=host).run()
+    assert (path.stat().st_uid, path.read_text()) == (0, "secret")
 
 
 class Swapping:
