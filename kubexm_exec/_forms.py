@@ -15,6 +15,8 @@ SHORTEST_LINE: Final = 8
 SHORTEST_PIECE: Final = 6
 """Pieces of a secret that are shorter are only masked together with the rest of it."""
 _WORD: Final = re.compile(r"[^\W\d_]+|[\d.:-]+|[A-Za-z.-]+")
+_TOKEN: Final = 64
+"""A value of so many characters without blanks is likely to be folded, or cut off, by whatever shows it."""
 COMPARED: Final = 48
 """So many characters of base64 are compared; as many as the rest has are masked after them, whatever they are."""
 _HEAD: Final = 4
@@ -102,12 +104,22 @@ Form: TypeAlias = tuple[Element, ...]
 
 
 def forms(value: str) -> list[Form]:
-    """All forms of a secret value, its own and those of its lines."""
-    found = [_escaped(value), *_base64(b"".join(map(_raw, value)))]
-    lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        found += [_escaped(line) for line in lines if len(line) >= SHORTEST_LINE and not _PEM_BORDER.fullmatch(line)]
+    """All forms of a secret value, its own and those of its lines, also in capitals and in small letters."""
+    found = list(_base64(b"".join(map(_raw, value))))
+    borders = {
+        case for line in value.splitlines() if _PEM_BORDER.fullmatch(line.strip()) for case in cases(line.strip())
+    }
+    for case in cases(value):
+        found.append(_escaped(case))
+        lines = [line.strip() for line in case.splitlines()]
+        if len(lines) > 1:
+            found += [_escaped(line) for line in lines if len(line) >= SHORTEST_LINE and line not in borders]
     return list(dict.fromkeys(found))
+
+
+def cases(text: str) -> list[str]:
+    """The text as it is, in capitals and in small letters."""
+    return list(dict.fromkeys((text, text.upper(), text.lower())))
 
 
 def literal(text: bytes) -> Form:
@@ -124,9 +136,11 @@ def inside(value: str) -> str:
 
 
 def unfolded(value: str) -> bytes:
-    """The text of a key in one line, however it is folded anew; nothing of any other value."""
+    """The text of a key or of a long token in one line, however it is folded anew; nothing of any other value."""
     within = inside(value)
-    return "".join(within.split()).encode("utf-8", "surrogateescape") if within != value else b""
+    text = "".join(within.split())
+    is_token = len(text) >= _TOKEN and all(len(line.split()) == 1 for line in within.splitlines())
+    return text.encode("utf-8", "surrogateescape") if within != value or is_token else b""
 
 
 def pieces(value: str) -> Iterator[bytes]:
@@ -138,7 +152,7 @@ def pieces(value: str) -> Iterator[bytes]:
         for piece in re.split(border, value) if len(value) <= 1024 else ():
             piece = piece.strip()
             if len(piece) >= SHORTEST_PIECE and piece != value and not _WORD.fullmatch(piece):
-                yield piece.encode("utf-8", "surrogateescape")
+                yield from (case.encode("utf-8", "surrogateescape") for case in cases(piece))
 
 
 def could_go_on(form: Form, data: bytes, at: int) -> bool:

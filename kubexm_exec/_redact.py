@@ -13,6 +13,7 @@ from kubexm_exec._forms import (
     SHORTEST_LINE,
     Form,
     beginnings,
+    cases,
     could_go_on,
     forms,
     heads,
@@ -56,7 +57,8 @@ class Redactor:
 
     Besides the value itself its forms in URLs, JSON, YAML, HTML, shell words and base64 are masked, and in whole
     encodings such as hex, base32 and UTF-16, also one inside another; of a value with several lines each line of 8 or
-    more characters too, and of one with blanks or slashes its pieces, unless they are plain words. With nothing
+    more characters too, and of one with blanks or slashes its pieces, unless they are plain words; all of that also in
+    capitals and in small letters. A key or a long token is masked also where it is folded anew or cut off. With nothing
     registered ``mask`` costs next to nothing.
     """
 
@@ -100,7 +102,9 @@ class Redactor:
             self._spelled.add(folded, apart=True)
         spelled = spellings(whole) | set(pieces(value))
         if len(value) > _LONG:
-            spelled.update(line.strip() for line in whole.splitlines())
+            text = whole.decode("utf-8", "surrogateescape")
+            lines = (line.strip() for case in cases(text) for line in case.splitlines())
+            spelled.update(line.encode("utf-8", "surrogateescape") for line in lines)
             spelled.add(whole)
         else:
             spelled.discard(whole)

@@ -152,7 +152,9 @@ class Spelled:
         apart = apart and len(text) <= _APART
         if apart:
             self._apart.add(len(self._texts) - 1)
-        for start in range(0, len(text) - SURE + 1, _STRIDE if apart else max(_BLOCK, len(text) // 64)):
+        # Of what is apart also its last bytes, which may stand alone.
+        end = len(text) - (_GRAM if apart else SURE) + 1
+        for start in range(0, end, _STRIDE if apart else max(_BLOCK, len(text) // 64)):
             for at in range(start, start + _STRIDE):
                 known = grams.setdefault(text[at : at + _GRAM], [])
                 if len(known) < _ALIKE:

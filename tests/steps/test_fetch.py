@@ -131,3 +131,78 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
             world.forecast()
     finally:
         world.close()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder such as /tmp."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to another user")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "file").write_text("x")
+    return tmp_path / "shared"
+
+
+def planted(link: Path, target: Path) -> None:
+    link.symlink_to(target)
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("to", ["shared/got", "shared/got/deeper", "shared"])
+def test_a_link_of_another_user_leads_nowhere(tmp_path: Path, shared: Path, to: str) -> None:
+    planted(shared / ("here" if to == "shared" else "got"), tmp_path / "private")
+    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": to, "name": "file"})
+    try:
+        for action in (world.forecast, world.run):
+            with pytest.raises(StepFailed, match=r"is a link to .*/private, in a folder that everybody may write"):
+                action()
+    finally:
+        world.close()
+    assert not list((tmp_path / "private").iterdir())
+
+
+class Exchanging(LocalConnector):
+    """This machine, where somebody else puts a link in the place of the host's folder while a file is read."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        super().__init__(GraphHost("here", connector="local"), str)
+        self.folder, self.target = folder, target
+
+    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
+        super().stream(path, sink, deadline=deadline, cancel=cancel)
+        self.folder.rename(self.folder.with_name("moved"))
+        planted(self.folder, self.target)
+
+
+def test_a_folder_exchanged_for_a_link_while_a_file_is_read_leads_nowhere(tmp_path: Path, shared: Path) -> None:
+    (shared / "here").mkdir()
+    runner = Runner(Exchanging(shared / "here", tmp_path / "private"), deadline=Deadline.after(30), cancel=Cancel())
+    runner.fetch(runner.inspect(f"{tmp_path}/file"), shared / "here" / "file")
+    assert not list((tmp_path / "private").iterdir())
+    assert [path.name for path in (shared / "moved").iterdir()] == ["file"]
+    with pytest.raises(StepFailed, match="is a link to"):
+        runner.fetch(runner.inspect(f"{tmp_path}/file"), shared / "here" / "file")
+
+
+@pytest.mark.parametrize("before", ["file", "link", "nothing"])
+def test_undo_goes_through_no_link_of_another_user(tmp_path: Path, shared: Path, before: str) -> None:
+    copy = shared / "here" / "file"
+    copy.parent.mkdir()
+    if before == "file":
+        copy.write_text("old")
+    elif before == "link":
+        copy.symlink_to("elsewhere")
+    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "shared", "name": "file"})
+    try:
+        world.run()
+        (shared / "here").rename(shared / "moved")
+        (tmp_path / "private" / "file").write_text("mine")
+        planted(shared / "here", tmp_path / "private")
+        with pytest.raises(StepFailed, match="is a link to"):
+            world.rollback()
+    finally:
+        world.close()
+    assert [path.name for path in (tmp_path / "private").iterdir()] == ["file"]
+    assert (tmp_path / "private" / "file").read_text() == "mine"
