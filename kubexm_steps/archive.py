@@ -150,6 +150,8 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
 
     _file = ""
     """The name of the file of a resource: it tells the kind of archive."""
+    _source = ""
+    """Where the archive on the host is read."""
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Compare the archive with what is there."""
@@ -175,7 +177,13 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
     def run(self, ctx: StepContext) -> Result:
         """Unpack or pack."""
         self._learn(ctx)
-        return self._pack(ctx) if self.params.action == "pack" else self._unpack(ctx)
+        if self.params.action == "pack":
+            return self._pack(ctx)
+        if self.params.src is None:
+            return self._unpack(ctx)
+        # What is checked is what is unpacked.
+        with ctx.runner.steady_archive(self.params.src) as self._source:
+            return self._unpack(ctx)
 
     def _learn(self, ctx: StepContext) -> None:
         self.params = located(ctx, self.params, last=self.params.action == "unpack")
@@ -184,6 +192,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         source = self.params.local_src or ""
         if source.startswith(RESOURCE):
             self._file = ctx.resource(source.removeprefix(RESOURCE)).filename
+        self._source = self.params.src or ""
 
     def _unpack(self, ctx: StepContext) -> Result:
         params = self.params
@@ -209,7 +218,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         params = self.params
         how = Unpacking(params.strip_components, self._owner, params.allow_special, params.follow)
         if params.src is not None:
-            ctx.runner.unpack(params.src, params.path, self._format, how)
+            ctx.runner.unpack(self._source, params.path, self._format, how)
             return
         with ctx.runner.temporary_folder() as folder:
             sent = f"{folder}/archive"
@@ -270,23 +279,24 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
                 foreign.append(Change(Wanted(state.path, None), state, state.mode, False, False, True, becomes=""))
         # If everything is there, only the content can tell whether it is the same.
         complete = not changes and not missing
-        if complete and params.src is not None and not self._matches(ctx, params.src, entries):
+        if complete and params.src is not None and not self._matches(ctx, entries):
             changes = [_replaced(state) for state in states if state.kind == "file"]
             foreign = [change for change in foreign if change.before.kind == "directory"]
         return _Plan(entries, changes, sorted(missing, key=lambda path: path.count("/")), foreign)
 
-    def _matches(self, ctx: StepContext, src: str, entries: list[Entry]) -> bool:
+    def _matches(self, ctx: StepContext, entries: list[Entry]) -> bool:
         params = self.params
-        return ctx.runner.archive_matches(src, self._format, params.path, entries, strip=params.strip_components)
+        strip = params.strip_components
+        return ctx.runner.archive_matches(self._source, self._format, params.path, entries, strip=strip)
 
     def _entries(self, ctx: StepContext) -> list[Entry]:
         """What will be unpacked; the digest of the archive is checked first."""
         params = self.params
         if params.src is not None:
             if params.sha256 is not None:
-                self._verify(params.src, ctx.runner.inspect(params.src).sha256)
+                self._verify(params.src, ctx.runner.inspect(self._source).sha256)
             return ctx.runner.archive_entries(
-                params.src, self._format, strip=params.strip_components, special=params.allow_special
+                self._source, self._format, strip=params.strip_components, special=params.allow_special
             )
         path: Path = ctx.local_path(params.local_src or "")
         if params.sha256 is not None:

@@ -256,6 +256,10 @@ class Runner:
 
     # archives
 
+    def steady_archive(self, path: str) -> AbstractContextManager[str]:
+        """Where to read an archive that is looked at more than once: a copy of our own, if others may change it."""
+        return archives.steady(self._session, path)
+
     def archive_entries(self, path: str, fmt: Format, *, strip: int = 0, special: bool = False) -> list[Entry]:
         """What an archive on the host would unpack; one that would write outside its folder is refused.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.way import WAY, refusal
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.files import temporary_folder
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import path_list
@@ -37,7 +39,7 @@ _SUFFIXES: Final[dict[str, Format]] = {
 _FLAGS: Final[dict[Format, str]] = {"tar": "", "tar.gz": "z", "tar.xz": "J", "tar.bz2": "j"}
 _KINDS: Final[dict[str, EntryKind]] = {"-": "file", "d": "directory", "l": "link", "h": "hardlink"}
 _LISTING: Final = 64 << 20
-_SPECIAL, _OUTSIDE = 96, 97
+_SPECIAL, _OUTSIDE, _OPEN = 96, 97, 95
 
 # Archives are read from standard input: GNU tar would take "a:b" for a file on the host a.
 _LIST_TAR: Final = (
@@ -50,9 +52,27 @@ printf '\0'
 tar -tv"$1"f - <"./$name" | cut -c 1-10
 """
 )
+# Whether nobody else can change a file, or put another in its place: neither there nor in a folder above.
+_CLOSED: Final = (
+    WAY
+    + rf"""
+reach "$1"
+is=$(stat -c %u/%a -- "./$name") || exit
+case $is in *[2367]|*[2367]?) exit {_OPEN} ;; 0/*) ;; *) [ -O "./$name" ] || exit {_OPEN} ;; esac
+! shared || exit {_OPEN}
+while [ "$PWD" != / ]; do
+  is=$(stat -c %u .) && cd -P .. || exit
+  ! shared || case $mode_of_here/$is in
+    [1357]???/0|[1357]???/$(id -u)) [ "$owner_of_here" = 0 ] || [ -O . ] ;;
+    *) false ;;
+  esac || exit {_OPEN}
+done
+"""
+)
+_COPY: Final = WAY + 'reach "$1"; umask 077; cat <"./$name" >"$2"'
 _LIST_ZIP: Final = WAY + 'reach "$1"; unzip -l "./$name"'
 # It is unpacked into a folder of our own, looked at, and only then put in place: nothing that is there already can lead
-# it elsewhere, and what may not be in it never gets there. An archive that others may change meanwhile is copied first.
+# it elsewhere, and what may not be in it never gets there.
 _UNPACK: Final = (
     WAY
     + PLACE
@@ -63,10 +83,7 @@ private "$new" || exit
 trap 'cd -P "$stage" && leave "$new"' EXIT
 hold && mkdir t || exit
 reach "$src"
-if shared; then
-  (umask 077; cat <"./$name" >"$stage/archive") || exit
-  exec 8<"$stage/archive"
-else exec 8<"./$name"; fi
+exec 8<"./$name"
 cd -P "$stage" || exit
 if [ "$flags" = zip ]; then
   [ -n "$special" ] && set -- -K || set --
@@ -197,6 +214,27 @@ def _climbs_out(archive: str, name: str) -> StepFailed:
         f"{archive}: refused, because its entry {name!r} would be written outside the folder",
         hint="nothing was unpacked; do not trust this archive",
     )
+
+
+@contextlib.contextmanager
+def steady(session: Session, path: str) -> Iterator[str]:
+    """Where to read an archive on the host that is looked at more than once: a copy, if others may change it."""
+    found = execute(session, script(_CLOSED, path, question=True), check=False, live=False)
+    if found.exit_code == 0:
+        yield path
+        return
+    if found.exit_code != _OPEN:
+        raise file_failure(session, "list", path, found)
+    with temporary_folder(session) as folder:
+        copy = f"{folder}/archive"
+        copied = execute(session, script(_COPY, path, copy), check=False, live=False)
+        if copied.exit_code != 0:
+            raise file_failure(session, "copy", path, copied)
+        try:
+            yield copy
+        except StepFailed as error:
+            error.message = error.message.replace(copy, path)
+            raise
 
 
 def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:

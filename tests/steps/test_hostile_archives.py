@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
@@ -190,3 +191,31 @@ def test_a_link_in_place_of_a_folder_is_followed_where_the_spec_says_so(tmp_path
     assert (ground.victim / "file").read_text() == "bad\n"
     ground.world.rollback()
     assert ground.unharmed()
+
+
+@as_root
+@pytest.mark.parametrize("where", ["shared", "shared/inner"], ids=["in the folder", "in one above"])
+def test_what_is_unpacked_is_what_had_the_digest(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / where
+    folder.mkdir(parents=True)
+    (tmp_path / "shared").chmod(0o777)
+    source, other = folder / "app.tar", tmp_path / "other.tar"
+    good = made("tar", [Thing("app", "good\n")])
+    source.write_bytes(good)
+    other.write_bytes(made("tar", [Thing("app", "bad\n")]))
+    # Another user puts his own archive there, as soon as somebody has read it to the end.
+    path = os.environ["PATH"]
+    for tool in ("cat", "sha256sum", "tar"):
+        swap = tmp_path / "bin" / tool
+        swap.parent.mkdir(exist_ok=True)
+        swap.write_text(
+            f'#!/bin/sh\nPATH={path}\n{tool} "$@"; code=$?\ncp {other} {folder}/new\n'
+            f"mv {folder}/new {source}\nexit $code\n"
+        )
+        swap.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{path}")
+    (tmp_path / "to").mkdir()
+    params = {"src": str(source), "path": f"{tmp_path}/to", "sha256": hashlib.sha256(good).hexdigest()}
+    World(tmp_path, "archive", params).run()
+    assert source.read_bytes() == other.read_bytes()
+    assert (tmp_path / "to/app").read_text() == "good\n"
