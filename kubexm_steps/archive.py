@@ -25,7 +25,7 @@ from kubexm_exec.step import (
 )
 from kubexm_steps._archives import local_entries
 from kubexm_steps._files import Change, Content, RestoringStep, Wanted, remember, remember_left
-from kubexm_steps._types import Account, FollowParams, HostPath, located
+from kubexm_steps._types import Account, FollowParams, HostPath, Mode, located
 
 
 class ArchiveParams(FollowParams):
@@ -54,6 +54,11 @@ class ArchiveParams(FollowParams):
     )
     owner: Account | None = Field(None, description="User that what is unpacked belongs to; else the one we work as.")
     group: Account | None = Field(None, description="Group that what is unpacked belongs to.")
+    mode: Mode | None = Field(
+        None,
+        description="Permissions of the archive that is packed. Without it, those of the one that is there are kept, "
+        "and a new one is `0600`: what is in it may be closed to others.",
+    )
     create_parents: bool = Field(False, description="Make missing folders above `path` (0755).")
     allow_special: bool = Field(
         False,
@@ -81,6 +86,8 @@ class ArchiveParams(FollowParams):
             }
             if given := [name for name, value in wrong.items() if value]:
                 raise ValueError(f"{' and '.join(given)} cannot go with `action: pack`")
+        elif self.mode is not None:
+            raise ValueError("mode goes with `action: pack` only: what is unpacked has the modes in the archive")
         name = self.path if self.action == "pack" else self.src or self.local_src or ""
         zipped = self.format == "zip" or (self.format is None and name.lower().endswith(".zip"))
         if zipped and self.action == "pack":
@@ -165,7 +172,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         if not params.create_parents and not ctx.runner.inspect(above, digest=False).exists:
             return Forecast.unknown(f"the folder {above} is not there yet")
         if params.action == "pack":
-            if ctx.runner.is_packed(params.src or "", params.path, self._format):
+            if self._is_packed(ctx):
                 return Forecast.satisfied(f"{params.path} holds what is in {params.src}", self._outputs(0))
             return Forecast.change(f"would pack {params.src} into {params.path}", [Diff(params.path, note="packed")])
         plan = self._plan(ctx)
@@ -229,7 +236,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
     def _pack(self, ctx: StepContext) -> Result:
         params = self.params
         folder = params.src or ""
-        if ctx.runner.is_packed(folder, params.path, self._format):
+        if self._is_packed(ctx):
             return Result(changed=False, message=f"{params.path} holds what is in {folder}", outputs=self._outputs(0))
         if ctx.runner.inspect(folder, digest=False).kind != "directory":
             raise StepFailed(f"pack {folder}: there is no such folder", hint="`src` is a folder on the host")
@@ -240,9 +247,15 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         undo = remember(ctx, [_replaced(before)], above)
         if above:
             ctx.runner.mkdir(above[-1])
-        ctx.runner.pack(folder, params.path, self._format)
+        ctx.runner.pack(folder, params.path, self._format, mode=params.mode)
         remember_left(ctx, undo)
         return Result(message=f"packed {folder} into {params.path}", outputs=self._outputs(0))
+
+    def _is_packed(self, ctx: StepContext) -> bool:
+        params = self.params
+        if not ctx.runner.is_packed(params.src or "", params.path, self._format):
+            return False
+        return params.mode in (None, ctx.runner.inspect(params.path, digest=False).mode)
 
     def _plan(self, ctx: StepContext) -> _Plan:
         params = self.params

@@ -280,9 +280,9 @@ class Runner:
         """Change the owner (``user``, ``:group`` or ``user:group``) of many files, links and folders."""
         archives.give_away(self._session, paths, owner)
 
-    def pack(self, folder: str, path: str, fmt: Format) -> None:
-        """Pack all that is in a folder into an archive, atomically."""
-        archives.pack(self._session, folder, path, fmt)
+    def pack(self, folder: str, path: str, fmt: Format, *, mode: int | None = None) -> None:
+        """Pack all that is in a folder into an archive, atomically; without a mode, a new one is 0600."""
+        archives.pack(self._session, folder, path, fmt, mode)
 
     def is_packed(self, folder: str, path: str, fmt: Format) -> bool:
         """Whether an archive holds just what is in a folder now."""

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.filescripts import mode_argument
 from kubexm_exec.connectors.way import WAY, refusal
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
@@ -116,9 +117,15 @@ _GIVE: Final = EACH + 'each 500 sh -c "$1" kx change "$2" ""'
 _PACK: Final = (
     WAY
     + r"""
+mode=$5
 go "$3"
+umask 077
+if [ -z "$mode" ] && [ -f "./$name" ] && ! [ -L "./$name" ] && [ -O "./$name" ]; then
+  mode=$(stat -c %a -- "./$name")
+fi
 private "$4" || exit
-( reach "$2/."; tar -c"$1"f - . >&8 ) 8>"./$name" && chmod 0644 "./$name" && mv -fT -- "./$name" "../$name"
+( reach "$2/."; tar -c"$1"f - . >&8 ) 8>"./$name" && chmod -- "${mode:-0600}" "./$name" &&
+  mv -fT -- "./$name" "../$name"
 code=$?
 leave "$4"
 exit $code
@@ -343,9 +350,12 @@ def give_away(session: Session, paths: Iterable[str], owner: str) -> None:
         raise file_failure(session, "change the owner of", "what was unpacked", result)
 
 
-def pack(session: Session, folder: str, path: str, fmt: Format) -> None:
-    """Pack all that is in a folder into an archive beside which it is written first; an old one is replaced."""
-    command = script(_PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp")
+def pack(session: Session, folder: str, path: str, fmt: Format, mode: int | None = None) -> None:
+    """Pack all that is in a folder into an archive beside which it is written first; an old one is replaced.
+
+    Without a mode, that of an old one of ours is kept, and a new one is closed: so may be what is in it.
+    """
+    command = script(_PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode))
     result = execute(session, command, check=False, live=False)
     _check(session, "pack", path, fmt, result)
 

@@ -117,6 +117,7 @@ def test_the_schema_of_a_step_type_names_its_parameters_in_camel_case(name: str)
         ("archive", {"path": "/x", "src": "/y.zip", "stripComponents": 1}, "tar archives only"),
         ("archive", {"path": "/x.zip", "src": "/y", "action": "pack"}, "not packed"),
         ("archive", {"path": "/x.tar", "localSrc": "y", "action": "pack"}, "cannot go with"),
+        ("archive", {"path": "/x", "src": "/y.tar", "mode": "0600"}, "with `action: pack` only"),
         ("archive", {"path": "/x", "src": "/y.tar", "sha256": "abc"}, "pattern"),
         ("assert", {"that": []}, "nothing to assert"),
         ("assert", {"that": ["a", " "]}, "nothing to assert"),
