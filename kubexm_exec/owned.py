@@ -29,16 +29,21 @@ class NotOursError(OSError):
 
 def own_folder(path: Path) -> None:
     """Make a folder for us alone, and those above it, if it is missing; raises NotOursError if others may write it."""
+    missing = [path]
     try:
-        _own_folder(path)
-    except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _own_folder(path)
+        while missing:
+            try:
+                _own_folder(missing[-1], last=len(missing) == 1)
+                missing.pop()
+            except FileNotFoundError:
+                if missing[-1].parent == missing[-1]:
+                    raise
+                missing.append(missing[-1].parent)
     except OSError as error:
         raise _led_astray(error) from error
 
 
-def _own_folder(path: Path) -> None:
+def _own_folder(path: Path, *, last: bool) -> None:
     with way.at(str(path), last=True) as (above, name):
         try:
             fd = os.open(name, _LOOK, dir_fd=above)
@@ -49,7 +54,7 @@ def _own_folder(path: Path) -> None:
             fd = os.open(name, _LOOK, dir_fd=above)
         try:
             who = way.others(fd)
-            if who:
+            if who and last:
                 raise _not_ours(path, os.fstat(fd), who)
         finally:
             os.close(fd)

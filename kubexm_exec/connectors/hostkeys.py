@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.once import once
+from kubexm_exec.connectors.way import at
 
 Policy = Literal["acceptNew", "strict", "off"]
 SYSTEM_FILE: Final = Path("/etc/ssh/ssh_known_hosts")
@@ -121,7 +122,9 @@ class KnownHosts:
     def _record(self, name: str, kind: str, data: str, host: str) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with at(str(self.path), last=True) as (folder, last):
+                flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                fd = os.open(last, flags, 0o600, dir_fd=folder)
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 self._read = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,3 +201,15 @@ def test_all_hosts_that_ask_at_once_share_one_file(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(20) as pool:
         assert len(set(pool.map(ask, range(20)))) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_key_is_recorded_through_no_link_of_another_user(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    (tmp_path / "shared" / "known_hosts").symlink_to(tmp_path / "target")
+    os.chown(tmp_path / "shared" / "known_hosts", 65534, 65534, follow_symlinks=False)
+    known = KnownHosts(tmp_path / "shared" / "known_hosts")
+    with pytest.raises(HostKeyRefused, match="in a folder that everybody may write"):
+        known.check("web1", "ssh-ed25519", KEY, "acceptNew", host="web1")
+    assert not (tmp_path / "target").exists()

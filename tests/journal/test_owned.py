@@ -84,6 +84,12 @@ def test_a_link_of_another_user_is_not_followed(use: Callable[[Path], None], tmp
     assert not list((tmp_path / "private").iterdir())
 
 
+@pytest.mark.parametrize("use", [journal, log, cache])
+def test_folders_above_that_are_missing_are_made_for_us_alone(use: Callable[[Path], None], tmp_path: Path) -> None:
+    use(tmp_path / "a" / "b" / "st")
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700, 0o700]
+
+
 @pytest.mark.parametrize(("use", "name"), [(journal, "journal.db"), (log, "runs/id/output.jsonl")])
 def test_a_file_of_ours_that_is_too_open_is_closed(use: Callable[[Path], None], name: str, tmp_path: Path) -> None:
     use(tmp_path / "st")
