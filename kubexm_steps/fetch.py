@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
+import io
 import os
 import posixpath
 import secrets
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, field_validator
 
+from kubexm_exec.connectors.way import at, real
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps._files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
 from kubexm_steps._standing import OLDER, LookingStep, digest, is_digest
 from kubexm_steps._types import FollowParams, HostPath, located
+
+_NOTHING: Final = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FetchParams(FollowParams):
@@ -103,10 +110,13 @@ class FetchStep(LookingStep[FetchParams]):
             return Result(changed=False, message=f"{local} is the same", outputs=self._outputs(ctx, local, state))
         made = _missing(local.parent)
         self._remember(ctx, local, made, state)
-        try:
-            local.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _failure("make folder", local.parent, error) from error
+        for folder in made:
+            with (
+                _failing("make folder", local.parent),
+                at(folder) as (above, name),
+                contextlib.suppress(FileExistsError),
+            ):
+                os.mkdir(name, dir_fd=above)
         got = ctx.runner.fetch(state, local, mode=SECRET_FILE if _private(ctx, state) else NEW_FILE)
         return Result(message=f"fetched {self.params.path} to {local}", outputs=self._outputs(ctx, local, got))
 
@@ -115,11 +125,14 @@ class FetchStep(LookingStep[FetchParams]):
         local = self._local(ctx)
         if "left" not in undo:
             return Standing(unknown=OLDER)
-        if local.is_symlink():
-            as_before = undo["was"] == "link" and str(local.readlink()) == undo["link"]
+        there = _there(local)
+        if there is not None and stat.S_ISLNK(there.st_mode):
+            as_before = undo["was"] == "link" and _link(local) == undo["link"]
             as_left = False
-        elif local.is_file():
-            found, mode = hashlib.sha256(local.read_bytes()).hexdigest(), local.stat().st_mode & 0o7777
+        elif there is not None and stat.S_ISREG(there.st_mode):
+            with _opened(local) as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+                mode = os.fstat(file.fileno()).st_mode & 0o7777
             as_left = is_digest(undo["left"], found) and mode == undo["leftMode"]
             as_before = undo["was"] == "file" and mode == undo["mode"]
             as_before = as_before and hashlib.sha256(ctx.kept(undo["content"])).hexdigest() == found
@@ -133,25 +146,31 @@ class FetchStep(LookingStep[FetchParams]):
         """Put back the copy that was there, or remove the new one."""
         local = self._local(ctx)
         was = undo.get("was") or ("file" if "content" in undo else "link" if "link" in undo else "absent")
-        try:
-            temporary = local.with_name(f".kx-{secrets.token_hex(8)}.tmp")
-            if "content" in undo and was == "file":
-                with temporary.open("xb") as file:
-                    os.fchmod(file.fileno(), undo["mode"])
-                    file.write(ctx.kept(undo["content"]))
-                    for name, value in undo.get("attributes", {}).items():
-                        os.setxattr(file.fileno(), name, base64.b64decode(value))
-                temporary.rename(local)
-            elif "link" in undo and was == "link":
-                temporary.symlink_to(undo["link"])
-                temporary.rename(local)
+        with _failing("restore", local):
+            if was == "absent" or not {"content", "link"} & undo.keys():
+                with contextlib.suppress(FileNotFoundError), at(str(local)) as (folder, name):
+                    os.unlink(name, dir_fd=folder)
             else:
-                local.unlink(missing_ok=True)
-            for folder in reversed(undo.get("made", ())):
-                if Path(folder).is_dir() and not any(Path(folder).iterdir()):
-                    Path(folder).rmdir()
-        except OSError as error:
-            raise _failure("restore", local, error) from error
+                self._put_back(ctx, undo, local)
+            for made in reversed(undo.get("made", ())):
+                # What holds something else by now stays.
+                with _NOTHING, at(made) as (folder, name):
+                    _remove_empty(folder, name)
+
+    def _put_back(self, ctx: StepContext, undo: Mapping[str, Any], local: Path) -> None:
+        temporary = f".kx-{secrets.token_hex(8)}.tmp"
+        with at(str(local)) as (folder, name):
+            if "content" in undo:
+                content = ctx.kept(undo["content"])
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=folder)
+                with os.fdopen(fd, "wb") as file:
+                    os.fchmod(fd, undo["mode"])
+                    file.write(content)
+                    for key, value in undo.get("attributes", {}).items():
+                        os.setxattr(fd, key, base64.b64decode(value))
+            else:
+                os.symlink(undo["link"], temporary, dir_fd=folder)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _look(self, ctx: StepContext) -> FileState:
         path = self.params.path
@@ -169,36 +188,53 @@ class FetchStep(LookingStep[FetchParams]):
     def _local(self, ctx: StepContext) -> Path:
         """Where it goes; refuses to leave the folder that was named."""
         # Not resolved by its name alone: what is there decides.
-        top = ctx.local_path(self.params.to).resolve()
+        top = self._real(ctx.local_path(self.params.to))
         name = self.params.name or posixpath.normpath(self.params.path).lstrip("/")
         local = top / ctx.host.name / name
-        inside = local.parent.resolve()
+        inside = self._real(local.parent)
         if ".." in name.split("/") or not inside.is_relative_to(top) or inside == top:
             raise StepFailed(
                 f"fetch {self.params.path}: {local} leads outside {top}",
                 hint="something in that folder is a link to elsewhere: remove it, or choose another `to`",
             )
-        if local.is_dir() and not local.is_symlink():
+        there = _there(local)
+        if there is not None and stat.S_ISDIR(there.st_mode):
             raise StepFailed(
                 f"fetch {self.params.path}: {local} is a folder", hint="remove it, or choose another `name`"
             )
         return local
 
+    def _real(self, path: Path) -> Path:
+        """Without links; refuses one that somebody else may have put there."""
+        try:
+            return Path(real(str(path)))
+        except OSError as error:
+            raise StepFailed(
+                f"fetch {self.params.path}: {path} on the control node: {error.strerror}",
+                hint="remove what is in the way, or choose a `to` that only you may write",
+            ) from error
+
     def _same(self, ctx: StepContext, state: FileState, local: Path) -> bool:
-        if local.is_symlink() or not local.is_file():
+        there = _there(local)
+        if there is None or not stat.S_ISREG(there.st_mode):
             return False
-        info = local.stat()
-        closed = not _private(ctx, state) or info.st_mode & 0o7777 == SECRET_FILE
-        return closed and info.st_size == state.size and ctx.runner.source(local).sha256 == state.sha256
+        with _opened(local) as file:
+            info = os.fstat(file.fileno())
+            closed = not _private(ctx, state) or info.st_mode & 0o7777 == SECRET_FILE
+            same_size = info.st_size == state.size
+            return closed and same_size and hashlib.file_digest(file, "sha256").hexdigest() == state.sha256
 
     def _diff(self, ctx: StepContext, state: FileState, local: Path) -> Diff:
-        there = local.is_file() and not local.is_symlink()
+        info = _there(local)
+        there = info is not None and stat.S_ISREG(info.st_mode)
         notes = [] if there else ["created"]
         if _private(ctx, state):
             return Diff(str(local), note=", ".join([*notes, HIDDEN]))
         after = shown_text(ctx, state)
-        small = there and local.stat().st_size <= SHOWN_LIMIT
-        before = as_text(local.read_bytes()) if small else None if there else ""
+        before: str | None = None if there else ""
+        if info is not None and there and info.st_size <= SHOWN_LIMIT:
+            with _opened(local) as file:
+                before = as_text(file.read())
         if before is None or after is None:
             return Diff(str(local), note=", ".join([*notes, f"not shown: {state.size} bytes"]))
         return Diff(str(local), before if there else None, after, ", ".join(notes))
@@ -207,19 +243,17 @@ class FetchStep(LookingStep[FetchParams]):
         undo: dict[str, Any] = {"made": made, "was": "absent"}
         undo["left"] = digest(ctx, state.sha256, secret=ctx.sensitive)
         undo["leftMode"] = SECRET_FILE if _private(ctx, state) else NEW_FILE
-        if local.is_symlink():
-            undo |= {"was": "link", "link": str(local.readlink())}
-        elif local.is_file():
+        info = _there(local)
+        if info is not None and stat.S_ISLNK(info.st_mode):
+            undo |= {"was": "link", "link": _link(local)}
+        elif info is not None and stat.S_ISREG(info.st_mode):
             undo["was"] = "file"
-            info = local.stat()
             if info.st_size > KEEP_LIMIT:
                 ctx.log.warning("cannot be undone: too much content is replaced", bytes=info.st_size, limit=KEEP_LIMIT)
                 return
-            try:
-                undo |= {"content": ctx.keep(local.read_bytes()), "mode": info.st_mode & 0o7777}
-                undo["attributes"] = _attributes(local)
-            except OSError as error:
-                raise _failure("read", local, error) from error
+            with _opened(local) as file:
+                undo |= {"content": ctx.keep(file.read()), "mode": os.fstat(file.fileno()).st_mode & 0o7777}
+                undo["attributes"] = _attributes(file.fileno())
         ctx.save_undo(undo)
 
     def _outputs(self, ctx: StepContext, local: Path, state: FileState | None) -> dict[str, Any]:
@@ -233,11 +267,41 @@ class FetchStep(LookingStep[FetchParams]):
         }
 
 
-def _attributes(path: Path) -> dict[str, str]:
+def _there(local: Path) -> os.stat_result | None:
+    """What is at a place here, itself and not what a link leads to; None if there is nothing."""
+    with _failing("look at", local), _NOTHING, at(str(local)) as (folder, name):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return None
+
+
+def _link(local: Path) -> str:
+    with _failing("read", local), at(str(local)) as (folder, name):
+        return os.readlink(name, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _opened(local: Path) -> Iterator[io.BufferedReader]:
+    """A file here, to be read; what goes wrong with it is a failure of the step."""
+    with _failing("read", local):
+        with at(str(local)) as (folder, name):
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _FLAGS, dir_fd=folder)
+        with os.fdopen(fd, "rb") as file:
+            yield file
+
+
+def _remove_empty(folder: int, name: str) -> None:
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+            raise
+
+
+def _attributes(fd: int) -> dict[str, str]:
     """The extended attributes of a file here; those that only the system may set come by themselves."""
     with contextlib.suppress(OSError):
-        names = [name for name in os.listxattr(path) if not name.startswith("security.")]
-        return {name: base64.b64encode(os.getxattr(path, name)).decode() for name in names}
+        names = [name for name in os.listxattr(fd) if not name.startswith("security.")]
+        return {name: base64.b64encode(os.getxattr(fd, name)).decode() for name in names}
     return {}
 
 
@@ -249,12 +313,29 @@ def _private(ctx: StepContext, state: FileState) -> bool:
 def _missing(folder: Path) -> list[str]:
     """The folder and those above it that do not exist, topmost first."""
     missing: list[str] = []
-    while not folder.exists():
+    while not _exists(folder):
         missing.append(str(folder))
         folder = folder.parent
     return missing[::-1]
 
 
+def _exists(folder: Path) -> bool:
+    with _failing("look at", folder), _NOTHING, at(str(folder), last=True) as (above, name):
+        os.stat(name, dir_fd=above, follow_symlinks=False)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _failing(what: str, path: Path) -> Iterator[None]:
+    """What goes wrong here is a failure of the step: others may be at work in the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise _failure(what, path, error) from error
+
+
 def _failure(what: str, path: Path, error: OSError) -> StepFailed:
-    reason = (error.strerror or str(error)).lower()
+    reason = error.strerror or str(error)
+    reason = reason[:1].lower() + reason[1:]
     return StepFailed(f"{what} {path} on the control node: {reason}", hint="look at the folder given as `to`")

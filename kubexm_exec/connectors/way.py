@@ -216,6 +216,22 @@ def at(path: str, *, last: bool = False) -> Iterator[tuple[int, str]]:
         os.close(fd)
 
 
+def real(path: str) -> str:
+    """A path without the links that lead there, as far as it exists; raises OSError as ``at`` does."""
+    try:
+        with at(path, last=True) as (fd, name):
+            try:
+                above = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
+            except FileNotFoundError:  # a system without it
+                above = os.path.realpath(os.path.dirname(path))  # noqa: PTH120
+            return os.path.normpath(f"{above}/{name}")
+    except (FileNotFoundError, NotADirectoryError):
+        above, name = os.path.split(path.rstrip("/"))
+        if not name or name == "..":
+            raise
+        return os.path.join(real(above or "."), name)  # noqa: PTH118
+
+
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 

@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from kubexm_exec.connectors.way import at
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.state import FileState, inspect
@@ -42,47 +43,51 @@ def fetch(session: Session, state: FileState, local: Path, *, mode: int) -> File
 
 def _fetch(session: Session, state: FileState, local: Path, mode: int) -> str:
     name = posixpath.basename(state.path)
-    temporary = local.parent / f".kx-{secrets.token_hex(8)}.tmp"
+    temporary = f".kx-{secrets.token_hex(8)}.tmp"
     digest = hashlib.sha256()
     done = 0
-    try:
-        # Closed to others until all of it is there.
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise local_failure(local, error) from error
-
-    def take(data: bytes) -> None:
-        nonlocal done
-        digest.update(data)
-        view = memoryview(data)
+    with contextlib.ExitStack() as stack:
         try:
-            while view:
-                view = view[os.write(fd, view) :]
+            folder, last = stack.enter_context(at(str(local)))
+            # Closed to others until all of it is there.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(temporary, flags, 0o600, dir_fd=folder)
         except OSError as error:
             raise local_failure(local, error) from error
-        done += len(data)
-        if state.size >= LARGE:
-            session.progress(f"fetch {name}", min(done, state.size), state.size)
 
-    try:
+        def take(data: bytes) -> None:
+            nonlocal done
+            digest.update(data)
+            view = memoryview(data)
+            try:
+                while view:
+                    view = view[os.write(fd, view) :]
+            except OSError as error:
+                raise local_failure(local, error) from error
+            done += len(data)
+            if state.size >= LARGE:
+                session.progress(f"fetch {name}", min(done, state.size), state.size)
+
         try:
-            session.connector.stream(state.path, take, deadline=session.deadline, cancel=session.cancel)
-            os.fchmod(fd, mode)
-            os.fsync(fd)
+            try:
+                session.connector.stream(state.path, take, deadline=session.deadline, cancel=session.cancel)
+                os.fchmod(fd, mode)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError as error:
+            if error.filename == state.path:
+                raise file_failure(session, "fetch", state.path, error) from error
+            raise local_failure(local, error) from error
         finally:
-            os.close(fd)
-        temporary.rename(local)
-    except OSError as error:
-        if error.filename == state.path:
-            raise file_failure(session, "fetch", state.path, error) from error
-        raise local_failure(local, error) from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
     return digest.hexdigest()
 
 
 def local_failure(local: Path, error: OSError) -> StepFailed:
     """The failure of writing on the control node."""
-    reason = (error.strerror or str(error)).lower()
+    reason = error.strerror or str(error)
+    reason = reason[:1].lower() + reason[1:]
     return StepFailed(f"write {local} on the control node: {reason}", hint="look at the folder that is fetched to")
