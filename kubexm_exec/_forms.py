@@ -14,6 +14,8 @@ SHORTEST_LINE: Final = 8
 """Lines of a multi-line secret that are shorter are only masked together with the rest of it."""
 SHORTEST_PIECE: Final = 6
 """Pieces of a secret that are shorter are only masked together with the rest of it."""
+_PLAIN: Final = re.compile(r"[\w.~-]+", re.ASCII)
+"""Nothing of this is ever escaped."""
 _WORD: Final = re.compile(r"[^\W\d_]+|[\d.:-]+|[A-Za-z.-]+")
 _TOKEN: Final = 64
 """A value of so many characters without blanks is likely to be folded, or cut off, by whatever shows it."""
@@ -104,16 +106,18 @@ Form: TypeAlias = tuple[Element, ...]
 
 
 def forms(value: str) -> list[Form]:
-    """All forms of a secret value, its own and those of its lines, also in capitals and in small letters."""
+    """All forms of a secret value, its own and those of its lines, also in capitals and in small letters.
+
+    What is written in one way only, or is looked for in pieces, has its spellings for the latter.
+    """
     found = list(_base64(b"".join(map(_raw, value))))
-    borders = {
-        case for line in value.splitlines() if _PEM_BORDER.fullmatch(line.strip()) for case in cases(line.strip())
-    }
-    for case in cases(value):
+    for case in [value] if _PLAIN.fullmatch(value) or unfolded(value) else cases(value):
         found.append(_escaped(case))
         lines = [line.strip() for line in case.splitlines()]
         if len(lines) > 1:
-            found += [_escaped(line) for line in lines if len(line) >= SHORTEST_LINE and line not in borders]
+            found += [
+                _escaped(line) for line in lines if len(line) >= SHORTEST_LINE and not _PEM_BORDER.fullmatch(line)
+            ]
     return list(dict.fromkeys(found))
 
 

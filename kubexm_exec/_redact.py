@@ -99,7 +99,8 @@ class Redactor:
         whole = inside(value).encode("utf-8", "surrogateescape")
         folded = unfolded(value)
         if len(folded) >= SURE:
-            self._spelled.add(folded, apart=True)
+            for case in cases(folded.decode("utf-8", "surrogateescape")):
+                self._spelled.add(case.encode("utf-8", "surrogateescape"), apart=True)
         spelled = spellings(whole) | set(pieces(value))
         if len(value) > _LONG:
             text = whole.decode("utf-8", "surrogateescape")

@@ -73,6 +73,8 @@ FORMS: dict[str, Callable[[str], str]] = {
     "every byte escaped": lambda secret: "".join(f"\\x{byte:02x}" for byte in secret.encode()),
     "capitals": str.upper,
     "small letters": str.lower,
+    "capitals in a shell word": lambda secret: shlex.quote(secret.upper()),
+    "small letters in JSON": lambda secret: json.dumps(secret.lower()),
     "shell word in a shell word": lambda secret: shlex.quote(shlex.quote(secret)),
     "shell word in JSON": lambda secret: json.dumps(shlex.quote(secret)),
     "json three deep": lambda secret: json.dumps(json.dumps(json.dumps(secret))),
@@ -308,6 +310,56 @@ def test_a_key_that_was_folded_anew_is_masked(between: str, width: int) -> None:
         parts = [*(mask.feed(data[i : i + size]) for i in range(0, len(data), size)), mask.flush()]
         assert not [i for i in range(len(body) - 16) if body[i : i + 16].encode() in b"".join(parts)]
     assert redactor(KEY).mask("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
+
+
+TOKEN = hashlib.shake_256(b"token").hexdigest(2000)
+
+
+@pytest.mark.parametrize("size", [100, 4000])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda token: "\n".join(token[i : i + 76] for i in range(0, len(token), 76)),
+        lambda token: "\n".join(token[i : i + 76] + " |" for i in range(0, len(token), 76)),
+        lambda token: token[:200],
+        lambda token: token[:40],
+        lambda token: token[30:70],
+        lambda token: token[-30:],
+    ],
+    ids=["folded", "folded with a border", "cut", "cut early", "middle", "end"],
+)
+def test_a_long_token_that_was_folded_or_cut_off_is_masked(shown: Callable[[str], str], size: int) -> None:
+    token = TOKEN[:size]
+    text = f"token: {shown(token)};\n"
+    known = redactor(token)
+    stream = StreamMask(known)
+    fed = b"".join([*(stream.feed(text[i : i + 7].encode()) for i in range(0, len(text), 7)), stream.flush()])
+    for masked in (known.mask(text), fed.decode()):
+        assert MASK in masked
+        assert not [i for i in range(len(token) - SHOWN) if token[i : i + SHOWN] in masked]
+
+
+SHOWN = 24
+"""So many characters of a token may be left of it where it was cut into pieces."""
+
+
+@pytest.mark.parametrize("case", [str.upper, str.lower], ids=["capitals", "small letters"])
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+def test_every_line_and_piece_of_a_secret_is_masked_in_capitals_and_small_letters(
+    case: Callable[[str], str], long: bool
+) -> None:
+    quoted = "s3cr3t/with spaces/and'quote\"dq Zq9xW"
+    lines = ["First l1ne of it", quoted, "Third-Line/0f it"] + [
+        f"Line number {i:05} of Many" for i in range(200 * long)
+    ]
+    known = redactor("\n".join(lines), quoted)
+    for line in lines:
+        assert known.mask(f"<{case(line)}>") == f"<{MASK}>"
+    assert "Q9XW" not in known.mask(shlex.quote(case(quoted))).upper()
+    assert case("l1ne of") not in known.mask(case("\n".join(lines)))
+    key = redactor(KEY)
+    for line in KEY.splitlines()[1:-1]:
+        assert key.mask(f"<{case(line)}>") == f"<{MASK}>"
 
 
 @pytest.mark.parametrize(
