@@ -36,8 +36,8 @@ def command(
     """Forget old runs, with their logs and what they keep for an undo.
 
     Runs that go on are never removed. Neither are, without --all: those that can still be resumed (they did not end
-    well, and no later run of the same spec on the same target did), and of each spec on each target the newest success,
-    which `kubexm drift` needs.
+    well, or left out hosts that failed within maxFailures, and no later run of the same spec on the same target did all
+    of it), and of each spec on each target the newest success, which `kubexm drift` needs.
     """
     from kubexm_exec.journal.errors import JournalError
     from kubexm_spec.duration import parse_duration
@@ -68,9 +68,9 @@ def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, every
     good: set[tuple[str, str]] = set()
     for number, row in enumerate(rows):
         of = (row.spec, row.target)
-        # The newest success is needed by drift; what did not end well and has had no success since, by a resume.
+        # The newest success is needed by drift; what left something to do and has had no success since, by a resume.
         needed = of not in good and row.status != "RolledBack"
-        if row.status == "Success":
+        if row.status == "Success" and not (row.counts.get("failed") or row.counts.get("unreachable")):
             good.add(of)
         if number < keep or row.created > before or (needed and not everything) or is_alive(store, row):
             continue

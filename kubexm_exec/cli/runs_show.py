@@ -89,6 +89,7 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
         ],
         "running": [_brief(*each) for each in seen.running()],
         "unknown": [_brief(*each) for each in seen.unknown()],
+        "undoing": [_brief(*each) for each in seen.undoing()],
         "undone": [{**_brief(*each), "undo": each[1].undo} for each in seen.undone()],
         "left": [_brief(*each) for each in seen.left()],
         "slowest": [

@@ -54,7 +54,7 @@ def show_run(past: Past, seen: PastRun, command: str, *, color: bool, width: int
     shown = seen.shown
     lines = [*_head(past, seen, paint), "", *_sessions(seen, paint), ""]
     lines += render_failures(seen.whole, find_failures(seen.whole, shown), paint, width)
-    for part in (_running, _unknown, _retried, _undone, _tables, _slowest, _left):
+    for part in (_running, _unknown, _undoing, _retried, _undone, _tables, _slowest, _left):
         lines += _apart(part(seen, paint, width))
     lines += [_status(seen, paint), *_next(seen, command, paint)]
     return "\n".join(lines) + "\n"
@@ -126,7 +126,7 @@ def _listed(title: str, items: list[str], width: int) -> Iterator[str]:
         return
     yield title
     for item in items[:_MOST]:
-        yield f"  {fit(item, width - 2)}"
+        yield from (f"  {fit(line, width - 2)}" for line in item.split("\n"))
     if len(items) > _MOST:
         yield f"  + {len(items) - _MOST} more: --output json has all of them"
 
@@ -165,6 +165,16 @@ def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     yield from _listed(title, _places(found), width)
 
 
+def _undoing(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    if seen.alive:
+        title = paint("Being undone now", "running")
+    else:
+        title = (
+            f"{paint('Not known', 'warning')} how far its undo came (look on the host, then --undone or --again NODE):"
+        )
+    yield from _listed(title, _places(seen.undoing()), width)
+
+
 def _where(seen: PastRun, action: Action) -> str:
     node = seen.whole.nodes.get(action.node)
     return action.host if node is None else node.where(action.host)
@@ -182,7 +192,7 @@ def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import one_line
+    from kubexm_exec.console.text import one_line, wrapped
 
     by_state: dict[str, list[tuple[str, HostResult]]] = {}
     for node, each in seen.undone():
@@ -199,7 +209,8 @@ def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
         state, _, why = key.partition(":")
         for place in _places(found):
             items.append(f"{words.get(state, state)}: {place}" + (f": {why.strip()}" if why.strip() else ""))
-    yield from _listed(paint("Rolled back", "head"), items, width)
+    # What can be done about it stands at the end.
+    yield from _listed(paint("Rolled back", "head"), ["\n".join(wrapped(item, width - 2, 4)) for item in items], width)
 
 
 def _tables(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
@@ -262,7 +273,8 @@ def _status(seen: PastRun, paint: Paint) -> str:
         return f"{paint(word, style)}  {one_line(seen.row.name)}: there was nothing to do"
     took = format_duration(max(0.0, (shown.end_time or 0.0) - (shown.start_time or 0.0)))
     what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')} in {took}"
-    return f"{paint(word, style)}  {one_line(seen.row.name)}: {what}: {total.words()}"
+    within = ", within maxFailures" if seen.state is Status.SUCCESS and total.bad else ""
+    return f"{paint(word, style)}  {one_line(seen.row.name)}: {what}: {total.words()}{within}"
 
 
 def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
@@ -278,7 +290,9 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
         yield f"{command} resume {run}", "go on from here; what is done stays as it is"
     elif seen.state is Status.SUCCESS:
         yield f"kubexm drift {nearest(seen.row.spec)}", "see whether it is still so"
-    if any(told.undo for told in seen.story.actions.values()):
+    if any(told.undone.startswith("leftAlone") for told in seen.story.actions.values()):
+        yield f"{command} rollback {run} --overwrite", "undo also what somebody else has changed since"
+    elif any(told.undo for told in seen.story.actions.values()):
         yield f"{command} rollback {run}", "undo what it has done"
     yield f"{command} logs {run}", "see what it printed"
     yield f"{command} report {run} -o report.html", "all of it as a page"

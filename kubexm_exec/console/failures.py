@@ -115,7 +115,8 @@ def _block(graph: ExecutionGraph, failure: Failure, paint: Paint, width: int) ->
     node = find_node(graph, failure.node)
     each = failure.result
     facts = ", ".join(_facts(failure, node))
-    yield f"{paint('FAILED', 'failed')}  {paint(one_line(failure.node), 'head')} on {_hosts(failure)} ({facts})"
+    what = f"{paint(one_line(failure.node), 'head')} on {_hosts(failure)}"
+    yield f"{paint('FAILED', 'failed')}  {what} ({facts})" if facts else f"{paint('FAILED', 'failed')}  {what}"
     yield "  " + fit(f"{one_line(failure.step)} {main_parameter(node)}".rstrip(), width - 2)
     yield from _folded(each.message, "  ", _MESSAGE)
     if each.command:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import Counts, count, host_table, module_table
-from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural
+from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
 from kubexm_exec.graph import ExecutionGraph
 from kubexm_exec.result import ForecastState, GraphExecutionResult, Status
 from kubexm_spec.duration import format_duration
@@ -74,8 +74,7 @@ def render_summary(
         lines = ["", *_undone(result, paint, width)][:-1]
     else:
         lines = ["", *lines, *_run(graph, result, paint, width, journaled)]
-    # After a rollback there is nothing that follows by itself: whoever took it back knows why.
-    if spec_command and result.executor != "rollback":
+    if spec_command:
         lines += _next(result, failures, spec_command, paint, journaled)
     return "\n".join(lines) + "\n"
 
@@ -123,7 +122,10 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
         return
     yield f"{paint('Rolled back', 'head')}: {plural(done, 'action')} undone"
     for what, text in broken:
-        yield f"  {paint(what, 'failed')}: {fit(text, width - len(what) - 4)}"
+        # What can be done about it stands at the end.
+        first, *more = wrapped(f"{what}: {text}", width - 2, 4)
+        yield f"  {paint(what, 'failed')}{first.removeprefix(what)}"
+        yield from (f"  {line}" for line in more)
     if result.not_reversible:
         yield f"  {paint('cannot be undone', 'warning')}, and stays as it is: {names(result.not_reversible, 10)}"
     yield ""
@@ -162,6 +164,16 @@ def _offers(
     result: GraphExecutionResult, failures: list[Failure], command: str, journaled: Journaled | None
 ) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
+    undone = {
+        each.undo.partition(":")[0] for node in result.node_results.values() for each in node.host_results.values()
+    }
+    undone.discard("")
+    if journaled is not None and "leftAlone" in undone:
+        overwrite = f"{journaled.command} rollback {journaled.run} --overwrite"
+        yield overwrite, "undo also what somebody else has changed since"
+    if result.executor == "rollback":
+        # Nothing else follows by itself: whoever took it back knows why.
+        return
     if result.executor == "dry-run":
         if not failures:
             yield _with_executor(command, "check"), "ask the hosts what would change"
@@ -177,7 +189,6 @@ def _offers(
     if result.status is Status.SUCCESS and not failures:
         yield _with_executor(command, "check"), "see at any time whether it is still so"
         return
-    undone = any(each.undo for node in result.node_results.values() for each in node.host_results.values())
     kept = "after the fix" if undone else "after the fix; what is done stays as it is"
     if journaled is not None and not undone:
         kept = "go on from here after the fix" if failures else "go on from here"

@@ -94,6 +94,15 @@ def fit(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
 
 
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """The text in lines of that many characters, all but the first one indented; no word is cut."""
+    import textwrap
+
+    return textwrap.wrap(
+        text, max(width, 20), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def pad(text: str, width: int) -> str:
     """The text, filled up with spaces to that many cells; never cut."""
     return text + " " * max(0, width - cell_len(text))

@@ -74,6 +74,8 @@ class RollbackExecutor:
         finally:
             runtime.close()
         states = [each.result.undo.partition(":")[0] for each in saved if each.result is not None and each.result.undo]
+        # A rollback is one, however often it was begun.
+        states += [UNDONE for action in self._story.actions.values() if action.undone.startswith(UNDONE)]
         undone, broken, left = (states.count(state) for state in (UNDONE, FAILED, LEFT))
         ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken or left else Status.SUCCESS
         said = [f"{undone} of {len(states)} actions undone"]

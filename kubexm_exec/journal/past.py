@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.journal import leases
+from kubexm_exec.journal.resume import after_undo
 from kubexm_exec.journal.store import RunRow, Store
-from kubexm_exec.journal.story import TAKEN_BACK, ActionStory, SessionStory, Story, whole_graph
+from kubexm_exec.journal.story import TAKEN_BACK, ActionStory, SessionStory, Story, is_done, whole_graph
 from kubexm_exec.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
 from kubexm_exec.scheduler import Action
 
@@ -122,10 +123,23 @@ class PastRun(Struct, dict=True):
         return self._having(lambda each: each.unknown)
 
     def left(self) -> list[tuple[str, HostResult]]:
-        """What is still to be done for the run to be a success."""
-        if self.state in (Status.SUCCESS, Status.ROLLED_BACK):
+        """What a resume would do; after a success only what failed within ``maxFailures``, and what waited for it."""
+        if self.state is Status.ROLLED_BACK or (self.state is Status.SUCCESS and not self._having(_failed)):
             return []
-        return self._having(_is_left)
+        again = after_undo(self.whole, self.story)
+        return [
+            (name, each)
+            for name, each in _each(self.result)
+            if _is_left(each) or (Action(name, each.host_name) in again and is_done(each))
+        ]
+
+    def undoing(self) -> list[tuple[str, HostResult]]:
+        """What is being undone now; or of what nobody knows how far that came."""
+        return [
+            (name, each)
+            for name, each in _each(self.result)
+            if self.story.actions.get(Action(name, each.host_name), ActionStory()).undoing
+        ]
 
     def undone(self) -> list[tuple[str, HostResult]]:
         """What was undone, or could not be, unless all of it was done again."""
@@ -152,11 +166,13 @@ def _each(result: GraphExecutionResult) -> list[tuple[str, HostResult]]:
     return [(name, each) for name, node in result.node_results.items() for each in node.host_results.values()]
 
 
+def _failed(each: HostResult) -> bool:
+    return each.status is Status.FAILED and not each.ignored
+
+
 def _is_left(each: HostResult) -> bool:
-    if each.undo.startswith(TAKEN_BACK):
+    if each.undo.startswith(TAKEN_BACK) or _failed(each):
         return True
-    if each.status is Status.FAILED:
-        return not each.ignored
     return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED
 
 

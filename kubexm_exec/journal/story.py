@@ -19,6 +19,11 @@ TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
 """What an undo may have come to after which an action does not count as done any more."""
 
 
+def is_done(result: HostResult) -> bool:
+    """Whether an action ended well: a success, or nothing to do."""
+    return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
+
+
 class ActionStory(Struct):
     """What became of one action, over all sessions."""
 
@@ -67,7 +72,7 @@ class ActionStory(Struct):
         """Whether it was done, and stays so: a success, or nothing to do; what was undone is to be done again."""
         if self.result is None or self.forgotten or self.undone.startswith(TAKEN_BACK):
             return False
-        return self.result.status is Status.SUCCESS or self.result.reason is SkipReason.PRECHECK
+        return is_done(self.result)
 
     def save(self, entry: Mapping[str, Any] | None) -> None:
         """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""

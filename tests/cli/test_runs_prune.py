@@ -53,6 +53,14 @@ def test_what_failed_stays_until_there_was_a_success_since() -> None:
     assert removed(row(1, "Failed"), row(2, "Success"), row(3, "Failed")) == [1]
 
 
+@pytest.mark.parametrize("how", ["failed", "unreachable"])
+def test_what_left_hosts_out_within_max_failures_can_be_resumed_and_stays_until_all_was_done(how: str) -> None:
+    some = replace(row(2, "Success"), counts={"ok": 3, how: 1})
+    whole = replace(row(3, "Success"), counts={"ok": 4, "failed": 0, "unreachable": 0, "ignored": 1})
+    assert removed(row(1, "Failed"), some, replace(some, id=f"{4:026d}")) == []
+    assert removed(row(1, "Failed"), some, whole) == [1, 2]
+
+
 def test_what_broke_off_can_be_resumed_and_stays() -> None:
     assert removed(row(1, "Running"), row(2, "Interrupted")) == []
     assert removed(row(1, "Running"), row(2, "Interrupted"), everything=True) == [1, 2]

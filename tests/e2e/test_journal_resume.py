@@ -341,6 +341,36 @@ def test_host_that_is_reached_in_another_way_now_is_told_and_used_when_accepted(
     ran(site, {"a.n2": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1})
 
 
+def test_show_tells_what_is_left_after_a_success_within_max_failures(sites: Sites) -> None:
+    site = sites("""
+maxFailures: 1
+inventory: {hosts: [{name: "n[1:3]", connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: ["n[1:3]"]}
+        steps:
+          - {name: a, type: command, with: {shell: "test -e FOLDER/good || test {{ host.name }} != n2"}}
+          - {name: b, type: command, with: {shell: echo x >>FOLDER/count.b}}
+          - {name: c, type: command, ignoreErrors: true, with: {shell: "false"}}
+""")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    for left in ({"m/t/a", "m/t/b", "m/t/c"}, set()):
+        story = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
+        assert story["status"] == "Success"
+        assert {each["node"] for each in story["left"]} == left
+        assert {each["host"] for each in story["left"]} <= {"n2"}
+        shown = site.run("kubexm", "runs", "show", "last", code=0)
+        again = f"kubexm runs resume {story['id']}"
+        for words in (again, "Left to do: 3 actions on 1 host", "within maxFailures"):
+            assert (words in shown) == bool(left), shown
+        assert (again in [each["command"] for each in story["next"]]) == bool(left)
+        (site.host / "good").touch()
+        site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
+    assert site.counts() == {"b": 3}
+
+
 def test_resume_without_the_spec_or_its_folder_says_so_and_rollback_needs_neither(sites: Sites) -> None:
     site = sites(spec())
     elsewhere = site.folder / "gone"

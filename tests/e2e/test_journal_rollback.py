@@ -165,6 +165,8 @@ def test_rollback_that_was_killed_is_gone_on_with_and_everything_is_undone_once(
     else:
         assert done.returncode == 0, said
         assert site.status() == "RolledBack"
+        [message] = [run["message"] for run in site.runs()]
+        assert message.startswith("13 of "), "of all sessions of the rollback"
     assert before.look() == before.state
     order = undone(site)
     assert len(order) == len(set(order)) == 13, "what the journal calls undone was undone again"
@@ -219,12 +221,19 @@ def test_resume_does_again_what_depends_on_what_was_undone_or_left_alone(
         site.write(
             REACTS.replace("FURTHER", "failurePolicy: rollback\n").replace("test -e", "echo >FOLDER/conf; test -e")
         )
-    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=1)
     if not policy:
         if touched:
             (site.host / "conf").write_text("somebody else's\n")
-        roll_back(site, code=int(touched))
+        said = roll_back(site, code=int(touched))
     assert (site.host / "conf").exists() == touched
+    [run] = site.runs()
+    shown = site.run("kubexm", "runs", "show", "last", code=0)
+    for each in (said, shown):
+        assert (f"kubexm runs rollback {run['id']} --overwrite" in each) == touched, each
+    if policy or touched:
+        left = {each["node"] for each in json.loads(site.run("kubexm", "runs", "show", "--output", "json"))["left"]}
+        assert left == {"m/t/conf", "m/t/restart", "m/t/verify", "m/last/gate"}, shown
     (site.host / "open").touch()
     said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=0)
     assert "1 of 5 actions" in said, said
@@ -354,12 +363,22 @@ def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: S
     roll_back(site, code=-signal.SIGKILL)
     (site.host / "quiet").touch()
     for _ in range(2):
-        assert "nobody knows how far it came" in roll_back(site, code=1)
+        said = " ".join(roll_back(site, code=1).split())
+        assert "nobody knows how far it came" in said
+        assert "use --undone NODE if it was undone, or --again NODE to have it undone once more" in said
         assert site.counts() == {"undo": 1}
+        shown = site.run("kubexm", "runs", "show", "last", code=0)
+        assert "how far its undo came (look on the host, then --undone or --again NODE):\n  m/t/a on n\n" in shown
+        story = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
+        assert [(each["node"], each["host"]) for each in story["undoing"]] == [("m/t/a", "n")]
+    said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=1)
+    assert "FAILED  m/t/a on n\n" in said
     assert 'no undo of "m/t/b" broke off' in roll_back(site, option, "m/t/b", code=2)
     (site.host / "made").touch()
     roll_back(site, option, "m/t/a", code=0)
     assert site.counts() == {"undo": times}
+    assert [run["message"] for run in site.runs()] == ["1 of 1 actions undone"], "whichever session did it"
+    assert "its undo came" not in site.run("kubexm", "runs", "show", "last", code=0)
     assert "nothing to undo" in roll_back(site, code=2)
 
 
