@@ -122,7 +122,7 @@ enter() {{
 foreign() {{ inside=; echo "kx: $from is not the folder that was made" >&2; return 1; }}
 leave() {{
   [ -n "$inside" ] && [ "$inside" = "$(stat -c %a/%d/%i .)" ] || return
-  find . -mindepth 1 -delete
+  rm -rf -- ./* ./.[!.]* ./..?*
   cd -P .. && rmdir -- "./$1"
 }}
 hold() {{
