@@ -80,6 +80,7 @@ _UNPACK: Final = (
     + rf"""
 src=$1 root=$2 flags=$3 strip=$4 new=$5 owner=$6 special=$7 fill=$8
 reach "$root/."
+tidy
 private "$new" || exit
 trap 'cd -P "$stage" && leave "$new"' EXIT
 hold && mkdir t || exit

@@ -86,9 +86,14 @@ done
 """
 )
 _READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
+# `tidy`, called in the folder, removes stages that killed runs have left there: nobody works in one for a day.
 # `place FOLDER`, called in the folder that is filled, puts what lies in FOLDER of a stage into it. One mv a folder, not
 # one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
 PLACE: Final = r"""
+tidy() {
+  find . -maxdepth 1 -type d -name '.kx-*.tree' \( -perm 700 -o -perm 2700 \) -mtime +0 -user "$(id -u)" \
+    -exec rm -rf -- {} + 2>/dev/null
+}
 move() {
   d=$1 n=$(($# - 1)); shift
   if [ $n -gt 300 ]; then
@@ -132,7 +137,7 @@ _CHANGE: Final = (
 root=$1 new=$2 owner=$3 mode=$4 flags=$5 in=$6
 umask 077
 reach "$root/."
-find . -maxdepth 1 -type d -name '.kx-*.tree' -mtime +0 -user "$(id -u)" -exec rm -rf -- {} + 2>/dev/null
+tidy
 private "$new" || exit
 fill=
 trap 'leave "$new"' EXIT

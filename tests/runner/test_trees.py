@@ -174,6 +174,7 @@ def test_what_a_killed_run_left_is_removed_after_a_day(runner: Runner, folder: P
     old, young = folder / ".kx-01.tree", folder / ".kx-02.tree"
     for path in (old, young):
         (path / "t").mkdir(parents=True)
+        path.chmod(0o700)
     os.utime(old, (time.time() - 200_000,) * 2)
     put(runner, folder, dict.fromkeys("abcd", b"x"))
     assert sorted(path.name for path in folder.iterdir()) == [".kx-02.tree", "a", "b", "c", "d"]

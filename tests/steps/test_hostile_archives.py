@@ -219,3 +219,17 @@ def test_what_is_unpacked_is_what_had_the_digest(where: str, tmp_path: Path, mon
     World(tmp_path, "archive", params).run()
     assert source.read_bytes() == other.read_bytes()
     assert (tmp_path / "to/app").read_text() == "good\n"
+
+
+def test_what_a_killed_run_has_left_in_the_folder_goes_after_a_day(tmp_path: Path) -> None:
+    source, to = tmp_path / "app.tar", tmp_path / "to"
+    source.write_bytes(made("tar", [Thing("app", "good\n")]))
+    for name, mode, age in ((".kx-01.tree", 0o700, 50), (".kx-02.tree", 0o700, 0), (".kx-03.tree", 0o755, 50)):
+        left = to / name
+        trees.make(left, {"t/app": "x"})
+        left.chmod(mode)
+        then = left.stat().st_mtime - age * 3600
+        os.utime(left, (then, then))
+    World(tmp_path, "archive", {"src": str(source), "path": str(to)}).run()
+    # One that is in use may be there, too, and what only has such a name.
+    assert sorted(path.name for path in to.iterdir()) == [".kx-02.tree", ".kx-03.tree", "app"]
