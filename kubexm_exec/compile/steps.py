@@ -119,39 +119,39 @@ def _batch_gates(draft: TaskDraft, steps: Sequence[ExecutionNode]) -> list[Execu
 
 def _with_hooks(step: StepDraft, waits: list[Dependency]) -> tuple[list[ExecutionNode], list[ExecutionNode]]:
     """The nodes of a step with its own hooks, host by host; and those that the next step waits for."""
-    result = link_chain(step.hooks.get(Hook.PRE, []), waits, On.SUCCESS)
-    if result:
-        first = last_of_chain(step.hooks[Hook.PRE], result)
+    pre = link_chain(step.hooks.get(Hook.PRE, []), waits, On.SUCCESS)
+    if pre:
+        first = last_of_chain(step.hooks[Hook.PRE], pre)
         waits = same_host(first) if covers(first, step.hosts) else [*waits, *same_host(first)]
     own = link_items(step, waits)
-    result.extend(own)
     last = last_of(step, own)
-    after = [*own]
-    if step.hooks.get(Hook.POST):
-        linked = link_chain(step.hooks[Hook.POST], same_host(last), On.SUCCESS)
-        result.extend(linked)
-        last = last_of_chain(step.hooks[Hook.POST], linked) or last
-        after.extend(linked)
-    failed = _on_failure(step, own)
-    result.extend(failed)
-    done = same_host([*after, *failed], On.DONE)
-    result.extend(link_chain(step.hooks.get(Hook.ALWAYS, []), done, On.DONE, repeat=True))
-    return result, last
+    post = link_chain(step.hooks.get(Hook.POST, []), same_host(last), On.SUCCESS)
+    if post:
+        last = last_of_chain(step.hooks[Hook.POST], post) or last
+    failed = _on_failure(step, own, [*pre, *post])
+    done = same_host([*own, *post, *failed], On.DONE)
+    always = link_chain(step.hooks.get(Hook.ALWAYS, []), done, On.DONE, repeat=True)
+    return [*pre, *own, *post, *failed, *always], last
 
 
-def _on_failure(step: StepDraft, own: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """What runs on a host when the step failed there; each item of a loop has its own."""
-    hooks = step.hooks.get(Hook.ON_FAILURE, [])
+def _on_failure(step: StepDraft, own: Sequence[ExecutionNode], hooks: Sequence[ExecutionNode]) -> list[ExecutionNode]:
+    """What runs for a host when the step, or one of the other ``hooks`` around it, failed there.
+
+    Each item of a loop has its own; a hook around the loop has failed for all of them.
+    """
+    around = [node for node in hooks if not node.is_gate and not node.policy.ignore_errors]
+    drafts = step.hooks.get(Hook.ON_FAILURE, [])
     if step.spec.for_each is None:
-        return link_chain(hooks, same_host(own, On.FAILURE), On.SUCCESS, repeat=True)
+        return link_chain(drafts, same_host([*own, *around], On.FAILURE), On.SUCCESS, repeat=True)
     result: list[ExecutionNode] = []
-    of_items = [_of_items(hook) for hook in hooks]
+    of_items = [_of_items(draft) for draft in drafts]
     for watched in own:
-        waits = same_host([watched], On.FAILURE)
+        failed = same_host([watched, *around], On.FAILURE)
+        waits = failed
         for of_item in of_items:
             nodes = [replace(node, dependencies=tuple(waits)) for node in of_item.get(watched.id, ())]
             result.extend(nodes)
-            waits = [waits[0], *same_host(nodes)]
+            waits = [*failed, *same_host(nodes)]
     return result
 
 

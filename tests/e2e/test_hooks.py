@@ -195,7 +195,7 @@ def test_previews_show_where_hooks_would_run_and_run_none(sites: Sites) -> None:
     assert not (site.host / "log").exists()
 
 
-def test_a_resume_serves_only_those_that_were_not_served(sites: Sites) -> None:
+def test_a_resume_serves_only_those_that_were_not_served_from_the_first_hook_on(sites: Sites) -> None:
     site = sites(pipeline(fails=True).replace("!= web2", "!= web2 || test -e FOLDER/good"))
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
     (site.host / "log").unlink()
@@ -204,11 +204,45 @@ def test_a_resume_serves_only_those_that_were_not_served(sites: Sites) -> None:
     lines = [line for line in written(site) if line.startswith("step")]
     wanted = [
         f"step {kind} {shape} {place} {place} web2"
-        for kind in ("post", "always")
+        for kind in ("pre", "post", "always")
         for shape in SHAPES
         for place in places("step", shape, "web2")
     ]
     assert sorted(lines) == sorted(wanted)
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["counts", "ignored"])
+@pytest.mark.parametrize("fails", ["pre", "work", "post"])
+@pytest.mark.parametrize("loop", [{}, {"forEach": ["a", "b"]}], ids=["once", "loop"])
+def test_on_failure_runs_whatever_failed_in_its_scope_at_every_level(
+    sites: Sites, fails: str, loop: dict[str, Any], ignored: bool
+) -> None:
+    for level in LEVELS:
+        # At the second of two places it fails, for one of the hosts if it serves single ones.
+        whom = "{{ origin.name }}" if level == "step" else "web2"
+        shell = f"test {{{{ host.name }}}}{whom} != lb2web2"
+        bad = {"name": "bad", "type": "command", "runOn": {"roles": ["lb"]}, "with": {"shell": shell}}
+        back = {"name": "back", "type": "command", "with": {"shell": "echo {{ host.name }} >>FOLDER/log"}}
+        hooks: dict[str, Any] = {"onFailure": [back]}
+        if fails != "work":
+            hooks[fails] = [{**bad, "ignoreErrors": ignored}]
+        elif ignored:
+            continue
+        work = {"name": "s", "type": "command", "with": {"shell": "true"}, **loop}
+        if fails == "work":
+            work["with"] = {"shell": "test {{ host.name }} != web2"}
+        step, task, module = ({"hooks": hooks} if level == each else {} for each in LEVELS[:3])
+        tasks = [{"name": "t", "runOn": {"groups": ["web"]}, "steps": [{**work, **step}], **task}]
+        body: dict[str, Any] = {"inventory": inventory(), "modules": [{"name": "m", "tasks": tasks, **module}]}
+        if level == "pipeline":
+            body["hooks"] = hooks
+        site = sites("".join(f"{key}: {json.dumps(value)}\n" for key, value in body.items()))
+        said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=0 if ignored else 1)
+        if ignored:
+            assert not (site.host / "log").exists(), level
+            continue
+        served = {"step": {"web2"}, "task": set(WEB)}.get(level, {"control-node"})
+        assert set(written(site)) == served, (level, said)
 
 
 @pytest.mark.parametrize("policy", ["rollback", "continue"])
