@@ -11,8 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.attempt import ActionOutcome, Earlier
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Hook
+from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode
 from kubexm_exec.journal.known import Known
+from kubexm_exec.journal.scopes import END_HOOKS, Scopes
 from kubexm_exec.journal.story import ActionStory, Story
 from kubexm_exec.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
@@ -22,7 +23,6 @@ UNDOING: Final = "the run broke off while this was being undone, and how far tha
 UNSURE: Final = "it is not known whether it was done before"
 _HIDDEN: Final = "an earlier session did it, and its outputs are not kept because there is a secret in them"
 _SEEN: Final = "it was done, says who resumed the run"
-_AFTER: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -48,6 +48,10 @@ class Selection(Struct, frozen=True, kw_only=True):
         """Whether an action is to be run again, done or not."""
         return matches(node, self.begin) and (self.hosts is None or not host or host in self.hosts)
 
+    def repeats(self, node: str, host: str) -> bool:
+        """Whether an action is to be run again, because somebody says so or because it is not what it was."""
+        return node in self.changed or self.begins(node, host)
+
     def wants(self, node: str, host: str) -> bool:
         """Whether an action that is not done is to be run."""
         if self.hosts is not None and host not in self.hosts:
@@ -62,22 +66,25 @@ def matches(node: str, globs: Collection[str]) -> bool:
 
 def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> Mapping[Action, Known]:
     """What earlier sessions have done of a graph."""
-    known: dict[Action, Known] = {}
-    for node in graph.steps():
-        for host in node.may_run_on:
-            action = Action(node.id, host)
-            told = story.actions.get(action)
-            found = _known(node, host, told, selection)
-            if found is not None:
-                known[action] = found
-    _rerun_hooks(graph, known, story)
+    known = _told(graph, story, selection)
+    scopes = _entered(graph, known, story, selection)
+    for action in scopes.hooks():
+        entry = known.get(action)
+        if entry is not None and entry.outcome is not None:
+            known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+    for action in scopes.shut_in():
+        told = story.actions[action]
+        skipped = told.result is not None and told.result.reason is SkipReason.CONDITION
+        if told.result is not None and skipped and not told.begun and not _has_ended(known, action):
+            # Looked at again it might be run, without what the hooks before it had made ready.
+            known[action] = replace(known.get(action, Known()), outcome=ActionOutcome(told.result))
     # In the order they ended: that is the one in which they may have to be undone, backwards.
     ended = {action: number for number, action in enumerate(story.actions)}
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
 def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list[dict[str, Any]]:
-    """What is to be run again although it was done, as a session says it."""
+    """What is to be run again although it was done, as a session says it; in the story it is to be so from here on."""
     changed, chosen = [], []
     for node in graph.nodes.values():
         for host in node.hosts or ("",):
@@ -91,10 +98,18 @@ def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list
         for action in _with_dependents(graph, chosen)
         if selection.hosts is None or action.host in selection.hosts
     }
+    again = _together(graph, found)
+    for some in again:
+        story.repeat(frozenset(some["nodes"]), some["hosts"])
+    return again + _together(graph, _entered(graph, _told(graph, story, selection), story, selection).hooks())
+
+
+def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[dict[str, Any]]:
+    """Some actions as a session says them: nodes with the same hosts at once, None for all that they have."""
     on: dict[str, list[str]] = {}
-    for source, host in sorted(found):
+    for node, host in sorted(actions):
         if host:
-            on.setdefault(source, []).append(host)
+            on.setdefault(node, []).append(host)
     together: dict[tuple[str, ...] | None, list[str]] = {}
     for name, hosts in on.items():
         together.setdefault(None if len(hosts) == len(graph.nodes[name].hosts) else tuple(hosts), []).append(name)
@@ -106,6 +121,18 @@ def after_undo(graph: ExecutionGraph, story: Story) -> set[Action]:
     return _with_dependents(
         graph, [action for action, told in story.actions.items() if told.taken_back and action.node in graph.nodes]
     )
+
+
+def _told(graph: ExecutionGraph, story: Story, selection: Selection) -> dict[Action, Known]:
+    """What is known of each action by itself."""
+    known: dict[Action, Known] = {}
+    for node in graph.steps():
+        for host in node.may_run_on:
+            action = Action(node.id, host)
+            found = _known(node, host, story.actions.get(action), selection)
+            if found is not None:
+                known[action] = found
+    return known
 
 
 def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection) -> Known | None:
@@ -202,28 +229,35 @@ def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Acti
     return found
 
 
-def _rerun_hooks(graph: ExecutionGraph, known: dict[Action, Known], story: Story) -> None:
-    """What follows a scope is done again if something in the scope is."""
+def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], story: Story, selection: Selection) -> Scopes:
+    """The scopes of the graph, with those in which something is run in this session, or may be."""
+    scopes = Scopes(graph, story)
     undone = [
         action
         for node in graph.steps()
         for host in node.hosts
-        if not _has_ended(known, action := Action(node.id, host)) and _may_run(node, story.actions.get(action))
+        if not _has_ended(known, action := Action(node.id, host))
+        and (_may_run(node, story.actions.get(action)) or selection.repeats(node.id, host))
     ]
-    for action in _with_dependents(graph, undone):
-        if action.host and graph.nodes[action.node].hook in _AFTER:
-            entry = known.get(action)
-            if entry is not None and entry.outcome is not None:
-                known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+    scopes.enter(undone)
+    if scopes.some and undone:
+        # A condition may be met this time, after something else was done than before.
+        work = [action for action in undone if not graph.nodes[action.node].hook]
+        scopes.enter(
+            action
+            for action in _with_dependents(graph, work)
+            if action.host and graph.nodes[action.node].hook not in END_HOOKS and not _has_ended(known, action)
+        )
+    return scopes
 
 
 def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
     """Whether an action that has not ended will do something, as far as can be known before."""
-    result = None if told is None or told.begun else told.result
+    result = None if told is None or told.begun or told.again else told.result
     if result is None or result.status is not Status.SKIPPED:
         return True
     # A condition is looked at again, but nothing follows from that by itself; nor from a hook that was not needed.
-    return result.reason in BLOCKED and node.hook not in _AFTER
+    return result.reason in BLOCKED and node.hook not in END_HOOKS
 
 
 def _has_ended(known: Mapping[Action, Known], action: Action) -> bool:

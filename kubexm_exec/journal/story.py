@@ -36,6 +36,8 @@ class ActionStory(Struct):
     started: float = 0.0
     attempts: int = 0
     """How many attempts there were, in all sessions."""
+    since: int = 0
+    """The number of the last end of any action before its last attempt began."""
     result: HostResult | None = None
     """How it ended last."""
     hidden: bool = False
@@ -135,7 +137,7 @@ class Story(Struct):
         if kind == kinds.SESSION:
             self.sessions.append(SessionStory(entry["mode"], entry["holder"], entry["time"]))
             for some in entry.get("again", ()):
-                self._again(frozenset(some["nodes"]), some["hosts"])
+                self.repeat(frozenset(some["nodes"]), some["hosts"])
         elif kind in (kinds.STATUS, kinds.STOP):
             self._session(entry)
         else:
@@ -143,7 +145,8 @@ class Story(Struct):
         if self.sessions:
             self.sessions[-1].last = max(self.sessions[-1].last, moment(entry) or 0.0)
 
-    def _again(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
+    def repeat(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
+        """What was done of some nodes is to be run again; on some hosts, or on all of them."""
         for key, action in self.actions.items():
             if key.node in nodes and (hosts is None or key.host in hosts) and action.done:
                 action.again = True
@@ -161,6 +164,7 @@ class Story(Struct):
         if kind == kinds.START:
             action.begun, action.started, action.inputs = True, entry["time"], entry.get("inputs", "")
             action.attempts += 1
+            action.since = self.ends
             action.saved = False
             # Whatever an undo did before: from here on there is something to be undone again.
             action.undone, action.undoing = "", False

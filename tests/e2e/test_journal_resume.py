@@ -78,7 +78,7 @@ def ran(site: Site, what: dict[str, int]) -> None:
         path.unlink()
 
 
-def test_resume_runs_what_failed_and_what_was_skipped_for_it_and_hooks_only_after_what_runs_again(sites: Sites) -> None:
+def test_resume_runs_what_failed_and_what_was_skipped_for_it_and_hooks_only_around_what_runs(sites: Sites) -> None:
     site = sites(spec(HOOKS))
     bad(site, "b.n2", "f")
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
@@ -86,7 +86,7 @@ def test_resume_runs_what_failed_and_what_was_skipped_for_it_and_hooks_only_afte
     good(site)
     resume(site)
     # What failed and was ignored is tried again too.
-    ran(site, {"b.n2": 1, "c": 1, "e": 1, "f": 1, "post": 1, "always": 1})
+    ran(site, {"pre": 1, "b.n2": 1, "c": 1, "e": 1, "f": 1, "post": 1, "always": 1})
     assert (site.host / "d").read_text() == "out b.n1", "outputs of an earlier session are there"
     assert site.status() == "Success"
     resume(site)

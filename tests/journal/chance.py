@@ -17,7 +17,7 @@ from kubexm_exec.events import EventBus
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.rollback import RollbackExecutor
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
-from kubexm_exec.journal.resume import Selection, known_actions
+from kubexm_exec.journal.resume import Selection, known_actions, to_repeat
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
 from kubexm_exec.journal.story import staying, tell, whole_graph
@@ -185,7 +185,7 @@ def session(case: Case, folder: Path, mode: str) -> None:
         start = Start(run=RUN, name="r", target="t", spec="s", executor="concurrent", made_from={})
         kept = Session.begin(store, folder, start, wait=None)
     else:
-        kept = Session.go_on(store, folder, RUN, mode)
+        kept = Session.go_on(store, folder, RUN, mode, first=lambda: ((), _again(runtime.graph, store, mode)))
     story = tell(store, RUN)
     if mode == "rollback":
         runtime.nodes.update(whole_graph(runtime.graph, story).nodes)
@@ -198,6 +198,12 @@ def session(case: Case, folder: Path, mode: str) -> None:
         raise error
     store.close()
     (folder / "result.json").write_text(json.dumps({"status": result.status.value, "actions": actions(result)}))
+
+
+def _again(graph: ExecutionGraph, store: Store, mode: str) -> list[dict[str, Any]]:
+    """What a session that goes on says is to be run again."""
+    story = tell(store, RUN)
+    return to_repeat(whole_graph(graph, story), story, Selection()) if mode == "resume" else []
 
 
 def actions(result: GraphExecutionResult) -> dict[str, Any]:
