@@ -29,14 +29,15 @@ class NotOursError(OSError):
 
 def own_folder(path: Path) -> None:
     """Make a folder for us alone, and those above it, if it is missing; raises NotOursError if others may write it."""
-    missing = [path]
+    missing, there = [path], {Path("/")}
     try:
         while missing:
             try:
                 _own_folder(missing[-1], last=len(missing) == 1)
-                missing.pop()
+                there.add(missing.pop())
             except FileNotFoundError:
-                if missing[-1].parent == missing[-1]:
+                # In /proc and the like nothing can be made, though the folder is there.
+                if missing[-1].parent in (missing[-1], *there):
                     raise
                 missing.append(missing[-1].parent)
     except OSError as error:
