@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -14,6 +15,7 @@ from kubexm_steps._attributes import attribute_diff
 from kubexm_steps._services import do, done, left_as, must_exist, put_back, record, service_standing, word
 from kubexm_steps._standing import LookingStep
 
+_AGAIN: Final = ("restarted", "reloaded")
 _NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")
 
 
@@ -122,12 +124,14 @@ class ServiceStep(LookingStep[ServiceParams]):
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare the service with what was left."""
-        return service_standing(ctx, undo)
+        standing = service_standing(ctx, undo)
+        # It runs as before, but with what it read meanwhile: that is said.
+        return replace(standing, before=False) if self.params.state in _AGAIN else standing
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back how it was."""
         put_back(ctx, undo)
-        if undo["active"] and self.params.state in ("restarted", "reloaded"):
+        if undo["active"] and self.params.state in _AGAIN:
             # What it read is put back after this, if it is undone too: a restart now would read it once more.
             ctx.log.warning(
                 f"{undo['service']} goes on with what it read when this run {self.params.state} it:"

@@ -29,6 +29,7 @@ _OPTION_KEYS = (
 CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 """All settings of a connection, as the models name them."""
 
+_OURS = ("ssh", "local")
 _ONE_OF = (("proxy_jump", "proxy_command"), ("private_key", "private_key_path"))
 """Two ways to say the same: the stronger layer's must not meet the weaker one's."""
 
@@ -180,12 +181,11 @@ class _Inventory:
                         hint=f"it can have {HOST_RULE}",
                     )
                     continue
-                self._check_address(address, place.child("address"))
-                self._check_address(inner, place.child("internalAddress"))
                 self.expanded[name] = _Expanded(spec, index, place, address, inner)
 
-    def _check_address(self, address: str, place: Place) -> None:
-        if address and not is_address(address):
+    def _check_address(self, address: str, connector: str, place: Place) -> None:
+        """Connectors of third parties have addresses of their own kind, such as a path: those only must be one line."""
+        if address and not (is_address(address) if connector in _OURS else address.isprintable()):
             message = f"{_quoted(address)} is not an address"
             self.state.diagnostics.error("bad-address", message, place, hint=f"write {ADDRESS_RULE}")
 
@@ -256,6 +256,9 @@ class _Inventory:
         groups = [(group, self.body.groups[group]) for group in member_of]
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
         connection = self._connection(roles, member_of, spec)
+        connector = connection.get("connector", "ssh")
+        self._check_address(expanded.address, connector, expanded.place.child("address"))
+        self._check_address(expanded.internal_address, connector, expanded.place.child("internalAddress"))
         variables: dict[str, Any] = {}
         for _, _, values in var_layers(self.body, roles, member_of, expanded.index):
             variables.update(values)
@@ -266,7 +269,7 @@ class _Inventory:
         }
         return GraphHost(
             name=name,
-            connector=connection.get("connector", "ssh"),
+            connector=connector,
             address=expanded.address or name,
             internal_address=expanded.internal_address,
             port=connection.get("port"),
