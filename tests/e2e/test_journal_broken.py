@@ -78,7 +78,7 @@ def small_disk(folder: Path, size: str) -> Iterator[list[str]]:
     folder.mkdir(parents=True)
     holder = subprocess.Popen(
         ["unshare", "-m", "--propagation", "private", "sh", "-c",
-         'mount -t tmpfs -o "size=$1" none "$2" && echo mounted && exec sleep 600', "sh", size, str(folder)],
+         'mount -t tmpfs -o "size=$1,mode=0700" none "$2" && echo mounted && exec sleep 600', "sh", size, str(folder)],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
