@@ -328,7 +328,7 @@ class SshConnector(FileWork):
             raise ConnectorError(_NO_STREAM)
         mark = self._marked if counted else ""
         script = job.line(sync, reads=feed is not None, size=size if pty else None, mark=mark)
-        if len(encode(any_shell(script)[-1])) > LONGEST_LINE:
+        if len(encode("".join(any_shell(script)))) > LONGEST_LINE:
             raise _TooLong
         kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"
         channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted, pty=kind)

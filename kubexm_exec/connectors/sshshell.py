@@ -33,6 +33,7 @@ _BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
 """What every shell has built in, and what leaves nothing behind in it."""
 
 _FOR_ANY_SHELL: Final = {ord(char): f"\\0{ord(char):03o}" for char in "\n\\'!"}
+_PIECE: Final = 4000
 _NONCE: Final = 12
 _AT_ONCE: Final = 64
 _unused: Final[deque[str]] = deque()
@@ -164,9 +165,17 @@ def spelt(word: str) -> str:
 def any_shell(script: str) -> tuple[str, ...]:
     """The command that runs a script, in words that every login shell takes as they are once they are quoted.
 
-    csh ends a quoted word at a line end and looks for "!" in it, and fish knows backslashes there.
+    csh ends a quoted word at a line end, looks for "!" in it and takes none of more than 8 KB; fish knows backslashes
+    there. It is cut only before blanks: the words by which a shell is found are whole.
     """
-    return ("/bin/sh", "-c", 'eval "$(printf %b "$1")"', "/bin/sh", script.translate(_FOR_ANY_SHELL))
+    text = script.translate(_FOR_ANY_SHELL)
+    pieces = []
+    while len(text) > _PIECE:
+        at = text.rfind(" ", 1, _PIECE)
+        at = _PIECE if at < 0 else at
+        pieces.append(text[:at])
+        text = text[at:]
+    return ("/bin/sh", "-c", 'eval "$(IFS=; printf %b "$*")"', "/bin/sh", *pieces, text)
 
 
 def encode(text: str) -> bytes:
