@@ -387,7 +387,7 @@ class RestoringStep(Step[P], Generic[P]):
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare the files with what was left."""
-        return files_standing(ctx, undo.get("files", ()))
+        return files_standing(ctx, undo.get("files", ()), made=undo.get("folders", ()))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""

@@ -111,15 +111,44 @@ def state_left(ctx: StepContext, state: FileState, *, secret: bool = False) -> d
     return left | ({"sha256": digest(ctx, state.sha256, secret=secret)} if state.kind == "file" else {})
 
 
-def files_standing(ctx: StepContext, records: Sequence[Mapping[str, Any]]) -> Standing:
-    """What an undo finds of files: records of what was there before, each with all that may have been left."""
-    if not records:
-        return Standing(before=True)
+def files_standing(
+    ctx: StepContext,
+    records: Sequence[Mapping[str, Any]],
+    *,
+    made: Sequence[str] = (),
+    removed: Sequence[str] = (),
+    root: str = "",
+) -> Standing:
+    """What an undo finds of files: records of what was there before, each with all that may have been left.
+
+    ``made`` and ``removed`` are folders: by themselves they hold nothing of anybody that an undo could destroy.
+    ``root`` is the folder that all of it is in: links there may go round in a circle.
+    """
     paths = [record["path"] for record in records]
-    folders = list(dict.fromkeys(posixpath.dirname(path) for path in paths))
-    states = {state.path: state for state in ctx.runner.inspect_all([*paths, *folders])}
+    paths = list(dict.fromkeys([*paths, *(posixpath.dirname(path) for path in paths), *made, *removed]))
+    if not paths:
+        return Standing(before=True)
+    seen = ctx.runner.trees.look(root, paths).states.values() if root else ctx.runner.inspect_all(paths)
+    states = without_what_is_behind({state.path: state for state in seen}, removed)
     me = _Me(ctx, states)
-    return together(*(_file(ctx, record, states[record["path"]], me) for record in records))
+    undone = not any(states[path].exists for path in made)
+    undone = undone and all(states[path].kind == "directory" for path in removed)
+    return together(Standing(before=undone), *(_file(ctx, record, states[record["path"]], me) for record in records))
+
+
+def without_what_is_behind(states: Mapping[str, FileState], removed: Iterable[str]) -> dict[str, FileState]:
+    """The states, but what is seen through a link that has taken the place of a removed folder is not there."""
+    replaced = {path for path in removed if states[path].kind != "directory"}
+
+    def behind(path: str) -> bool:
+        above = posixpath.dirname(path)
+        while above not in replaced:
+            path, above = above, posixpath.dirname(above)
+            if path == above:
+                return False
+        return True
+
+    return {path: FileState(path) if replaced and behind(path) else state for path, state in states.items()}
 
 
 class _Me:

@@ -28,7 +28,7 @@ from kubexm_steps._files import (
     warn_of_attributes,
 )
 from kubexm_steps._localtrees import LeftOut, Tree, permissions
-from kubexm_steps._standing import files_standing, merge_files
+from kubexm_steps._standing import files_standing, merge_files, without_what_is_behind
 from kubexm_steps._types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
@@ -342,7 +342,8 @@ def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[s
 
 def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
     """What an undo finds of a folder with all that was written into it."""
-    return files_standing(ctx, undo["files"])
+    removed = [record["path"] for record in undo["removed"]]
+    return files_standing(ctx, undo["files"], made=undo["made"], removed=removed, root=undo["root"])
 
 
 def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -361,6 +362,7 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     made = [path for path in undo["made"] if path.startswith(f"{root.rstrip('/')}/")]
     paths = dict.fromkeys([root, *(record["path"] for record in (*records, *removed)), *made])
     look = ctx.runner.trees.look(root, list(paths), below=True)
+    states = without_what_is_behind(look.states, [record["path"] for record in removed])
     change = TreeChange(folder_mode=0o700)
     # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.
     ours = {state.path for state in look.below}
@@ -370,9 +372,9 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     special = [record for record in records if record.get("attributes") and "content" in record]
     for record in records:
         if record not in special:
-            _put_back(ctx, record, look, change, ours)
+            _put_back(ctx, record, states[record["path"]], change, ours)
     for record in removed:
-        if look.states[record["path"]].kind != "directory":
+        if states[record["path"]].kind != "directory":
             change.folders.append(record["path"])
             change.modes.setdefault(record["mode"], []).append(record["path"])
             change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(record["path"])
@@ -386,9 +388,8 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     remove_made(ctx, undo["made"])
 
 
-def _put_back(ctx: StepContext, record: Mapping[str, Any], look: TreeLook, change: TreeChange, ours: set[str]) -> None:
+def _put_back(ctx: StepContext, record: Mapping[str, Any], now: FileState, change: TreeChange, ours: set[str]) -> None:
     path, kind = record["path"], record["kind"]
-    now = look.states[path]
     if kind == "absent":
         if now.kind in ("file", "link") and path in ours:
             change.gone.append(path)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
 from kubexm_exec.connectors.filescripts import DROP
@@ -303,7 +304,7 @@ class Trees:
         for home, files, links in _by_file_system(root, together, change, look):
             first = home == root
             if files or links or (first and change.more):
-                self._change(home, change if first else TreeChange(owner=change.owner), files, links, look)
+                self._change(home, _part(change, links, first=first), files, links, look)
         for file in alone:
             self._send(file, change.owner, look)
 
@@ -405,6 +406,7 @@ def _by_file_system(
 ) -> Iterator[tuple[str, list[NewFile], dict[str, str]]]:
     """The files and links by the topmost folder on their file system: nothing is renamed across two. The root first."""
     homes: dict[str, str] = {root: root}
+    new = set(change.folders)
     groups: dict[str, tuple[list[NewFile], dict[str, str]]] = {root: ([], {})}
 
     def home(folder: str) -> str:
@@ -412,12 +414,11 @@ def _by_file_system(
             above = posixpath.dirname(folder)
             there = look.states.get(folder)
             over = look.states.get(above)
-            mine = home(above)
-            if there is not None and there.exists and over is not None and there.device != over.device:
-                mine = folder
-            if there is not None and there.kind == "link":
-                mine = folder
-            homes[folder] = mine
+            homes[folder] = home(above)
+            if there is not None and there.exists and folder not in new:
+                mounted = over is not None and there.device != over.device
+                if mounted or there.kind == "link":
+                    homes[folder] = folder
         return homes[folder]
 
     for file in files:
@@ -426,6 +427,17 @@ def _by_file_system(
         groups.setdefault(home(posixpath.dirname(path)), ([], {}))[1][path] = target
     for folder, (some, links) in groups.items():
         yield folder, some, links
+
+
+def _part(change: TreeChange, links: Mapping[str, str], *, first: bool) -> TreeChange:
+    """What is done along with these links: their owners are set where they are put, all the rest with the root."""
+    elsewhere = change.links.keys() - links.keys()
+    owners = {
+        owner: mine
+        for owner, paths in change.owners.items()
+        if (mine := [path for path in paths if (path not in elsewhere if first else path in links)])
+    }
+    return replace(change, owners=owners) if first else TreeChange(owner=change.owner, owners=owners)
 
 
 def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str]) -> Iterator[Member]:
