@@ -8,7 +8,6 @@ long that takes, however many secrets there are and however long they are.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 import shlex
@@ -37,6 +36,12 @@ _WRAPPED: Final = re.compile(rb"(?:\s|\\{1,8}[nrt]){0,40}\\{0,8}")
 _SAFE: Final = re.compile(rb"([^A-Za-z0-9_])")
 
 Encoder = Callable[[bytes], Iterable[bytes]]
+
+
+def _html(text: str) -> str:
+    import html
+
+    return html.escape(text)
 
 
 def _text(encode: Callable[[str], str]) -> Encoder:
@@ -96,7 +101,7 @@ _NESTED: Final[dict[str, Encoder]] = {
     **_OUTER,
     "json with its own characters": _text(lambda text: json.dumps(text, ensure_ascii=False)[1:-1]),
     "percent": _each("%"),
-    "html": _text(html.escape),
+    "html": _text(_html),
     "utf-16": _utf16,
 }
 """What is found inside of those."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kubexm_spec.bundle import SHIPPED_PREFIX, Loaded, Loader
 from kubexm_spec.checking import check
 from kubexm_spec.diagnostics import SpecError
-from kubexm_spec.inventories import ConvertedSource, convert, provided, read_ansible
 from kubexm_spec.models import InventoryBody
 from kubexm_spec.source import Place, SourceFile
+
+if TYPE_CHECKING:
+    from kubexm_spec.inventories import ConvertedSource
 
 _PROVIDED: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*):(.*)", re.DOTALL)
 
@@ -50,6 +52,8 @@ def _is_provided(reference: str) -> bool:
 def _file(
     loader: Loader, path: pathlib.Path, name: str, wanted: str, used_by: Place | None
 ) -> Loaded[InventoryBody] | None:
+    from kubexm_spec.inventories import convert, read_ansible
+
     try:
         special = read_ansible(path, name, loader.diagnostics)
     except SpecError as error:
@@ -85,6 +89,8 @@ def _converted(loader: Loader, source: ConvertedSource) -> Loaded[InventoryBody]
 
 
 def _provided(loader: Loader, reference: str, used_by: Place | None) -> Loaded[InventoryBody] | None:
+    from kubexm_spec.inventories import provided
+
     match = _PROVIDED.fullmatch(reference)
     if match is None or loader.provider is None:
         summary = f'the inventory "{reference}" is neither a file nor a source that is installed'

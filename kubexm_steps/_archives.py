@@ -11,8 +11,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from kubexm_exec.runner import Entry
-from kubexm_exec.runner.archives import EntryKind, Format, special_bits
+from kubexm_exec.runner.archives import Entry, EntryKind, Format, special_bits
 from kubexm_exec.step import StepFailed
 from kubexm_steps._files import local_failure
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import Entry, FileState
-from kubexm_exec.runner.archives import Format, Unpacking, checked, format_of
+from kubexm_exec.runner import FileState
+from kubexm_exec.runner.archives import Entry, Format, Unpacking, checked, format_of
 from kubexm_exec.step import (
     RESOURCE,
     Diff,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.runner import archives, commands, fetching, files, transfer
-from kubexm_exec.runner.archives import Entry, Format, Unpacking
+from kubexm_exec.runner import commands, fetching, files, transfer
 from kubexm_exec.runner.files import READ_LIMIT
 from kubexm_exec.runner.look import Held
 from kubexm_exec.runner.quote import join, quote, script
@@ -20,6 +19,7 @@ from kubexm_exec.transfers import Source, Transfers
 
 if TYPE_CHECKING:
     from kubexm_exec.foresight import Ahead
+    from kubexm_exec.runner.archives import Entry, Format, Unpacking
     from kubexm_exec.runner.boot import Boot
     from kubexm_exec.runner.cron import Crontabs
     from kubexm_exec.runner.downloads import Downloads
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kubexm_exec.runner.units import Units
     from kubexm_exec.runner.users import Users
 
-__all__ = ["Command", "CommandResult", "Entry", "FileState", "Held", "Runner", "join", "quote"]
+__all__ = ["Command", "CommandResult", "FileState", "Held", "Runner", "join", "quote"]
 
 
 class Runner:
@@ -258,6 +258,8 @@ class Runner:
 
     def steady_archive(self, path: str) -> AbstractContextManager[str]:
         """Where to read an archive that is looked at more than once: a copy of our own, if others may change it."""
+        from kubexm_exec.runner import archives
+
         return archives.steady(self._session, path)
 
     def archive_entries(self, path: str, fmt: Format, *, strip: int = 0, special: bool = False) -> list[Entry]:
@@ -265,27 +267,39 @@ class Runner:
 
         Also one with devices, pipes, and programs that run as somebody else, unless ``special`` allows them.
         """
+        from kubexm_exec.runner import archives
+
         return archives.checked(archives.entries_on_host(self._session, path, fmt), path, strip, special=special)
 
     def archive_matches(self, path: str, fmt: Format, folder: str, entries: Sequence[Entry], *, strip: int = 0) -> bool:
         """Whether the files in a folder hold what the archive's files hold."""
+        from kubexm_exec.runner import archives
+
         names = [entry.name for entry in entries if entry.kind == "file"]
         return archives.same_content(self._session, path, fmt, strip, folder, names)
 
     def unpack(self, path: str, folder: str, fmt: Format, how: Unpacking | None = None) -> None:
         """Unpack an archive on the host into a folder that is there. List it first: that refuses dangerous ones."""
-        archives.unpack(self._session, path, folder, fmt, how or Unpacking())
+        from kubexm_exec.runner import archives
+
+        archives.unpack(self._session, path, folder, fmt, how or archives.Unpacking())
 
     def give_away(self, paths: Sequence[str], owner: str) -> None:
         """Change the owner (``user``, ``:group`` or ``user:group``) of many files, links and folders."""
+        from kubexm_exec.runner import archives
+
         archives.give_away(self._session, paths, owner)
 
     def pack(self, folder: str, path: str, fmt: Format, *, mode: int | None = None) -> None:
         """Pack all that is in a folder into an archive, atomically; without a mode, a new one is 0600."""
+        from kubexm_exec.runner import archives
+
         archives.pack(self._session, folder, path, fmt, mode)
 
     def is_packed(self, folder: str, path: str, fmt: Format) -> bool:
         """Whether an archive holds just what is in a folder now."""
+        from kubexm_exec.runner import archives
+
         return archives.is_packed(self._session, folder, path, fmt)
 
     # parts of the system; each is imported only where it is used

@@ -12,7 +12,6 @@ from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Span, SpecError
 from kubexm_spec.inventories.ansible import Found, Group, Host, Var, to_body
 from kubexm_spec.inventories.ansible_data import is_ansible, read_data
 from kubexm_spec.inventories.ansible_ini import looks_like_ini, read_ini, unquoted
-from kubexm_spec.inventories.ansible_toml import in_toml, read_toml
 from kubexm_spec.inventories.ansible_yaml import AnsibleFile
 from kubexm_spec.inventories.converted import (
     FolderSource,
@@ -130,6 +129,8 @@ class _Inventory:
             self._refuse_vault(source)
             return True
         if path.suffix == ".toml":
+            from kubexm_spec.inventories.ansible_toml import in_toml, read_toml
+
             self._data(source, read_toml(source), in_toml(source.text))
             return True
         if path.suffix == ".ini" or (path.suffix not in _DATA and looks_like_ini(source.text)):
