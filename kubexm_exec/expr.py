@@ -133,6 +133,7 @@ class Expressions:
         # Bounded by what a spec can hold; the same text on a thousand hosts is compiled once.
         self.text = lru_cache(maxsize=65536)(self._text)
         self.expression = lru_cache(maxsize=65536)(self._expression)
+        self._of_templates: dict[str, tuple[Reference, ...]] = {}
 
     def _text(self, text: str) -> Compiled:
         """A text with ``{{ }}``; a text that is nothing but one expression keeps the type of its value."""
@@ -173,6 +174,12 @@ class Expressions:
         """The tree of a text, or of the template of that name; raises ExpressionError, whose fragment is the line."""
         with _readable(text, self.environment):
             return self.environment.parse(text, name)
+
+    def template_references(self, text: str, tree: nodes.Template | None = None) -> tuple[Reference, ...]:
+        """What a template refers to, found once for each text; ``tree`` is its tree, if that is known already."""
+        if text not in self._of_templates:
+            self._of_templates[text] = find_references(self.parse(text) if tree is None else tree)
+        return self._of_templates[text]
 
     def keep_template(self, tree: nodes.Template, text: str, name: str, filename: str) -> None:
         """Compile a template file, and keep its code for those who load it by that name from that file.

@@ -349,20 +349,24 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if "regex_" in source:
             for node in tree.find_all(nodes.Filter):
                 _check_pattern(node, name, filename)
-        if "{%" in source or name is not None:
-            self._count(tree, name, filename)
+        parts: list[Any] = [tree]
+        if "{%" in source:  # only there loops and blocks can be
+            self._count_rounds(tree, name, filename)
+            parts += tree.find_all(nodes.Block)
+        if name is not None:  # others may include it
+            self._count_text(parts)
         return tree
 
-    def _count(self, tree: nodes.Template, name: str | None, filename: str | None) -> None:
-        """Have rounds of loops counted, and the text that stands in them and in what others include."""
+    def _count_rounds(self, tree: nodes.Template, name: str | None, filename: str | None) -> None:
+        """Have rounds of loops counted, and the text that stands in them."""
         for loop in list(tree.find_all(nodes.For)):
             if loop.recursive:
                 raise TemplateSyntaxError("recursive loops are not allowed", loop.lineno, name, filename)
             size = nodes.Const(_characters(loop.body))
             loop.iter = nodes.Filter(loop.iter, _LOOP, [size], [], None, None, lineno=loop.lineno)
-        if name is None:
-            return  # nobody can include it
-        parts: list[Any] = [tree, *tree.find_all(nodes.Block)]
+
+    def _count_text(self, parts: list[Any]) -> None:
+        """Have the text counted that stands in a template and its blocks."""
         for part in parts:
             characters = nodes.Const(_characters(part.body), lineno=1)
             counted = nodes.Filter(characters, _TEXT, [], [], None, None, lineno=part.lineno)

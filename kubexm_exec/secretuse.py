@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kubexm_exec.compile.types import Marks, marks_of
-from kubexm_exec.expr import ExpressionError, Expressions, Reference, find_references, is_dynamic, texts
+from kubexm_exec.expr import ExpressionError, Expressions, Reference, is_dynamic, texts
 from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Hook, Scope
 from kubexm_exec.registry import RegistryError
 from kubexm_exec.scheduler import Action
@@ -206,8 +206,7 @@ class _Collector:
             return
         if path not in self._templates:
             try:
-                tree = self._expressions.parse(path.read_text("utf-8"))
-                self._templates[path] = find_references(tree)
+                self._templates[path] = self._expressions.template_references(path.read_text("utf-8"))
             except (ExpressionError, OSError, ValueError):  # told where it is rendered
                 self._templates[path] = ()
         self._references(self._templates[path], scope, hosts, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from kubexm_spec.bundle import SHIPPED_PREFIX, Loaded, Loader
 from kubexm_spec.checking import check
-from kubexm_spec.diagnostics import SpecError
+from kubexm_spec.diagnostics import Diagnostics, SpecError
 from kubexm_spec.models import InventoryBody
-from kubexm_spec.source import Place, SourceFile
+from kubexm_spec.source import Place, SourceFile, read_bytes
+from kubexm_spec.textlines import is_spec
 
 if TYPE_CHECKING:
     from kubexm_spec.inventories import ConvertedSource
@@ -52,10 +54,8 @@ def _is_provided(reference: str) -> bool:
 def _file(
     loader: Loader, path: pathlib.Path, name: str, wanted: str, used_by: Place | None
 ) -> Loaded[InventoryBody] | None:
-    from kubexm_spec.inventories import convert, read_ansible
-
     try:
-        special = read_ansible(path, name, loader.diagnostics)
+        special = _foreign(path, name, loader.diagnostics)
     except SpecError as error:
         for finding in error.diagnostics:
             if used_by is not None and finding.span is None:
@@ -70,13 +70,27 @@ def _file(
     source = loader.source(path, name, used_by)
     if source is None:
         return None
-    other = None if wanted else convert(source, loader.diagnostics)
-    if other is not None:
-        return _converted(loader, other)
+    if not wanted and not is_spec(source.text):
+        from kubexm_spec.inventories import convert
+
+        other = convert(source, loader.diagnostics)
+        if other is not None:
+            return _converted(loader, other)
     found = loader.choose(source, wanted, "Inventory", used_by or source.place(0))
     if found is None or not isinstance(found.document, InventoryBody):
         return None
     return Loaded(found.document, found.source, found.index)
+
+
+def _foreign(path: pathlib.Path, name: str, diagnostics: Diagnostics) -> ConvertedSource | None:
+    """The inventory of a file or folder that is ansible's; what reads those is loaded only if it may be one."""
+    if path.suffix in (".yaml", ".yml") and path.is_file() and not os.access(path, os.X_OK):
+        with contextlib.suppress(UnicodeDecodeError):
+            if is_spec(read_bytes(path, name).decode()):
+                return None
+    from kubexm_spec.inventories import read_ansible
+
+    return read_ansible(path, name, diagnostics)
 
 
 def _converted(loader: Loader, source: ConvertedSource) -> Loaded[InventoryBody] | None:

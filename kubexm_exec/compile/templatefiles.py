@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.expr import ExpressionError, Reference, find_references
+from kubexm_exec.expr import ExpressionError, Reference
 from kubexm_exec.templates import TemplateFinder
 from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.source import Place
@@ -54,7 +54,7 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tu
     place = TemplatePlace(shown, text)
     try:
         tree = state.expressions.parse(text, name)
-        template = TemplateFile(path, place, find_references(tree))
+        template = TemplateFile(path, place, state.expressions.template_references(text, tree))
         # Only what is between these can define a name or include a file; most templates have none.
         if "{%" in text:
             template = replace(template, includes=tuple(_includes(tree)), own=frozenset(_defined(tree)))
