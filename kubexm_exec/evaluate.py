@@ -298,6 +298,7 @@ class _View:
             # A step of a fragment is not there as long as the step that returns it has not run.
             found = [one for one in self.evaluator.index.find(key.partition("+")[0], node) if not self._has_run(one)]
         if not found:
+            self._refuse_early(f"steps.{key}")
             raise KeyError(key)
         return _step_view(self, key, found)
 
@@ -305,7 +306,14 @@ class _View:
         record = self.evaluator.records.get(node_id, self.host)
         return record is not None and record.status == Status.SUCCESS and not record.unknown
 
+    def _refuse_early(self, name: str) -> None:
+        """What a loop or a selector asks for has no node as long as it is compiled, and is no unknown name."""
+        if not self.evaluator.graph.nodes:
+            raise UnknownValueError(name, "no step has run")
+
     def task(self, module: str, name: str) -> Any:
+        if not module:
+            self._refuse_early(f"tasks.{name}")
         return self._outputs_of(f"{module}/{name}", module, name, f"tasks.{name}")
 
     def module(self, name: str) -> Any:
