@@ -30,6 +30,8 @@ class Use(Struct, frozen=True):
     span: Span | None
     sure: bool
     """False if a condition may skip whatever needs it."""
+    host: str = ""
+    """The host that is reached with it: where that is written is not in the graph."""
 
 
 def uses_of(
@@ -67,11 +69,16 @@ def uses_of(
     for name, sure in hosts.items():
         host = graph.hosts[name]
         for reference in _of_host(host, bool(host.becomes) or name in becoming):
-            yield Use(reference, f"host {name}", None, sure)
+            yield Use(reference, f"host {name}", None, sure, name)
 
 
-def check(uses: Iterable[Use], secrets: Secrets) -> Diagnostics:
-    """Resolve all that can be resolved before the run; a finding for each that cannot, at the first that needs it."""
+def check(
+    uses: Iterable[Use], secrets: Secrets, of_host: Callable[[str, str], Span | None] | None = None
+) -> Diagnostics:
+    """Resolve all that can be resolved before the run; a finding for each that cannot, at the first that needs it.
+
+    ``of_host``: where a reference of a host is written, if that is known; asked only for what is missing.
+    """
     found = Diagnostics()
     by_reference: dict[str, Use] = {}
     for use in uses:
@@ -84,11 +91,12 @@ def check(uses: Iterable[Use], secrets: Secrets) -> Diagnostics:
                 secrets.resolve(use.reference)
         except SecretError as error:
             summary = f'{use.by} needs the secret "{error.reference}": {error.what}'
+            span = of_host(use.host, use.reference) if use.host and of_host is not None else use.span
             if use.sure:
-                found.error("missing-secret", summary, use.span, hint=error.hint)
+                found.error("missing-secret", summary, span, hint=error.hint)
             else:
                 detail = "a condition may skip it; if it runs, it fails"
-                found.warning("missing-secret", summary, use.span, hint=error.hint, detail=detail)
+                found.warning("missing-secret", summary, span, hint=error.hint, detail=detail)
     return found
 
 

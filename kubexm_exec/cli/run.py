@@ -23,7 +23,7 @@ from kubexm_exec.cli.targets import Product, check_targets, force_option, read_b
 from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
-    from kubexm_exec.expr import Expressions
+    from kubexm_exec.compile import Compilation
     from kubexm_exec.graph import ExecutionGraph
 
 
@@ -153,7 +153,7 @@ def command(
     if spec is None and plan_file is None:
         fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
     folder = bundle_folder(bundle, form)
-    expressions: Expressions | None = None
+    compilation: Compilation | None = None
     if plan_file is not None:
         if not choice.is_empty():
             fail(
@@ -166,18 +166,18 @@ def command(
     else:
         options = choice.options(form)
         compilation, graph = compile_or_exit(spec or "", options, form)
-        expressions = compilation.expressions
         reads = read_by(graph, spec or "", choice)
     targets = [(result_file, Product.RESULT), (report_file, Product.REPORT)]
     check_targets(targets, form, force=force, reads=reads)
     from kubexm_exec.cli.running import Run
 
     typed = click.get_current_context().obj
+    expressions = compilation.expressions if compilation is not None else None
     run = Run(
         graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads, expressions=expressions
     )
     run.configure_logs(log_level, log_format)
-    run.check_secrets()
+    run.check_secrets(compilation.span_of_secret if compilation is not None else None)
     run.runtime.options.overwrite = overwrite
     if run.acts and not no_journal:
         place = spec or plan_file or ""

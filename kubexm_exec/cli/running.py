@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kubexm_exec.result import GraphExecutionResult
     from kubexm_exec.runtime import Runtime
     from kubexm_exec.scheduler import Action
+    from kubexm_spec.diagnostics import Span
 
 
 def _warn(message: str) -> None:
@@ -144,8 +145,11 @@ class Run:
             expressions=expressions,
         )
 
-    def check_secrets(self) -> None:
-        """Look up what can be before the run; ends the program if something is missing: nothing has changed yet."""
+    def check_secrets(self, of_host: Callable[[str, str], Span | None] | None = None) -> None:
+        """Look up what can be before the run; ends the program if something is missing: nothing has changed yet.
+
+        ``of_host``: where a secret of a host is named, if its inventory is at hand.
+        """
         if self._checked:
             return
         self._checked = True
@@ -153,7 +157,7 @@ class Run:
 
         runtime = self.runtime
         uses = uses_of(runtime.graph, runtime.steps.load, runtime.expressions, runtime.finder, self.left)
-        found = check(uses, self.secrets)
+        found = check(uses, self.secrets, of_host)
         if len(found):
             show_diagnostics(found, {}, "json" if self.output == "json" else "text")
         if found.has_errors:

@@ -47,6 +47,13 @@ class Compilation(Struct):
     sources: dict[str, SourceFile] = field(default_factory=dict)
     state: State | None = None
 
+    def span_of_secret(self, host: str, reference: str) -> Span | None:
+        """Where the inventory names a secret that a host is reached with."""
+        from kubexm_exec.compile.hosts import place_of_secret
+
+        place = place_of_secret(self.state, host, reference) if self.state is not None else None
+        return place.span() if place is not None else None
+
 
 def compile_file(
     path: str | os.PathLike[str],

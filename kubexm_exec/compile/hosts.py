@@ -210,14 +210,7 @@ class _Inventory:
 
     def _check_connection(self, spec: ConnectionSpec, place: Place) -> None:
         diagnostics = self.state.diagnostics
-        secrets: dict[tuple[str, ...], str | None] = {
-            ("password",): spec.password,
-            ("passphrase",): spec.passphrase,
-            ("privateKey",): spec.private_key,
-        }
-        if isinstance(spec.become, BecomeSpec):
-            secrets["become", "password"] = spec.become.password
-        for path, value in secrets.items():
+        for path, value in _secrets_of(spec).items():
             if value is not None and not is_reference(value):
                 diagnostics.error(
                     "plain-password",
@@ -255,7 +248,7 @@ class _Inventory:
         spec = expanded.spec
         groups = [(group, self.body.groups[group]) for group in member_of]
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
-        connection = self._connection(roles, member_of, spec)
+        connection = self._connection(roles, member_of, expanded.index)
         connector = connection.get("connector", "ssh")
         self._check_address(expanded.address, connector, expanded.place.child("address"))
         self._check_address(expanded.internal_address, connector, expanded.place.child("internalAddress"))
@@ -282,26 +275,62 @@ class _Inventory:
             options=options,
         )
 
-    def _connection(self, roles: tuple[str, ...], groups: list[str], spec: HostSpec) -> dict[str, Any]:
-        """How a host is reached: defaults, roles, groups and the host itself, the strongest last.
-
-        Of several roles the one that the inventory writes last under `roles` decides, just as with groups: the order in
-        which a host lists its roles says nothing about which of them knows better.
-        """
-        layers: list[ConnectionSpec] = [
-            self.body.defaults,
-            *(role for name, role in self.body.roles.items() if name in roles),
-            *(self.body.groups[name] for name in groups),
-            spec,
-        ]
+    def _connection(self, roles: tuple[str, ...], groups: list[str], host: int) -> dict[str, Any]:
+        """How a host is reached."""
         connection: dict[str, Any] = {}
-        for layer in layers:
+        for _, layer in _connection_layers(self.body, roles, groups, host):
             given = {key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None}
             for keys in _ONE_OF:
                 if not given.keys().isdisjoint(keys):
                     connection = {key: value for key, value in connection.items() if key not in keys}
             connection.update(given)
         return connection
+
+
+def _connection_layers(
+    body: InventoryBody, roles: Iterable[str], groups: Iterable[str], host: int
+) -> list[tuple[tuple[str | int, ...], ConnectionSpec]]:
+    """What says how a host is reached: defaults, roles, groups and the host itself, the strongest last, with its path.
+
+    Of several roles the one that the inventory writes last under `roles` decides, just as with groups: the order in
+    which a host lists its roles says nothing about which of them knows better.
+    """
+    return [
+        (("defaults",), body.defaults),
+        *((("roles", name), role) for name, role in body.roles.items() if name in roles),
+        *((("groups", name), body.groups[name]) for name in groups),
+        (("hosts", host), body.hosts[host]),
+    ]
+
+
+def _secrets_of(spec: ConnectionSpec) -> dict[tuple[str, ...], str | None]:
+    """By path the references to secrets that a connection is made with."""
+    secrets: dict[tuple[str, ...], str | None] = {
+        ("password",): spec.password,
+        ("passphrase",): spec.passphrase,
+        ("privateKey",): spec.private_key,
+    }
+    if isinstance(spec.become, BecomeSpec):
+        secrets["become", "password"] = spec.become.password
+    return secrets
+
+
+def place_of_secret(state: State, host: str, reference: str) -> Place | None:
+    """Where the inventory names a secret that a host is reached with."""
+    inventory = state.bundle.inventory
+    if inventory is None or host not in state.host_entries:
+        return None
+    known = state.hosts[host]
+    layers = _connection_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
+    return next(
+        (
+            inventory.place(*path, *key)
+            for path, layer in reversed(layers)
+            for key, value in _secrets_of(layer).items()
+            if value == reference
+        ),
+        None,
+    )
 
 
 def var_layers(

@@ -115,6 +115,34 @@ def test_all_that_is_missing_is_told_at_once_also_keys_in_files_and_passwords_of
     assert "3 errors" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "hosts: [{name: a, address: 127.0.0.1, GIVEN}]",
+        "hosts: [{name: a, address: 127.0.0.1}]\ndefaults: {GIVEN}",
+        "hosts: [{name: a, address: 127.0.0.1, roles: [r]}]\nroles: {r: {GIVEN}}",
+        "hosts: [{name: a, address: 127.0.0.1}]\ngroups: {g: {hosts: [a], GIVEN}}",
+    ],
+)
+@pytest.mark.parametrize(
+    "given", ["password: 'env:KX_NOT_SET'", "passphrase: 'env:KX_NOT_SET'", "privateKey: 'env:KX_NOT_SET'",
+              "become: {password: 'env:KX_NOT_SET'}"],
+)  # fmt: skip
+def test_a_missing_secret_of_a_host_is_shown_where_the_inventory_names_it(
+    folder: Folder, body: str, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KX_NOT_SET", raising=False)
+    head = "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: i}\n"
+    lines = (head + body.replace("GIVEN", given)).splitlines()
+    folder.file("hosts.yaml", "\n".join(lines) + "\n")
+    folder.spec(GOOD)
+    row, column = next((row, line.index("'env:") + 1) for row, line in enumerate(lines, 1) if "'env:" in line)
+    result = folder.run("run", "main.yaml", "-i", "hosts.yaml", "--no-journal")
+    assert result.exit_code == 2
+    assert "host a needs the secret" in result.stderr
+    assert f"--> hosts.yaml:{row}:{column}\n" in result.stderr
+
+
 def test_what_a_condition_may_skip_is_a_warning_until_it_runs(folder: Folder) -> None:
     step = """{name: %s, type: message, when: "%s", with: {text: "{{ secret('env:KX_NOT_SET') }}"}}"""
     folder.spec(STEP % (step % ("s", "host.name == 'x'")))
