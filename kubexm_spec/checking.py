@@ -25,6 +25,7 @@ _COLLECTIONS = {
     "params": "parameter",
 }
 _MOST_KEYS = 24
+_OF_VALUES = ("wrong-type", "wrong-value")
 
 
 def check(
@@ -41,19 +42,21 @@ def check(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems: dict[tuple[Path, str], tuple[Any, bool]] = {}
+        problems: dict[tuple[Path, str, bool], Any] = {}
         for problem in _worth_telling(error, data):
             path, on_key = _yaml_path(problem, data)
             code = _code(problem["type"])
             # A key that does not exist is wrong whatever its value will be.
             if ignore is None or code == "unknown-key" or not ignore(path):
-                problems[(path, code)] = (_joined(problems.get((path, code)), problem), on_key)
+                # A value that is none of several types is one mistake, whatever each of them says of it.
+                mistake = (path, "" if code in _OF_VALUES else code, on_key)
+                problems[mistake] = _joined(problems.get(mistake), problem)
         misspelled = {
             (*path[:-1], suggest(str(path[-1]), sorted(keys_at(model, path[:-1]))))
-            for path, code in problems
+            for path, code, _ in problems
             if code == "unknown-key"
         }
-        for (path, code), (problem, on_key) in problems.items():
+        for (path, code, on_key), problem in problems.items():
             # A key that is there under a wrong name is one mistake, not two.
             if code != "missing-key" or path not in misspelled:
                 _tell(model, problem, data, path, on_key, place, diagnostics, what, notes)
@@ -94,15 +97,17 @@ def _value_at(data: Any, loc: tuple[int | str, ...]) -> Any:
     return data
 
 
-def _joined(known: tuple[Any, bool] | None, problem: Any) -> Any:
+def _joined(known: Any, problem: Any) -> Any:
     """What is wrong at one place: where several types would do (a text or a list), all of them are named."""
     if known is None:
         return problem
-    first, second = (_WORDS.get(one["type"], "") for one in (known[0], problem))
-    first = known[0].get("words", first)
-    if not (first and second) or second in first:
-        return known[0]
-    return {**known[0], "words": f"{first} or {second.removeprefix('should be ')}"}
+    first, second = (_WORDS.get(one["type"], "") for one in (known, problem))
+    first = known.get("words", first)
+    if first and not second:
+        return problem  # the type is right, so that what is wrong with the value is known better
+    if not first or second in first:
+        return known
+    return {**known, "words": f"{first} or {second.removeprefix('should be ')}"}
 
 
 def _yaml_path(problem: Any, data: Any) -> tuple[Path, bool]:
