@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -54,9 +55,11 @@ def _scan(path: tuple[str, ...]) -> Any:
 class Registry(Generic[T]):
     """The plug-ins of one entry-point group."""
 
-    def __init__(self, group: str, noun: str) -> None:
+    def __init__(self, group: str, noun: str, elsewhere: Mapping[str, str] | None = None) -> None:
         self.group = group
         self.noun = noun
+        self.elsewhere = elsewhere or {}
+        """Names of other tools, and what they are called here."""
         self._loaded: dict[str, T] = {}
         self._known: dict[str, PluginInfo] = {}
 
@@ -103,7 +106,7 @@ class Registry(Generic[T]):
             raise RegistryError(
                 f"unknown-{self.noun.replace(' ', '-')}",
                 f'there is no {self.noun} "{name}"',
-                did_you_mean(name, self.names()) or f"installed: {', '.join(self.names())}",
+                self._called_here(name) or did_you_mean(name, self.names()) or f"installed: {', '.join(self.names())}",
             )
         if len(claims) > 1:
             owners = " and ".join(sorted(f"{_distribution(entry)} ({entry.value})" for entry in claims))
@@ -113,6 +116,10 @@ class Registry(Generic[T]):
                 "uninstall one of the packages",
             )
         return claims[0]
+
+    def _called_here(self, name: str) -> str:
+        ours, blank, more = self.elsewhere.get(name, "").partition(" ")
+        return f'here it is "{ours}"{blank}{more}' if ours in self._entries else ""
 
     @staticmethod
     def _info(entry: EntryPoint) -> PluginInfo:
@@ -131,9 +138,27 @@ def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "an unknown package"
 
 
+_MODULES_OF_ANSIBLE: Final = {
+    "apt": "package",
+    "blockinfile": "block-in-file",
+    "debug": "message",
+    "dnf": "package",
+    "get_url": "download",
+    "lineinfile": "line-in-file",
+    "set_fact": "set",
+    "shell": "command with `shell: ...`",
+    "synchronize": "sync",
+    "systemd": "service",
+    "unarchive": "archive",
+    "uri": "http",
+    "wait_for": "wait",
+    "yum": "package",
+}
+
+
 def step_registry() -> Registry[Any]:
     """Step types."""
-    return Registry("kubexm.steps", "step type")
+    return Registry("kubexm.steps", "step type", _MODULES_OF_ANSIBLE)
 
 
 def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:

@@ -152,9 +152,19 @@ _ELSEWHERE: Final = {
 """What people write who come from other tools, and what it is called here."""
 
 
+_NOT_OF_STEPS: Final = {
+    "runOn": "it is a key of the task: all steps of a task run on its hosts",
+    "hosts": 'it is "runOn" of the task: all steps of a task run on its hosts',
+    "notify": "give the step that is to follow `when: steps.NAME.changed`, with the name of this one",
+}
+"""What people expect of a step that is said elsewhere."""
+
+
 def _called_here(key: str, keys: Sequence[str]) -> str:
     name = _ELSEWHERE.get(key)
-    return f'here it is "{name}"' if name in keys else ""
+    if name in keys:
+        return f'here it is "{name}"'
+    return _NOT_OF_STEPS.get(key, "") if "forEach" in keys else ""
 
 
 def _tell(

@@ -41,7 +41,12 @@ _CALLED_HERE: Final = {
     "--list-hosts": "kubexm inventory -i FILE shows the hosts",
     "--start-at-task": "kubexm runs resume RUN --from NODE goes on with a run from there",
     "--ask-become-pass": "become: {password: env:NAME} of a host names the password",
+    "-K": "become: {password: env:NAME} of a host names the password",
     "--become": "become: true on a host, a task or a step says it",
+    "-b": "become: true on a host, a task or a step says it",
+    "-l": "--limit HOSTS chooses hosts",
+    "-t": "--tags TAGS chooses steps",
+    "-f": "--forks NUMBER says how many actions run at once",
 }
 """What options of other tools are called here."""
 

@@ -23,6 +23,14 @@ _HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector",
 _RUN_KEYS = ("id", "name")
 _STEP_KEYS = ("outputs", "changed", "status", "hosts")
 _HOOK_ORDER = {Hook.PRE: 0, Hook.NONE: 1, Hook.POST: 2, Hook.ON_FAILURE: 3, Hook.ALWAYS: 4}
+_ELSEWHERE = {
+    "inventory_hostname": "host.name",
+    "ansible_host": "host.address",
+    "ansible_user": "host.user",
+    "group_names": "host.groups",
+    "ansible_facts": "facts",
+}
+"""Names of ansible, and what they are called here."""
 _MANY = 50
 """So many hosts are asked for the variables they have; more would only make a suggestion slow."""
 
@@ -107,6 +115,8 @@ class Names:
             hint = f"write vars.{root}"
         elif root in owner_of(self.state, looker.node.scope).params:
             hint = f"write params.{root}"
+        elif root in _ELSEWHERE:
+            hint = f"write {_ELSEWHERE[root]}"
         else:
             hint = did_you_mean(root, names) or f'there are {", ".join(names)}; a text needs quotes: "{root}"'
         return Problem("unknown-name", f'there is no name "{root}"', hint, False)

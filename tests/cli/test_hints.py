@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.cli.main import main
+from kubexm_exec.registry import step_registry
 from kubexm_spec.diagnostics import did_you_mean, suggest
 
 SPEC = """\
@@ -51,6 +52,11 @@ def run(spec: str, *words: str, typed: str = "") -> Result:
         ("--step", "--executor debug"),
         ("--extra-vars", "-e KEY=VALUE"),
         ("--syntax-check", "kubexm validate"),
+        ("-l", "--limit HOSTS"),
+        ("-t", "--tags TAGS"),
+        ("-f", "--forks NUMBER"),
+        ("-b", "become: true"),
+        ("-K", "become: {password"),
     ],
 )
 def test_options_of_other_tools_are_answered_with_ours(option: str, words: str) -> None:
@@ -72,6 +78,32 @@ def test_a_role_or_group_where_hosts_are_named_is_said_to_be_one(written: str, w
     done = run(SPEC.replace("runOn: {roles: [web]}", f"runOn: {written}"))
     assert done.exit_code == 2
     assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("type: shell, with: {cmd: ls}", 'here it is "command" with `shell: ...`'),
+        ("type: apt, with: {name: x}", 'here it is "package"'),
+        ("type: message, with: {text: x}, runOn: {all: true}", "it is a key of the task"),
+        ("type: message, with: {text: x}, hosts: [app1]", 'it is "runOn" of the task'),
+        ("type: message, with: {text: x}, notify: restart", "`when: steps.NAME.changed`"),
+        ("type: message, with: {text: '{{ inventory_hostname }}'}", "write host.name"),
+        ("type: message, when: 'inventory_hostname == 3', with: {text: x}", "write host.name"),
+        ("type: message, with: {text: '{{ ansible_facts.os }}'}", "write facts"),
+    ],
+)
+def test_what_other_tools_have_is_answered_with_what_it_is_here(step: str, words: str) -> None:
+    done = run(SPEC.replace("{name: a, type: file, with: {path: FOLDER/x, content: hi}}", f"{{name: a, {step}}}"))
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+
+
+def test_every_module_of_ansible_that_is_known_is_a_step_type_here() -> None:
+    registry = step_registry()
+    for name, ours in registry.elsewhere.items():
+        assert name not in registry.names()
+        assert ours.partition(" ")[0] in registry.names()
 
 
 def test_a_range_that_names_more_hosts_than_there_are_is_said_so() -> None:
