@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from kubexm_exec.compile.scopes import Used
-from kubexm_exec.compile.selectors import hosts_of
+from kubexm_exec.compile.selectors import hosts_of, is_outside
 from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs, once_gate
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.graph import Hook, NodeID
@@ -40,14 +40,16 @@ def draft_hooks(
         for number, step in enumerate(steps):
             where = place.child(key, number)
             hosts, once, name = around.hosts, around.once, f"{around.prefix}/{key}/{step.name}"
+            outside = False
             if step.run_on is not None:
-                who = f'hook "{step.name}"'
-                hosts = hosts_of(state, step.run_on, where.child("runOn"), scope, who, around.notes, candidates=True)
+                who, runs_on = f'hook "{step.name}"', where.child("runOn")
+                hosts = hosts_of(state, step.run_on, runs_on, scope, who, around.notes, candidates=True)
+                outside = is_outside(state, step.run_on, runs_on, scope, around.notes, hosts)
                 once = once_gate(name, step.run_on, hosts)
             found.setdefault(hook, []).append(
                 StepDraft(
                     spec=step, place=where, id=name, module=around.module, task=around.task, scope=scope, hosts=hosts,
-                    hook=hook, once=once, for_host=False, guards=around.guards,
+                    hook=hook, once=once, for_host=False, guards=around.guards, outside=outside,
                     tags=(*around.tags, *step.tags), defaults=around.defaults, notes=around.notes,
                 )
             )  # fmt: skip

@@ -16,6 +16,7 @@ from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.evaluate import NO_ITEMS
 from kubexm_exec.expr import is_dynamic
 from kubexm_exec.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
+from kubexm_exec.hostpatterns import some
 from kubexm_exec.result import NO_HOSTS
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
@@ -307,8 +308,22 @@ def select_nodes(state: State) -> None:
         if reason and not node.skip:
             state.nodes[node.id] = replace(node, skip=reason)
     steps = [node for node in state.nodes.values() if node.hook is Hook.NONE and not node.is_gate]
+    _tell_hooks_outside(state, [node for node in steps if node.hosts])
     if state.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
         chosen = ",".join(state.limit)
         state.diagnostics.warning(
             "no-hosts", f"--limit {chosen}: no task of the spec runs there, so that nothing is done", hint="limit less"
+        )
+
+
+def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
+    """Somebody counts on a hook around work that is done; around work that is left out nobody expects any."""
+    around = {scope for node in steps for scope in (("", ""), (node.module, ""), (node.module, node.task))}
+    hooks = [hook.id for hook in state.all_drafts() if hook.outside and (hook.module, hook.task) in around]
+    if hooks:
+        chosen, noun = ",".join(state.limit), "hook is" if len(hooks) == 1 else "hooks are"
+        state.diagnostics.warning(
+            "no-hosts",
+            f"--limit {chosen}: {len(hooks)} {noun} not run, because all hosts to run on are left out: {some(hooks)}",
+            hint="limit less if they are needed",
         )

@@ -101,6 +101,16 @@ def hosts_of(
     return hosts[:1] if rendered.run_once and not candidates else hosts
 
 
+def is_outside(
+    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...], hosts: tuple[str, ...]
+) -> bool:
+    """Whether a selector that gave these hosts has none only because of the limit."""
+    if hosts or not state.limit:
+        return False
+    rendered = static_run_on(state, run_on, place, scope, notes)
+    return rendered is not None and bool(select(state, rendered, place, notes, state.reach))
+
+
 def static_run_on(
     state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...] = (), origin: str | None = None
 ) -> RunOnSpec | None:

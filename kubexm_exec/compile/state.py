@@ -74,6 +74,8 @@ class StepDraft(Struct):
     notes: tuple[Note, ...] = ()
     nodes: list[ExecutionNode] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    outside: bool = False
+    """A hook with hosts of its own, all of which ``--limit`` leaves out."""
     step_type: type[Step[Any]] | None = None
     """The step type, once it is known to exist."""
     broken: bool = False

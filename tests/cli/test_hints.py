@@ -125,6 +125,31 @@ def test_a_limit_that_leaves_nothing_to_do_is_said_to_be_the_reason() -> None:
     assert "spec.yaml:" not in done.output
 
 
+HOOK = "{name: NAME, type: message, runOn: ON, with: {text: x}}"
+
+
+@pytest.mark.parametrize("limit", ["app1", "app1,app2"])
+def test_hooks_that_a_limit_leaves_out_are_named_once(limit: str) -> None:
+    hooks = {
+        "lost": "{hosts: [app2]}",
+        "kept": "{hosts: [app1]}",
+        "here": "{hosts: [control-node]}",
+        "part": "{all: true}",
+        "nobody": "{labels: {no: such}}",
+    }
+    written = ", ".join(HOOK.replace("NAME", name).replace("ON", on) for name, on in hooks.items())
+    always = f"hooks: {{always: [{written}]}}"
+    step = "{name: s, type: message, with: {text: x}}"
+    other = f"  - {{name: other, tasks: [{{name: t, runOn: {{hosts: [app2]}}, {always}, steps: [{step}]}}]}}\n"
+    done = run(SPEC.replace("params:", f"{always}\nparams:") + f"    {always}\n" + other, "--limit", limit)
+    assert done.exit_code == 0
+    told = (
+        "2 hooks are not run, because all hosts to run on are left out: webapp/hooks/always/lost, hooks/always/lost\n"
+    )
+    assert (f"--limit app1: {told}" in done.output) == (limit == "app1")
+    assert done.output.count("left out") == (limit == "app1")
+
+
 def test_a_wrong_value_of_a_vars_file_is_shown_where_it_was_written() -> None:
     Path("values.yaml").write_text("# ours\nnumber: many\n")
     done = run(SPEC, "--vars-file", "values.yaml")
