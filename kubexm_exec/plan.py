@@ -42,6 +42,13 @@ class Plan(Struct, frozen=True):
     root: str
     packages: dict[str, dict[str, str]]
 
+    @property
+    def spec_here(self) -> str:
+        """Its spec as somebody names it in the working directory, which may be another than where it was made."""
+        if self.spec.startswith("kubexm:"):
+            return self.spec
+        return _shown(pathlib.Path(self.root, pathlib.Path(self.spec).name))
+
     def to_json(self) -> dict[str, Any]:
         """Plain data with a digest of all of it, so that a plan that somebody edited is not run."""
         data = {
@@ -98,7 +105,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     except OSError as error:
         raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is no plan ({error}); {_MAKE}") from error
+        raise PlanError(f"{path} is no plan; {_MAKE}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
         raise PlanError(f"{path} is no plan; {_MAKE}")
     if data.pop("hash", None) != digest(data):

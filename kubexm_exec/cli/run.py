@@ -208,9 +208,11 @@ def _planned(plan_file: str, form: str) -> tuple[ExecutionGraph, list[str]]:
     except PlanError as error:
         fail(str(error), output=form, kind="bad-plan")
     except StalePlanError as error:
+        import shlex
+
         fail(
             "the plan is stale, nothing was run:\n" + "\n".join(f"    {change}" for change in error.changes),
-            f"make it again: kubexm plan {plan.spec} -o {plan_file}",
+            f"make it again: kubexm plan {shlex.quote(plan.spec_here)} -o {shlex.quote(plan_file)}",
             code=codes.REFUSED,
             output=form,
             kind="stale-plan",

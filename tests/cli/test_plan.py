@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import shlex
 from typing import Any
 
 import pytest
@@ -124,6 +126,26 @@ def test_a_plan_is_stale_when_a_file_changed(planned: Folder, name: str) -> None
     assert data["diagnostics"][0]["code"] == "stale-plan"
 
 
+@pytest.mark.parametrize("made_in", [".", "sub"])
+def test_a_stale_plan_is_made_again_from_where_one_stands(
+    planned: Folder, made_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = planned.path / made_in
+    there.mkdir(exist_ok=True)
+    monkeypatch.chdir(there)
+    planned.run("plan", os.path.relpath(planned.path / "main.yaml"), "-o", str(planned.path / "plan.json"))
+    (planned.path / "hosts.yaml").write_text(FILES["hosts.yaml"] + "# changed\n", "utf-8")
+    elsewhere = planned.path / "my work"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    result = CliRunner().invoke(run_command, ["--plan", "../plan.json"])
+    assert result.exit_code == 3
+    typed = shlex.split(result.stderr.rpartition("make it again: kubexm ")[2])
+    assert typed == ["plan", "../main.yaml", "-o", "../plan.json"]
+    assert planned.run(*typed).exit_code == 0
+    assert CliRunner().invoke(run_command, ["--plan", "../plan.json", "--output", "quiet"]).exit_code == 0
+
+
 @pytest.mark.parametrize("name", ["main.yaml", "lib/files/run.sh"])
 def test_a_plan_is_stale_when_a_file_is_gone(planned: Folder, name: str) -> None:
     (planned.path / name).unlink()
@@ -206,7 +228,9 @@ def test_what_is_no_plan_is_said_to_be_none(folder: Folder, text: str) -> None:
     (folder.path / "plan.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(PlanError, match=r"plan\.json is no plan"):
         load_plan("plan.json")
-    assert run_plan().exit_code == 2
+    result = run_plan()
+    assert result.exit_code == 2
+    assert result.stderr == "error: plan.json is no plan; make one with: kubexm plan SPEC -o plan.json\n"
 
 
 def test_a_plan_that_is_not_there_is_one_clear_message(folder: Folder) -> None:
