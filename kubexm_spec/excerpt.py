@@ -40,7 +40,14 @@ def render(
     return "\n".join("".join(f"{line}\n" for line in painter.lines(d)) for d in diagnostics.sorted())
 
 
-def summary_line(diagnostics: Diagnostics, ran: bool = False) -> str:
+def nothing_was_run(sources: Mapping[str, SourceFile]) -> str:
+    """That only files were read; programs that print an inventory had to be run for that."""
+    programs = [source.printed_by for source in sources.values() if source.printed_by]
+    noun = "program" if len(programs) == 1 else "programs"
+    return f"Nothing was run but the inventory {noun} {', '.join(programs)}." if programs else "Nothing was run."
+
+
+def summary_line(diagnostics: Diagnostics, ran: bool = False, sources: Mapping[str, SourceFile] | None = None) -> str:
     """How many there are: "2 errors, 1 warning in 3 files. Nothing was run."."""
     counts = [
         f"{number} {word if number == 1 else word + 's'}"
@@ -49,7 +56,7 @@ def summary_line(diagnostics: Diagnostics, ran: bool = False) -> str:
     ]
     files = len({d.span.file for d in diagnostics if d.span})
     where = f" in {files} file{'' if files == 1 else 's'}" if files else ""
-    end = " Nothing was run." if diagnostics.has_errors and not ran else ""
+    end = f" {nothing_was_run(sources or {})}" if diagnostics.has_errors and not ran else ""
     return f"{', '.join(counts) or 'No errors'}{where}.{end}"
 
 

@@ -33,6 +33,8 @@ class SourceFile:
     virtual = False
     """Whether there is no such file: the text came from elsewhere, so that nobody can compare it later."""
 
+    printed_by = ""
+    """The program that printed it, if it is no file."""
     of_ansible = False
     """Whether it is an inventory that was written for ansible, which may have hosts that are not for us."""
 

@@ -193,7 +193,7 @@ def show_diagnostics(
     text = render(diagnostics, color=wants_color(sys.stderr), sources=sources)
     click.echo(text.rstrip("\n"), err=True)
     if diagnostics.has_errors:
-        click.echo("\n" + summary_line(diagnostics, ran), err=True)
+        click.echo("\n" + summary_line(diagnostics, ran, sources), err=True)
     else:
         click.echo("", err=True)
 

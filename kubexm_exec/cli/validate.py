@@ -27,10 +27,11 @@ def command(
     choice: Choice,
     output: str,
 ) -> None:
-    """Check specs: files, or folders with all the specs below them. Nothing is run.
+    """Check specs: files, or folders with all the specs below them. No step is run.
 
     Pipelines are compiled with everything they use; other documents are checked on their own. In a folder, YAML files
-    that hold nothing of kubexm's (values, other tools' files) are left out, and so is what is in hidden folders.
+    that hold nothing of kubexm's (values, other tools' files) are left out, and so is what is in hidden folders. An
+    inventory that is a program is run, to know its hosts.
     """
     from kubexm_exec.compile import compile_file, merged
     from kubexm_exec.compile.alone import check_broken, check_document
@@ -67,8 +68,11 @@ def command(
     if diagnostics.has_errors:
         raise SystemExit(codes.WRONG)
     if output == "text":
+        from kubexm_spec.excerpt import nothing_was_run
+
         others = f" {left_out} other YAML {'file was' if left_out == 1 else 'files were'} left out." if left_out else ""
-        click.echo(f"{checked} {'file is' if checked == 1 else 'files are'} valid.{others} Nothing was run.")
+        valid = f"{checked} {'file is' if checked == 1 else 'files are'} valid."
+        click.echo(f"{valid}{others} {nothing_was_run(sources)}")
 
 
 def _files(paths: Iterable[str], output: str) -> Iterator[tuple[pathlib.Path, bool]]:

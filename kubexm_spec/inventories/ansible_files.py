@@ -178,7 +178,7 @@ class _Inventory:
         return True
 
     def _program(self, path: pathlib.Path, name: str) -> None:
-        printed = PrintedSource(f"{name} --list", path, run_program(path, name), read_bytes(path, name))
+        printed = PrintedSource(name, path, run_program(path, name), read_bytes(path, name))
         document = printed.documents[0]
         if not isinstance(document, dict):
             raise SpecError([Diagnostic("inventory-program", f"{printed.name} did not print an object of groups")])

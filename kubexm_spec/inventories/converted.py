@@ -54,8 +54,9 @@ class TextSource(SourceFile):
 class PrintedSource(SourceFile):
     """What a program printed; it is known by its own bytes, since it may print something else the next time."""
 
-    def __init__(self, name: str, path: pathlib.Path, text: str, program: bytes) -> None:
-        super().__init__(name, path.absolute(), text.encode("utf-8", "surrogatepass"))
+    def __init__(self, program_name: str, path: pathlib.Path, text: str, program: bytes) -> None:
+        super().__init__(f"{program_name} --list", path.absolute(), text.encode("utf-8", "surrogatepass"))
+        self.printed_by = program_name
         self.__dict__["sha256"] = hashlib.sha256(program).hexdigest()
 
 

@@ -26,6 +26,18 @@ def test_many_files_and_folders_at_once(folder: Folder) -> None:
     assert (result.exit_code, result.stdout) == (0, "3 files are valid. Nothing was run.\n")
 
 
+def test_a_program_that_prints_the_inventory_is_said_to_be_run(folder: Folder) -> None:
+    program = folder.file("hosts.sh", '#!/bin/sh\necho \'{"web": ["a"], "_meta": {}}\'\n')
+    program.chmod(0o755)
+    folder.spec(GOOD, "a.yaml")
+    folder.spec(GOOD.replace("message", "mesage"), "b.yaml")
+    good = folder.run("validate", "a.yaml", "-i", "hosts.sh")
+    told = "Nothing was run but the inventory program hosts.sh.\n"
+    assert (good.exit_code, good.stdout) == (0, f"1 file is valid. {told}")
+    assert folder.run("validate", "b.yaml", "-i", "hosts.sh").stderr.endswith(f"1 error in 1 file. {told}")
+    assert folder.run("plan", "b.yaml", "-i", "hosts.sh").stderr.endswith(f"1 error in 1 file. {told}")
+
+
 def test_a_file_that_is_named_twice_is_checked_once(folder: Folder) -> None:
     folder.spec(GOOD.replace("message", "mesage"), "a.yaml")
     data = folder.data("validate", "a.yaml", ".", "./a.yaml", exit_code=2)
