@@ -95,7 +95,7 @@ class HostResult(Struct, kw_only=True):
     start_time: float | None = None
     end_time: float | None = None
     skipped: bool = False
-    """True if precheck was satisfied (not for a failed dependency)."""
+    """True if precheck was satisfied; not for any other reason to be skipped, such as a condition or a dependency."""
     changed: bool = False
     reason: SkipReason | None = None
     cause: str = ""
