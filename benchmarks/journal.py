@@ -12,11 +12,11 @@ from pathlib import Path
 from benchmarks.run_graph import run_graph
 from benchmarks.scheduling import WORKERS, Edges, chains, layers, make_graph
 from benchmarks.table import Row
-from kubexm_exec.ids import new_run_id
 from kubexm_exec.journal.digests import inputs_digest
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
+from kubexm_exec.model.ids import new_run_id
 
 ROUNDS, STARTS = 25, 9
 GOAL = 1.3

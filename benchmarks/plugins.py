@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubexm_exec.registry import PluginInfo, Registry
+from kubexm_exec.plugins import PluginInfo, Registry
 from kubexm_exec.step import Duration, Forecast, Params, Result, Step, StepContext
 
 

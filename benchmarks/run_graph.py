@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from benchmarks.plugins import BenchRegistry
-from kubexm_exec.events import Event, EventBus
+from kubexm_exec.cli.gc import settle
+from kubexm_exec.engine.runtime import RunOptions, Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.ids import new_run_id
 from kubexm_exec.journal.recorder import Recorder
-from kubexm_exec.memory import settle
-from kubexm_exec.registry import connector_registry
-from kubexm_exec.result import GraphExecutionResult, Status
-from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.model.events import Event, EventBus
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.ids import new_run_id
+from kubexm_exec.model.result import GraphExecutionResult, Status
+from kubexm_exec.plugins import connector_registry
 from kubexm_exec.secrets import Redactor, Secrets
 
 

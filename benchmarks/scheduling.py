@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.run_graph import run_graph
 from benchmarks.table import Row
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, Scope
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, Scope
 
 LAYERS, WIDTH, WORKERS, ROUNDS = 100, 100, 50, 5
 

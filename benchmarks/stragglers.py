@@ -6,7 +6,7 @@ import random
 
 from benchmarks.run_graph import run_graph
 from benchmarks.table import Row
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, Scope
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, Scope
 
 HOSTS, STEPS, SEED = 50, 10, 7
 

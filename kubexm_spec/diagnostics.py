@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:  # source.py raises what is defined here, so the import cannot go the other way at run time
-    from kubexm_spec.source import Place
+    from kubexm_spec.yaml.source import Place
 
 
 class Severity(StrEnum):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Severity, Span
-from kubexm_spec.textlines import LineTable, is_spec
+from kubexm_spec.yaml.lines import LineTable, is_spec
 
 if TYPE_CHECKING:  # only for its type: rendering loads no YAML
-    from kubexm_spec.source import SourceFile
+    from kubexm_spec.yaml.source import SourceFile
 
 _TAB: Final = 4
 _LARGEST: Final = 64 * 1024 * 1024

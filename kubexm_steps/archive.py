@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.runner.archives import Entry, Format, Unpacking, checked, format_of
+from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of
 from kubexm_exec.step import (
     RESOURCE,
     Diff,
@@ -23,9 +23,9 @@ from kubexm_exec.step import (
     StepContext,
     StepFailed,
 )
-from kubexm_steps._archives import local_entries
-from kubexm_steps._files import Change, Content, RestoringStep, Wanted, remember, remember_left
-from kubexm_steps._types import Account, FollowParams, HostPath, Mode, located
+from kubexm_steps.lib.archives import local_entries
+from kubexm_steps.lib.files import Change, Content, RestoringStep, Wanted, remember, remember_left
+from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located
 
 
 class ArchiveParams(FollowParams):

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, Literal
 from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.keys import KeyFile
+from kubexm_exec.runner.system.keys import KeyFile
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
-from kubexm_steps import _keys
-from kubexm_steps._accounts import AccountName, one_or_many
-from kubexm_steps._files import (
+from kubexm_steps.lib import keys as _keys
+from kubexm_steps.lib.accounts import AccountName, one_or_many
+from kubexm_steps.lib.files import (
     Change,
     Content,
     RestoringStep,
@@ -24,9 +24,9 @@ from kubexm_steps._files import (
     file_diff,
     restore,
 )
-from kubexm_steps._keys import Key, read
-from kubexm_steps._standing import files_standing
-from kubexm_steps._types import HostPath, show_mode
+from kubexm_steps.lib.keys import Key, read
+from kubexm_steps.lib.standing import files_standing
+from kubexm_steps.lib.types import HostPath, show_mode
 
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600

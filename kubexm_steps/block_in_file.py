@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
-from kubexm_steps._lines import split, with_block
-from kubexm_steps._parts import PartParams, PartStep
-from kubexm_steps._types import Text
+from kubexm_steps.lib.lines import split, with_block
+from kubexm_steps.lib.parts import PartParams, PartStep
+from kubexm_steps.lib.types import Text
 
 
 class BlockInFileParams(PartParams):

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Struct
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.trust import Anchor
+from kubexm_exec.runner.system.certificates import Anchor
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, StepContext, StepFailed
-from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import RestoringStep, local_failure, restore
+from kubexm_steps.lib.edits import Edit, apply, diffs, save
+from kubexm_steps.lib.files import RestoringStep, local_failure, restore
 
 _SOON: Final = 30 * 86400
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
-from kubexm_steps._commands import (
+from kubexm_steps.lib.commands import (
     RunOutputs,
     RunParams,
     changes_nothing,
@@ -19,7 +19,7 @@ from kubexm_steps._commands import (
     run_command,
     would_run,
 )
-from kubexm_steps._types import Text
+from kubexm_steps.lib.types import Text
 
 
 def _one_of(argv: list[str] | None, shell: str | None, what: str) -> None:

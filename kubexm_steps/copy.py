@@ -11,9 +11,9 @@ from pydantic import Field
 
 from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps._files import NEW_FILE, RestoringStep, Wanted, forecast_file, restore, write_file
-from kubexm_steps._localtrees import Tree, nothing, permissions, read_tree
-from kubexm_steps._trees import (
+from kubexm_steps.lib.files import NEW_FILE, RestoringStep, Wanted, forecast_file, restore, write_file
+from kubexm_steps.lib.localtrees import Tree, nothing, permissions, read_tree
+from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
     apply_plan,
@@ -24,7 +24,7 @@ from kubexm_steps._trees import (
     tree_standing,
     wanted_file,
 )
-from kubexm_steps._types import InspectedPath, located
+from kubexm_steps.lib.types import InspectedPath, located
 
 
 class CopyParams(TreeParams):

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.runner import quote
-from kubexm_exec.runner.cron import CronLook
+from kubexm_exec.runner.system.cron import CronLook
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
-from kubexm_steps import _edits
-from kubexm_steps._accounts import AccountName
-from kubexm_steps._edits import Edit
-from kubexm_steps._files import HIDDEN, RestoringStep, restore
-from kubexm_steps._schedule import CronSchedule
-from kubexm_steps._standing import differing
-from kubexm_steps._types import Text
-from kubexm_steps._units import new_mode
+from kubexm_steps.formats.schedule import CronSchedule
+from kubexm_steps.lib import edits
+from kubexm_steps.lib.accounts import AccountName
+from kubexm_steps.lib.edits import Edit
+from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
+from kubexm_steps.lib.standing import differing
+from kubexm_steps.lib.types import Text
+from kubexm_steps.lib.units import new_mode
 
 FOLDER: Final = "/etc/cron.d"
 _MARK: Final = "# kubexm: "
@@ -234,8 +234,8 @@ class CronStep(RestoringStep[CronParams]):
         path = edit.held.path
         if not edit.any:
             return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
-        _edits.save(ctx, [edit])
-        _edits.apply(ctx, [edit])
+        edits.save(ctx, [edit])
+        edits.apply(ctx, [edit])
         return Result(message=f"{self._done(edit.held.exists)} {path}", outputs=self._outputs())
 
     def _verb(self, there: bool) -> str:

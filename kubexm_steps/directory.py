@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.connectors.way import WAY
+from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.runner import FileState
-from kubexm_exec.runner.attributes import TAR
+from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps._files import KEEP_LIMIT, remove_made
-from kubexm_steps._standing import OLDER, LookingStep, files_standing, together
-from kubexm_steps._types import InspectedPath, OwnedParams, located, show_mode
+from kubexm_steps.lib.files import KEEP_LIMIT, remove_made
+from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together
+from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, show_mode
 
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700

@@ -11,7 +11,7 @@ from msgspec import structs
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.runner.downloads import Download
+from kubexm_exec.runner.files.downloads import Download
 from kubexm_exec.step import (
     Diff,
     Duration,
@@ -24,7 +24,7 @@ from kubexm_exec.step import (
     StepContext,
     StepFailed,
 )
-from kubexm_steps._files import (
+from kubexm_steps.lib.files import (
     Change,
     Content,
     FileOutputs,
@@ -35,7 +35,7 @@ from kubexm_steps._files import (
     remember,
     remember_left,
 )
-from kubexm_steps._types import OneFileParams, located
+from kubexm_steps.lib.types import OneFileParams, located
 
 
 class DownloadParams(OneFileParams):

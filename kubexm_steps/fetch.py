@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.connectors.way import at, real
+from kubexm_exec.connectors.safepaths import at, real
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps._files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
-from kubexm_steps._standing import OLDER, LookingStep, digest, is_digest
-from kubexm_steps._types import FollowParams, HostPath, located
+from kubexm_steps.lib.files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
+from kubexm_steps.lib.standing import OLDER, LookingStep, digest, is_digest
+from kubexm_steps.lib.types import FollowParams, HostPath, located
 
 _NOTHING: Final = contextlib.suppress(FileNotFoundError, NotADirectoryError)
 _FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from kubexm_exec.step import Forecast, Result, StepContext
-from kubexm_steps._files import (
+from kubexm_steps.lib.files import (
     Content,
     FileOutputs,
     RestoringStep,
@@ -17,7 +17,7 @@ from kubexm_steps._files import (
     remove_file,
     write_file,
 )
-from kubexm_steps._types import OneFileParams, Text, located
+from kubexm_steps.lib.types import OneFileParams, Text, located
 
 
 class FileParams(OneFileParams):

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, StepContext
-from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import RestoringStep
-from kubexm_steps._hosts import HostsLine, check_address, check_name, with_entries, without_entries
-from kubexm_steps._lines import with_block
+from kubexm_steps.lib.edits import Edit, apply, diffs, save
+from kubexm_steps.lib.files import RestoringStep
+from kubexm_steps.lib.hosts import HostsLine, check_address, check_name, with_entries, without_entries
+from kubexm_steps.lib.lines import with_block
 
 
 def _words(value: Any) -> Any:

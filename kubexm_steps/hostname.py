@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from kubexm_exec.runner.system import Names
+from kubexm_exec.runner.system.names import Names
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext
-from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import RestoringStep, restore
-from kubexm_steps._hosts import HostsLine, check_name, parse_line
-from kubexm_steps._lines import joined, split
-from kubexm_steps._standing import differing, together
+from kubexm_steps.lib.edits import Edit, apply, diffs, save
+from kubexm_steps.lib.files import RestoringStep, restore
+from kubexm_steps.lib.hosts import HostsLine, check_name, parse_line
+from kubexm_steps.lib.lines import joined, split
+from kubexm_steps.lib.standing import differing, together
 
 
 def _host(name: str) -> str:

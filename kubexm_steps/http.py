@@ -22,8 +22,8 @@ from kubexm_exec.step import (
     StepFailed,
     check_url,
 )
-from kubexm_steps._http import failed, request
-from kubexm_steps._types import Text
+from kubexm_steps.lib.http import failed, request
+from kubexm_steps.lib.types import Text
 
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _SHOWN: Final = 300

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_steps._lines import Pattern, joined, matching, split
-from kubexm_steps._parts import PartParams, PartStep
-from kubexm_steps._types import Text
+from kubexm_steps.lib.lines import Pattern, joined, matching, split
+from kubexm_steps.lib.parts import PartParams, PartStep
+from kubexm_steps.lib.types import Text
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
-from kubexm_steps._types import Text
+from kubexm_steps.lib.types import Text
 
 
 class MessageParams(Params):

@@ -13,7 +13,7 @@ from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Surv
 from kubexm_exec.runner.packages.base import Manager
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
 from kubexm_spec.duration import format_duration
-from kubexm_steps._standing import mapped, together
+from kubexm_steps.lib.standing import mapped, together
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?")
 _VERSION: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*.+~^_:-]*")

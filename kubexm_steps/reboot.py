@@ -7,11 +7,11 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.runner.boot import BootState
+from kubexm_exec.runner.system.boot import BootState
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from kubexm_spec.duration import format_duration
-from kubexm_steps._commands import CommandLine, make_command
-from kubexm_steps._types import HostPath
+from kubexm_steps.lib.commands import CommandLine, make_command
+from kubexm_steps.lib.types import HostPath
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 5.0

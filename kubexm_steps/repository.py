@@ -25,7 +25,8 @@ from kubexm_exec.step import (
     check_url,
 )
 from kubexm_spec.models.common import no_items
-from kubexm_steps._files import (
+from kubexm_steps.formats.openpgp import NotAKey, rpm_id
+from kubexm_steps.lib.files import (
     Change,
     Content,
     RestoringStep,
@@ -37,9 +38,8 @@ from kubexm_steps._files import (
     removal,
     restore,
 )
-from kubexm_steps._openpgp import NotAKey, rpm_id
-from kubexm_steps._repositories import Repository, Written, paths, write
-from kubexm_steps._repository_keys import load_key
+from kubexm_steps.lib.repositories import Repository, Written, paths, write
+from kubexm_steps.lib.repository_keys import load_key
 
 
 def _one_or_more(value: Any) -> Any:

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
 from kubexm_spec.models.common import no_items
-from kubexm_steps._commands import RunOutputs, RunParams, changes_nothing, guarded, result_of, run_command, would_run
-from kubexm_steps._files import local_failure
-from kubexm_steps._types import Text
+from kubexm_steps.lib.commands import RunOutputs, RunParams, changes_nothing, guarded, result_of, run_command, would_run
+from kubexm_steps.lib.files import local_failure
+from kubexm_steps.lib.types import Text
 
 
 class ScriptParams(RunParams):

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.services import ServiceState, Verb
+from kubexm_exec.runner.system.services import ServiceState, Verb
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
-from kubexm_steps._attributes import attribute_diff
-from kubexm_steps._services import do, done, left_as, must_exist, put_back, record, service_standing, word
-from kubexm_steps._standing import LookingStep
+from kubexm_steps.lib.attributes import attribute_diff
+from kubexm_steps.lib.services import do, done, left_as, must_exist, put_back, record, service_standing, word
+from kubexm_steps.lib.standing import LookingStep
 
 _AGAIN: Final = ("restarted", "reloaded")
 _NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")

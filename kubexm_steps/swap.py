@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from kubexm_exec.runner.fstab import FstabLine, appended, edited, fstab_lines
-from kubexm_exec.runner.swap import Swaps
+from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, fstab_lines
+from kubexm_exec.runner.system.swap import Swaps
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
-from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import RestoringStep, restore
-from kubexm_steps._standing import differing, together
-from kubexm_steps._types import HostPath
+from kubexm_steps.lib.edits import Edit, apply, diffs, save
+from kubexm_steps.lib.files import RestoringStep, restore
+from kubexm_steps.lib.standing import differing, together
+from kubexm_steps.lib.types import HostPath
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MEBIBYTE: Final = 1 << 20

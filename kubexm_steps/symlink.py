@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
-from kubexm_steps._files import RestoringStep, linking, remember, removal
-from kubexm_steps._types import FollowParams, InspectedPath, located
+from kubexm_steps.lib.files import RestoringStep, linking, remember, removal
+from kubexm_steps.lib.types import FollowParams, InspectedPath, located
 
 
 class SymlinkParams(FollowParams):

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
-from kubexm_steps._localtrees import Tree, read_tree
-from kubexm_steps._patterns import Excluded, checked_pattern
-from kubexm_steps._trees import (
+from kubexm_steps.lib.localtrees import Tree, read_tree
+from kubexm_steps.lib.patterns import Excluded, checked_pattern
+from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
     apply_plan,
@@ -22,7 +22,7 @@ from kubexm_steps._trees import (
     restore_tree,
     tree_standing,
 )
-from kubexm_steps._types import located
+from kubexm_steps.lib.types import located
 
 
 class SyncParams(TreeParams):

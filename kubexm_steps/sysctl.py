@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kubexm_exec.runner.kernel import Settings
+from kubexm_exec.runner.system.kernel import Settings
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
-from kubexm_steps._edits import Edit, apply, diffs, save
-from kubexm_steps._files import HIDDEN, RestoringStep, restore
-from kubexm_steps._lines import split
-from kubexm_steps._standing import mapped, together
+from kubexm_steps.lib.edits import Edit, apply, diffs, save
+from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
+from kubexm_steps.lib.lines import split
+from kubexm_steps.lib.standing import mapped, together
 
 _FOLDER: Final = "/etc/sysctl.d"
 _HEADER: Final = "# Written by kubexm; each of its sysctl steps changes only its own keys.\n"

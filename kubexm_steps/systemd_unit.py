@@ -7,15 +7,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.services import ServiceState, Verb
-from kubexm_exec.runner.units import UnitLook
+from kubexm_exec.runner.system.services import ServiceState, Verb
+from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName
-from kubexm_steps import _units
-from kubexm_steps._attributes import attribute_diff
-from kubexm_steps._edits import Edit, apply, diffs
-from kubexm_steps._services import do, done, must_exist, word
-from kubexm_steps._types import HostPath, Text
-from kubexm_steps._units import FOLDER, UnitName
+from kubexm_steps.lib import units as _units
+from kubexm_steps.lib.attributes import attribute_diff
+from kubexm_steps.lib.edits import Edit, apply, diffs
+from kubexm_steps.lib.services import do, done, must_exist, word
+from kubexm_steps.lib.types import HostPath, Text
+from kubexm_steps.lib.units import FOLDER, UnitName
 
 _DROPIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from kubexm_exec.step import Forecast, Result, StepContext, TemplateName
-from kubexm_steps._files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
-from kubexm_steps._types import OneFileParams, located
+from kubexm_steps.lib.files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
+from kubexm_steps.lib.types import OneFileParams, located
 
 
 class TemplateParams(OneFileParams):

@@ -7,17 +7,17 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.services import ServiceState, Verb
-from kubexm_exec.runner.units import UnitLook
+from kubexm_exec.runner.system.services import ServiceState, Verb
+from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, StepContext
 from kubexm_spec.models.common import no_items
-from kubexm_steps import _units
-from kubexm_steps._accounts import AccountName, one_or_many
-from kubexm_steps._attributes import attribute_diff
-from kubexm_steps._edits import Edit, apply, diffs
-from kubexm_steps._services import do
-from kubexm_steps._types import HostPath, Text
-from kubexm_steps._units import FOLDER
+from kubexm_steps.lib import units as _units
+from kubexm_steps.lib.accounts import AccountName, one_or_many
+from kubexm_steps.lib.attributes import attribute_diff
+from kubexm_steps.lib.edits import Edit, apply, diffs
+from kubexm_steps.lib.services import do
+from kubexm_steps.lib.types import HostPath, Text
+from kubexm_steps.lib.units import FOLDER
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

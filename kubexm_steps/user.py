@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kubexm_exec.runner.users import Accounts, User, UserChange
+from kubexm_exec.runner.system.users import Accounts, User, UserChange
 from kubexm_exec.step import Forecast, Result, Standing, StepContext, StepFailed
-from kubexm_steps._accounts import unique
-from kubexm_steps._attributes import attribute_diff, changed, listed
-from kubexm_steps._files import KEEP_LIMIT
-from kubexm_steps._standing import BROKE_OFF, LookingStep, digest, is_digest, mapped, together
-from kubexm_steps._users import UserOutputs, UserParams, password_hash, same_hash
+from kubexm_steps.lib.accounts import unique
+from kubexm_steps.lib.attributes import attribute_diff, changed, listed
+from kubexm_steps.lib.files import KEEP_LIMIT
+from kubexm_steps.lib.standing import BROKE_OFF, LookingStep, digest, is_digest, mapped, together
+from kubexm_steps.lib.users import UserOutputs, UserParams, password_hash, same_hash
 
 
 class UserStep(LookingStep[UserParams]):

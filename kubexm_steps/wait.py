@@ -21,9 +21,9 @@ from kubexm_exec.step import (
     check_url,
 )
 from kubexm_spec.duration import format_duration
-from kubexm_steps._commands import CommandLine, make_command
-from kubexm_steps._http import patiently, request
-from kubexm_steps._types import HostPath
+from kubexm_steps.lib.commands import CommandLine, make_command
+from kubexm_steps.lib.http import patiently, request
+from kubexm_steps.lib.types import HostPath
 
 _LONGEST_TRY: Final = 5.0
 

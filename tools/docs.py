@@ -17,8 +17,8 @@ from kubexm_exec.cli.common import value_options
 from kubexm_exec.cli.main import LazyGroup
 from kubexm_exec.cli.main import main as kubexm
 from kubexm_exec.cli.run import command as kubexm_run
-from kubexm_exec.registry import step_registry
-from kubexm_exec.stepdoc import FieldDoc, StepDoc, describe
+from kubexm_exec.plugins import step_registry
+from kubexm_exec.step.describe import FieldDoc, StepDoc, describe
 from kubexm_spec import models
 from tools.spec_examples import EXAMPLES
 

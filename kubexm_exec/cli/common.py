@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.compile import Compilation, CompileOptions
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_spec.diagnostics import Diagnostics, Span
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -201,7 +201,7 @@ def show_diagnostics(
 def _read_values(files: tuple[str, ...], output: str) -> tuple[dict[str, Any], dict[str, Span]]:
     """The values in some files, and where each was written; a later file wins."""
     from kubexm_spec.diagnostics import SpecError
-    from kubexm_spec.source import SourceFile
+    from kubexm_spec.yaml.source import SourceFile
 
     found: dict[str, Any] = {}
     places: dict[str, Span] = {}

@@ -11,9 +11,9 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, compile_or_exit, output_option, value_options, wants_color
 
 if TYPE_CHECKING:
-    from kubexm_exec.compare import Inputs, NodeChange
     from kubexm_exec.compile import Compilation
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.compile.compare import Inputs, NodeChange
+    from kubexm_exec.model.graph import ExecutionGraph
 
 
 @click.command("diff")
@@ -33,7 +33,7 @@ def command(
     """
     import sys
 
-    from kubexm_exec.compare import compare, compare_hosts
+    from kubexm_exec.compile.compare import compare, compare_hosts
 
     options = choice.options(output)
     old_compiled, old = compile_or_exit(before, options, output, alone=True)

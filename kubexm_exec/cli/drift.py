@@ -15,9 +15,9 @@ from kubexm_exec.cli.journaled import journal_option, open_store, refuse
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.compare import NodeChange
+    from kubexm_exec.compile.compare import NodeChange
     from kubexm_exec.journal.store import RunRow, Store
-    from kubexm_exec.result import GraphExecutionResult, HostResult
+    from kubexm_exec.model.result import GraphExecutionResult, HostResult
 
 _LONGEST: Final = 400
 """Characters of a line: a path is never cut, a message that goes on and on is."""
@@ -104,7 +104,7 @@ def _no_success(store: Store, rows: list[RunRow], spec: str, place: str, target:
     on = f' on "{target}"' if target is not None else ""
     hint = f"kubexm-run {spec}"
     if rows:
-        from kubexm_exec.journal.past import state_of
+        from kubexm_exec.journal.results import state_of
 
         hint = f"the last one is {state_of(store, rows[0]).value}: kubexm runs show {rows[0].id}"
     elif not place.startswith("kubexm:") and not os.path.exists(place):  # noqa: PTH110
@@ -121,8 +121,8 @@ def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, outpu
     from kubexm_exec.cli.resuming import load_past
     from kubexm_exec.cli.running import Run
     from kubexm_exec.executors.drift import DriftExecutor
-    from kubexm_exec.journal.story import tell, whole_graph
-    from kubexm_exec.result import Status
+    from kubexm_exec.journal.history import tell, whole_graph
+    from kubexm_exec.model.result import Status
 
     past = load_past(store, row.id, output)
     hosts = frozenset(past.graph.hosts) if limit is None else chosen_hosts(past.graph.hosts, limit, output)
@@ -145,7 +145,7 @@ def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, outpu
 
 
 def _sorted(past: Past, result: GraphExecutionResult, hosts: frozenset[str]) -> Drift:
-    from kubexm_exec.result import BLOCKED, column
+    from kubexm_exec.model.result import BLOCKED, column
 
     found = Drift(past)
     lists = {
@@ -168,7 +168,7 @@ def _sorted(past: Past, result: GraphExecutionResult, hosts: frozenset[str]) -> 
 def _notes(store: Store, row: RunRow, found: Drift) -> Iterator[str]:
     """What somebody should know who reads the rest."""
     from kubexm_exec.console.text import names, plural
-    from kubexm_exec.journal.past import state_of
+    from kubexm_exec.journal.results import state_of
 
     later = [each for each in store.runs(limit=_MOST, spec=row.spec) if each.id > row.id and each.target == row.target]
     if later:
@@ -208,7 +208,7 @@ def _changes(past: Past) -> list[NodeChange] | None:
 def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
     from kubexm_exec.cli.runtables import nearest, typed_choice
     from kubexm_exec.console.text import clean, fit, one_line, text_lines
-    from kubexm_exec.result import timestamp
+    from kubexm_exec.model.result import timestamp
 
     row = found.past.row
     yield f"drift of {one_line(row.name)} since run {row.id} ({timestamp(row.ended)})"
@@ -260,7 +260,7 @@ def _what(each: HostResult) -> str:
 
 
 def _json(found: Drift) -> dict[str, Any]:
-    from kubexm_exec.result import timestamp
+    from kubexm_exec.model.result import timestamp
 
     row = found.past.row
     return {

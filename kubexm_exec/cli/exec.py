@@ -82,8 +82,8 @@ def command(
         fail("the line of --shell is empty", output=form)
     site = site_or_exit(spec, inventory, form)
     hosts = hosts_or_exit(site, [pattern], form)
-    from kubexm_exec.adhoc import command_graph
     from kubexm_exec.cli.running import Run
+    from kubexm_exec.compile.adhoc import command_graph
 
     reads = [spec, inventory, *(str(source.path) for source in site.sources.values())]
     check_targets([(result_file, Product.RESULT)], form, force=force, reads=reads)

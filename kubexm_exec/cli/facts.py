@@ -13,7 +13,7 @@ from kubexm_exec.cli.common import fail, output_option
 from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import GraphHost
+    from kubexm_exec.model.graph import GraphHost
 
 _TIME = 60.0
 _HEAD = ("host", "os", "kernel", "arch", "cpus", "memory", "address", "init", "packages", "virtualization", "skew")
@@ -44,7 +44,7 @@ def command(
 
     Exit codes: 0 all well, 1 a host did not answer, 2 the call is wrong and nothing was asked.
     """
-    from kubexm_exec.facts import FACT_NAMES
+    from kubexm_exec.runner.facts import FACT_NAMES
     from kubexm_spec.diagnostics import did_you_mean
 
     for name in names:
@@ -72,10 +72,10 @@ def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any],
     """The facts of the hosts that answer, and why the others did not; without secrets."""
     from kubexm_exec.cli.sidebyside import side_by_side
     from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
-    from kubexm_exec.facts import gather
-    from kubexm_exec.plain import plain
-    from kubexm_exec.pool import ConnectorPool
-    from kubexm_exec.registry import RegistryError, connector_registry
+    from kubexm_exec.connectors.pool import ConnectorPool
+    from kubexm_exec.model.plain import plain
+    from kubexm_exec.plugins import RegistryError, connector_registry
+    from kubexm_exec.runner.facts import gather
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
 
     redactor = Redactor()

@@ -23,7 +23,7 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
     In a folder, YAML files that hold nothing of kubexm's are left as they are, and so is what is in hidden folders.
     """
     from kubexm_spec.diagnostics import Diagnostics, SpecError
-    from kubexm_spec.fmt import format_text
+    from kubexm_spec.yaml.format import format_text
 
     diagnostics = Diagnostics()
     different: list[str] = []
@@ -77,7 +77,7 @@ def _contents(paths: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
 
 
 def _decoded(data: bytes, name: str) -> str:
-    from kubexm_spec.source import SourceFile
+    from kubexm_spec.yaml.source import SourceFile
 
     try:
         return data.decode("utf-8")

@@ -12,7 +12,7 @@ from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.state import State
-    from kubexm_exec.graph import GraphHost
+    from kubexm_exec.model.graph import GraphHost
 
 _HEAD = ("host", "address", "port", "user", "connector", "roles", "groups", "labels")
 

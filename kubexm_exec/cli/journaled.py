@@ -13,10 +13,10 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.leases import HeldError
     from kubexm_exec.journal.store import Store
+    from kubexm_exec.model.graph import ExecutionGraph
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,9 +11,9 @@ from kubexm_exec.cli.journaled import open_store, refuse
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.graph import GraphHost
-    from kubexm_exec.journal.past import PastRun
+    from kubexm_exec.journal.results import PastRun
     from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.model.graph import GraphHost
 
 LOOK: Final = 0.3
 """Seconds between two looks at a run that is followed."""
@@ -30,8 +30,8 @@ def open_past(journal: str | None, wanted: str, output: str) -> tuple[Store, Pas
 def read_past(store: Store, past: Past, output: str) -> PastRun:
     """All that the journal knows of the run now."""
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.past import PastRun, state_of
-    from kubexm_exec.journal.story import tell
+    from kubexm_exec.journal.history import tell
+    from kubexm_exec.journal.results import PastRun, state_of
 
     try:
         # First the state: what a run that is over has told is all there.
@@ -44,8 +44,8 @@ def read_past(store: Store, past: Past, output: str) -> PastRun:
 
 def row_json(store: Store, row: RunRow) -> dict[str, Any]:
     """A run as data, as the list of runs has it."""
-    from kubexm_exec.journal.past import state_of
-    from kubexm_exec.result import timestamp
+    from kubexm_exec.journal.results import state_of
+    from kubexm_exec.model.result import timestamp
 
     return {
         "id": row.id, "name": row.name, "status": state_of(store, row).value, "message": row.message, "spec": row.spec,
@@ -60,7 +60,7 @@ def looks(store: Store, run: str, *, follow: bool, output: str) -> Iterator[bool
     The last time comes after the end of the run, so that nothing is missed.
     """
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.past import is_alive
+    from kubexm_exec.journal.results import is_alive
 
     try:
         while True:
@@ -75,8 +75,8 @@ def looks(store: Store, run: str, *, follow: bool, output: str) -> Iterator[bool
 
 def chosen_hosts(known: Mapping[str, GraphHost], text: str, form: str) -> frozenset[str]:
     """The hosts of a run that patterns mean; ends the program if one of them means none."""
+    from kubexm_exec.compile.hostpatterns import PatternError, choose
     from kubexm_exec.compile.state import CONTROL_NODE
-    from kubexm_exec.hostpatterns import PatternError, choose
 
     try:
         return frozenset(choose(known, [text], CONTROL_NODE))

@@ -12,7 +12,7 @@ from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option,
 from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import ExecutionNode
+    from kubexm_exec.model.graph import ExecutionNode
 
 
 @click.command("plan")
@@ -32,8 +32,8 @@ def command(
 
     Run it later with: kubexm-run --plan FILE. A plan whose files changed is refused.
     """
-    from kubexm_exec.plan import PlanError, make_plan, save_plan
-    from kubexm_exec.registry import step_registry
+    from kubexm_exec.compile.plan import PlanError, make_plan, save_plan
+    from kubexm_exec.plugins import step_registry
 
     options = choice.options(output)
     _, graph = compile_or_exit(spec, options, output, alone=True)

@@ -72,11 +72,11 @@ class _Site(Struct, frozen=True):
 
 def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
     from kubexm_exec.compile.static import NoRecords, no_facts
-    from kubexm_exec.evaluate import Evaluator
-    from kubexm_exec.expr import Expressions
     from kubexm_exec.resources.listing import declared, possible
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
+    from kubexm_exec.values.evaluate import Evaluator
+    from kubexm_exec.values.expressions import Expressions
 
     compiled, graph = compile_or_exit(spec, choice.options(output), output, alone=True)
     state = compiled.state

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kubexm_exec.cli.running import Run
-    from kubexm_exec.compare import NodeChange
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.compile.compare import NodeChange
+    from kubexm_exec.engine.prior import Known
     from kubexm_exec.journal.entries import Row
-    from kubexm_exec.journal.known import Known
+    from kubexm_exec.journal.history import Story
     from kubexm_exec.journal.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
-    from kubexm_exec.journal.story import Story
-    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult
     from kubexm_exec.scheduler import Action
 
 
@@ -47,8 +47,8 @@ class Past(Struct):
 
 def load_past(store: Store, wanted: str, output: str) -> Past:
     """The run that somebody means; ends the program if there is none, or it cannot be understood."""
-    from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.model.graph import ExecutionGraph
 
     try:
         row = store.run(wanted)
@@ -84,7 +84,7 @@ def enter_folder(past: Past, output: str) -> None:
 
 def is_plan(past: Past) -> bool:
     """Whether it was a plan that was run, not a spec."""
-    from kubexm_exec.plan import KIND
+    from kubexm_exec.compile.plan import KIND
 
     spec = Path(past.inputs["spec"])
     if past.inputs["spec"].startswith("kubexm:") or spec.suffix != ".json":
@@ -97,7 +97,7 @@ def is_plan(past: Past) -> bool:
 
 def changes_since(past: Past, now: ExecutionGraph) -> list[NodeChange]:
     """What is not as it was when the run began."""
-    from kubexm_exec.compare import compare
+    from kubexm_exec.compile.compare import compare
 
     return compare(past.graph, now)
 
@@ -158,13 +158,13 @@ def resume(
     """
     from kubexm_exec.cli.rollback import check_broken_off
     from kubexm_exec.cli.running import Run
-    from kubexm_exec.compare import compare_hosts
+    from kubexm_exec.compile.compare import compare_hosts
     from kubexm_exec.executors.resumed import ResumedExecutor
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.history import staying, tell, whole_graph
     from kubexm_exec.journal.resume import in_doubt, known_actions
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import staying, tell, whole_graph
 
     form = "json" if output == "json" else "text"
     graph, inputs = past.graph, None
@@ -224,8 +224,8 @@ def _first(
     """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
     from kubexm_exec.executors.rollback import broken_off, was_undone
     from kubexm_exec.journal import entries
+    from kubexm_exec.journal.history import whole_graph
     from kubexm_exec.journal.resume import in_doubt, seen_done, to_repeat
-    from kubexm_exec.journal.story import whole_graph
 
     done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
     done += [was_undone(action) for action in broken_off(story, undone)]
@@ -234,7 +234,7 @@ def _first(
 
 def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:
     """Whether all that was chosen is done, and the rest is only left: nobody cancelled it."""
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
     from kubexm_exec.scheduler import Action
 
     if result.status is not Status.CANCELLED or run.runtime.cancel.is_set() or run.journal_error is not None:
@@ -251,8 +251,8 @@ def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Know
 def _tell_done(run: Run, actions: int, known: Sequence[Known]) -> None:
     """Say how much there is that need not be done again."""
     from kubexm_exec.console.lines import done_before
-    from kubexm_exec.events import RUN_RESUMED
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.events import RUN_RESUMED
+    from kubexm_exec.model.result import Status
 
     ended = [each.outcome.result.status for each in known if each.outcome is not None]
     # What was not chosen for this session is not done either.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kubexm_exec.cli.resuming import Past
+    from kubexm_exec.journal.history import Story
     from kubexm_exec.journal.store import RunRow, Store
-    from kubexm_exec.journal.story import Story
     from kubexm_exec.scheduler import Action
 
 _NEWEST: Final = 1000
@@ -47,12 +47,12 @@ def roll_back(
     from kubexm_exec.cli.running import Run
     from kubexm_exec.console.text import plural
     from kubexm_exec.executors.rollback import RollbackExecutor, broken_off, remaining, was_undone
-    from kubexm_exec.graph import ExecutionGraph
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.history import tell, whole_graph, with_earlier
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import tell, whole_graph, with_earlier
-    from kubexm_exec.result import timestamp
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import timestamp
 
     form = "json" if output == "json" else "text"
     try:
@@ -112,7 +112,7 @@ def roll_back(
 
 def _blind(past: Past, actions: Sequence[Action]) -> list[str]:
     """The nodes whose step types do not look, before they undo something, whether somebody else was there."""
-    from kubexm_exec.registry import RegistryError, step_registry
+    from kubexm_exec.plugins import RegistryError, step_registry
     from kubexm_exec.step import Step
 
     registry, found = step_registry(), []
@@ -137,7 +137,7 @@ def check_broken_off(story: Story, globs: Sequence[str], run: str, form: str) ->
 
 def _later(store: Store, row: RunRow) -> list[RunRow]:
     """The runs that may have changed something on the same target since, the newest first, if that still stands."""
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
 
     # An id begins with the time.
     newer = (each for each in store.runs(limit=_NEWEST) if each.id > row.id and each.target == row.target)

@@ -17,14 +17,14 @@ from kubexm_exec.cli.common import (
     fail,
     value_options,
 )
+from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.interrupts import interruptible
 from kubexm_exec.cli.journaled import journal_option, made_from, overwrite_option, wait_option
 from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by, write_text
-from kubexm_exec.memory import prepare
 
 if TYPE_CHECKING:
     from kubexm_exec.compile import Compilation
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.model.graph import ExecutionGraph
 
 
 _CALLED_HERE: Final = {
@@ -199,8 +199,8 @@ def command(
 
 def _planned(plan_file: str, form: str) -> tuple[ExecutionGraph, list[str]]:
     """The graph of a plan, and the files that it was made of."""
-    from kubexm_exec.plan import PlanError, StalePlanError, check_plan, load_plan
-    from kubexm_exec.registry import step_registry
+    from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
+    from kubexm_exec.plugins import step_registry
 
     try:
         plan = load_plan(plan_file)

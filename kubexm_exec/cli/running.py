@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.console.checkview import ForecastLog
-    from kubexm_exec.events import Event
-    from kubexm_exec.expr import Expressions
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.engine.runtime import Runtime
     from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.journal.history import SessionStory, Story
     from kubexm_exec.journal.logfile import OutputLog
     from kubexm_exec.journal.session import Session
-    from kubexm_exec.journal.story import SessionStory, Story
-    from kubexm_exec.result import GraphExecutionResult
-    from kubexm_exec.runtime import Runtime
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult
     from kubexm_exec.scheduler import Action
+    from kubexm_exec.values.expressions import Expressions
     from kubexm_spec.diagnostics import Span
 
 
@@ -57,9 +57,9 @@ class Run:
         expressions: Expressions | None = None,
     ) -> None:
         from kubexm_exec.console import make_console
-        from kubexm_exec.events import EventBus
-        from kubexm_exec.ids import new_run_id
-        from kubexm_exec.registry import RegistryError, executor_registry
+        from kubexm_exec.model.events import EventBus
+        from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.plugins import RegistryError, executor_registry
         from kubexm_exec.report.collect import ReportEvents
         from kubexm_exec.secrets import Redactor, Secrets
 
@@ -113,8 +113,8 @@ class Run:
     ) -> Runtime:
         from pathlib import Path
 
-        from kubexm_exec.registry import connector_registry, step_registry
-        from kubexm_exec.runtime import RunOptions, Runtime
+        from kubexm_exec.engine.runtime import RunOptions, Runtime
+        from kubexm_exec.plugins import connector_registry, step_registry
 
         steps = step_registry()
 
@@ -153,7 +153,7 @@ class Run:
         if self._checked:
             return
         self._checked = True
-        from kubexm_exec.secretuse import check, uses_of
+        from kubexm_exec.compile.secrets import check, uses_of
 
         runtime = self.runtime
         uses = uses_of(runtime.graph, runtime.steps.load, runtime.expressions, runtime.finder, self.left)
@@ -170,7 +170,7 @@ class Run:
 
         configure(level, form == "json", log_stream(self.console, sys.stderr), mask=self.redactor.mask)
         if level in ("debug", "info"):
-            from kubexm_exec.eventlog import EventLog
+            from kubexm_exec.logs.events import EventLog
 
             self.bus.subscribe(EventLog(self.bus.run))
 
@@ -178,8 +178,8 @@ class Run:
 
     def packages(self) -> dict[str, dict[str, str]]:
         """The package and version behind each step type of the run."""
-        from kubexm_exec.plan import packages_of
-        from kubexm_exec.registry import step_registry
+        from kubexm_exec.compile.plan import packages_of
+        from kubexm_exec.plugins import step_registry
 
         return packages_of(sorted({node.step_name for node in self.graph.steps()}), step_registry())
 
@@ -212,7 +212,7 @@ class Run:
     def _close_journal(self, result: GraphExecutionResult | None) -> None:
         if self.session is None:
             return
-        from kubexm_exec.result import counts
+        from kubexm_exec.model.result import counts
 
         if self.log is not None:
             self.log.close()
@@ -221,7 +221,7 @@ class Run:
 
     def exit_code(self, result: GraphExecutionResult) -> int:
         """How the program ends after a run."""
-        from kubexm_exec.result import Status
+        from kubexm_exec.model.result import Status
 
         if self.journal_error is not None:
             return codes.FAILED
@@ -233,7 +233,7 @@ class Run:
         """Run to the end; the first Ctrl-C stops cleanly, the second at once."""
         import signal
 
-        from kubexm_exec.memory import settle
+        from kubexm_exec.cli.gc import settle
 
         runtime = self.runtime
         settle()
@@ -295,7 +295,7 @@ class Run:
         """The result for people: without the pauses between this session and those before."""
         if not self.sessions:
             return result
-        from kubexm_exec.journal.past import of_all_sessions
+        from kubexm_exec.journal.results import of_all_sessions
 
         return of_all_sessions(result, self.sessions)
 

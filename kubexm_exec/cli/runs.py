@@ -237,8 +237,8 @@ def rollback_command(
 def cancel_command(journal: str | None, run: str, output: str) -> None:
     """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
     from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.holder import Holder
-    from kubexm_exec.journal.past import is_alive, state_of
+    from kubexm_exec.journal.owner import Holder
+    from kubexm_exec.journal.results import is_alive, state_of
 
     store = open_store(journal, output)
     try:

@@ -20,7 +20,7 @@ def command(journal: str | None, run: str, follow: bool) -> None:
     """
     from kubexm_exec.console.jsonl import json_line
     from kubexm_exec.journal import entries
-    from kubexm_exec.journal.retell import Retelling
+    from kubexm_exec.journal.replay import Retelling
 
     store, past = open_past(journal, run, "text")
     retell = Retelling(past.row, past.graph, past.inputs["forks"])

@@ -68,7 +68,7 @@ def _shower(graph: Any, output: str) -> Callable[[dict[str, Any]], str]:
     from kubexm_exec.console.jsonl import json_line
     from kubexm_exec.console.lines import Lines
     from kubexm_exec.console.text import Paint
-    from kubexm_exec.events import ACTION_OUTPUT, Event
+    from kubexm_exec.model.events import ACTION_OUTPUT, Event
 
     lines = Lines(graph, Paint(wants_color(sys.stdout)), results=False, output=True)
 

@@ -63,7 +63,7 @@ def command(
 
 def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, everything: bool) -> Iterator[RunRow]:
     """The runs (given newest first) that nobody needs any more."""
-    from kubexm_exec.journal.past import is_alive
+    from kubexm_exec.journal.results import is_alive
 
     good: set[tuple[str, str]] = set()
     for number, row in enumerate(rows):

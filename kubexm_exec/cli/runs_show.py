@@ -12,9 +12,9 @@ from kubexm_exec.cli.pasts import open_past, read_past, row_json
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.journal.past import PastRun
+    from kubexm_exec.journal.results import PastRun
     from kubexm_exec.journal.store import Store
-    from kubexm_exec.result import HostResult
+    from kubexm_exec.model.result import HostResult
 
 SLOWEST: Final = 5
 
@@ -50,7 +50,7 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
     from kubexm_exec.cli.runtables import next_commands
     from kubexm_exec.console.failures import find_failures, find_node
     from kubexm_exec.console.tables import count
-    from kubexm_exec.result import timestamp
+    from kubexm_exec.model.result import timestamp
 
     shown = seen.shown
     total, modules, hosts = count(seen.whole, shown)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from kubexm_exec.cli.resuming import Past
     from kubexm_exec.console.text import Paint
-    from kubexm_exec.journal.past import PastRun
+    from kubexm_exec.journal.results import PastRun
     from kubexm_exec.journal.store import RunRow, Store
-    from kubexm_exec.result import HostResult
+    from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
 
 _MOST: Final = 10
@@ -24,7 +24,7 @@ _WORTH: Final = 0.5
 def list_runs(store: Store, rows: Sequence[RunRow], name: str = "") -> str:
     """The newest runs, a line each; ``name``: only those of that pipeline were asked for."""
     from kubexm_exec.console.text import columns, one_line
-    from kubexm_exec.journal.past import state_of
+    from kubexm_exec.journal.results import state_of
     from kubexm_spec.duration import format_duration
 
     if not rows:
@@ -157,7 +157,7 @@ def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
 
     # Those that failed are told among the failures.
     found = [(node, each) for node, each in seen.unknown() if each.status is Status.PENDING]
@@ -245,7 +245,7 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _word(seen: PastRun) -> str:
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
 
     words = {Status.RUNNING: "running now", Status.INTERRUPTED: "it broke off", Status.ROLLED_BACK: "rolled back"}
     return words.get(seen.state, seen.state.value)
@@ -255,7 +255,7 @@ def _status(seen: PastRun, paint: Paint) -> str:
     """The last line: how it stands."""
     from kubexm_exec.console.tables import count
     from kubexm_exec.console.text import one_line, plural
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
     from kubexm_spec.duration import format_duration
 
     symbols = {
@@ -279,7 +279,7 @@ def _status(seen: PastRun, paint: Paint) -> str:
 
 def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
-    from kubexm_exec.result import Status
+    from kubexm_exec.model.result import Status
 
     run = seen.row.id
     if seen.alive:

@@ -21,8 +21,8 @@ def command(target: str, force: bool) -> None:
     # yaml-language-server: $schema=kubexm.schema.json
     """
     check_targets([(target, Product.SCHEMA)], "text", force=force)
-    from kubexm_exec.registry import RegistryError, step_registry
-    from kubexm_exec.stepdoc import params_schema
+    from kubexm_exec.plugins import RegistryError, step_registry
+    from kubexm_exec.step.describe import params_schema
     from kubexm_spec.schema import json_schema
 
     registry = step_registry()

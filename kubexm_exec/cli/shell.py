@@ -14,7 +14,7 @@ from kubexm_exec.cli.common import fail
 from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import GraphHost
+    from kubexm_exec.model.graph import GraphHost
 
 _HOST_KEYS = {"acceptNew": "accept-new", "strict": "yes", "off": "no"}
 
@@ -88,7 +88,7 @@ def shell_argv(host: GraphHost, shell: str) -> list[str] | None:
 
 def _identity(path: str) -> list[str]:
     """Which key to log in with; of a certificate ssh wants to know the private key too."""
-    from kubexm_exec.connectors.sshfabric import CERTIFICATE
+    from kubexm_exec.connectors.ssh.fabric import CERTIFICATE
 
     key = path.removesuffix(CERTIFICATE)
     return ["-i", key, *(["-o", f"CertificateFile={path}"] if key != path else [])]

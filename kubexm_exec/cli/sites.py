@@ -11,7 +11,7 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, show_diagnostics
 
 if TYPE_CHECKING:
-    from kubexm_exec.adhoc import Site
+    from kubexm_exec.compile.adhoc import Site
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def spec_option(function: F) -> F:
 
 def site_or_exit(spec: str | None, inventory: str | None, output: str) -> Site:
     """The hosts; findings are shown, errors end the program with exit code 2."""
-    from kubexm_exec.adhoc import load_site
+    from kubexm_exec.compile.adhoc import load_site
 
     if spec is None and inventory is None:
         fail("which hosts? Give an inventory with -i FILE, or a spec", output=output)
@@ -51,8 +51,8 @@ def hosts_or_exit(site: Site, patterns: Iterable[str], output: str, *, reached: 
 
     So does a host that is to be ``reached`` and has a connector that is not installed.
     """
-    from kubexm_exec.adhoc import choose_hosts
-    from kubexm_exec.hostpatterns import PatternError
+    from kubexm_exec.compile.adhoc import choose_hosts
+    from kubexm_exec.compile.hostpatterns import PatternError
 
     try:
         names = choose_hosts(site, patterns)

@@ -12,8 +12,8 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, output_option, wants_color
 
 if TYPE_CHECKING:
-    from kubexm_exec.registry import PluginInfo, Registry
-    from kubexm_exec.stepdoc import FieldDoc, StepDoc
+    from kubexm_exec.plugins import PluginInfo, Registry
+    from kubexm_exec.step.describe import FieldDoc, StepDoc
 
 
 _UNDO = {
@@ -29,13 +29,13 @@ _UNDO = {
 @output_option
 def command(name: str | None, output: str) -> None:
     """List the installed step types with the package each comes from, or document the one named NAME."""
-    from kubexm_exec.registry import RegistryError, load_step, step_registry
+    from kubexm_exec.plugins import RegistryError, load_step, step_registry
 
     registry = step_registry()
     if name is None:
         _list(registry, output)
         return
-    from kubexm_exec.stepdoc import describe, params_schema
+    from kubexm_exec.step.describe import describe, params_schema
 
     try:
         info, step = registry.info(name), load_step(registry, name)
@@ -46,8 +46,8 @@ def command(name: str | None, output: str) -> None:
 
 
 def _list(registry: Registry[Any], output: str) -> None:
-    from kubexm_exec.registry import RegistryError, load_step
-    from kubexm_exec.stepdoc import summary_of
+    from kubexm_exec.plugins import RegistryError, load_step
+    from kubexm_exec.step.describe import summary_of
 
     rows: list[dict[str, Any]] = []
     for info in registry.infos():

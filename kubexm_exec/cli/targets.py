@@ -15,10 +15,10 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail
-from kubexm_exec.connectors import way
+from kubexm_exec.connectors import safepaths
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.model.graph import ExecutionGraph
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
@@ -187,15 +187,15 @@ def _place(path: str) -> Iterator[tuple[int, str, os.stat_result | None]]:
     Raises OSError with the reason if a link of somebody else leads there, or the file is theirs: they would read what
     is written, or have chosen what it replaces.
     """
-    with way.at(path, last=True) as (folder, name):
+    with safepaths.at(path, last=True) as (folder, name):
         try:
             there = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             there = None
         if there is not None and there.st_uid not in (0, os.geteuid()):
-            who = way.others(folder)
+            who = safepaths.others(folder)
             if who:
-                owner, mode = way.user_name(there.st_uid), stat.S_IMODE(there.st_mode)
+                owner, mode = safepaths.user_name(there.st_uid), stat.S_IMODE(there.st_mode)
                 raise PermissionError(
                     errno.EPERM, f"it belongs to {owner} (mode {mode:04o}), in a folder that {who} may write"
                 )

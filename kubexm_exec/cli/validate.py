@@ -34,11 +34,11 @@ def command(
     inventory that is a program is run, to know its hosts.
     """
     from kubexm_exec.compile import compile_file, merged
-    from kubexm_exec.compile.alone import check_broken, check_document
-    from kubexm_exec.expr import Expressions
-    from kubexm_exec.registry import step_registry
-    from kubexm_spec.bundle import Loader
+    from kubexm_exec.compile.standalone import check_broken, check_document
+    from kubexm_exec.plugins import step_registry
+    from kubexm_exec.values.expressions import Expressions
     from kubexm_spec.diagnostics import Diagnostics
+    from kubexm_spec.documents.loader import Loader
 
     options = choice.options(output)
     diagnostics = Diagnostics()

@@ -29,7 +29,7 @@ def command(
     < host vars.
     Parameters: default < --vars-file < -e.
     """
-    from kubexm_exec.varsview import explain
+    from kubexm_exec.compile.explain import explain
     from kubexm_spec.diagnostics import did_you_mean
 
     options = choice.options(output)

@@ -11,14 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Span
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.source import SourceFile
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.state import State
-    from kubexm_exec.expr import Expressions
-    from kubexm_exec.graph import ExecutionGraph
-    from kubexm_exec.registry import Registry
-    from kubexm_spec.bundle import Bundle
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.plugins import Registry
+    from kubexm_exec.values.expressions import Expressions
+    from kubexm_spec.documents.loader import Bundle
 
 
 class CompileOptions(Struct, frozen=True):
@@ -63,12 +63,12 @@ def compile_file(
     connectors: Registry[Any] | None = None,
 ) -> Compilation:
     """Compile the pipeline in a file. All errors of all files are collected; nothing is run."""
-    from kubexm_exec.compile.alone import check_broken
+    from kubexm_exec.compile.inventories import ask
+    from kubexm_exec.compile.standalone import check_broken
     from kubexm_exec.compile.state import State
-    from kubexm_exec.expr import Expressions
-    from kubexm_exec.inventories import ask
-    from kubexm_exec.registry import connector_registry, step_registry
-    from kubexm_spec.bundle import Loader, load_bundle
+    from kubexm_exec.plugins import connector_registry, step_registry
+    from kubexm_exec.values.expressions import Expressions
+    from kubexm_spec.documents.loader import Loader, load_bundle
 
     options = options or CompileOptions()
     diagnostics = Diagnostics()
@@ -155,8 +155,8 @@ def merged(findings: Iterable[Diagnostic]) -> Diagnostics:
 
 
 def _assemble(state: State) -> ExecutionGraph:
-    from kubexm_exec.evaluate import CONTROL_NODE
-    from kubexm_exec.graph import ExecutionGraph, FailurePolicy
+    from kubexm_exec.model.graph import ExecutionGraph, FailurePolicy
+    from kubexm_exec.values.evaluate import CONTROL_NODE
 
     document = state.bundle.pipeline.document
     # All of the inventory, also what a limit leaves out: expressions of the others may refer to any host.

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from kubexm_exec.compile.hosts import var_layers
 from kubexm_exec.compile.state import State
-from kubexm_exec.expr import ExpressionError, is_dynamic
-from kubexm_spec.bundle import Loaded
-from kubexm_spec.checking import check
+from kubexm_exec.values.expressions import ExpressionError, is_dynamic
+from kubexm_spec.documents.checking import check
+from kubexm_spec.documents.loader import Loaded
 from kubexm_spec.inventories.ansible import UNGROUPED, connection
 from kubexm_spec.inventories.converted import MergedSource
 from kubexm_spec.models import HostSpec, InventoryBody

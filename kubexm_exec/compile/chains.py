@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from kubexm_exec.compile.state import StepDraft
-from kubexm_exec.evaluate import NO_ITEMS
-from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, NodeKind, On
+from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, NodeKind, On
+from kubexm_exec.values.evaluate import NO_ITEMS
 
 
 def gate(gate_id: NodeID, waits_for: Iterable[Dependency], *, module: str = "", task: str = "", pause: float = 0.0,

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kubexm_exec.compile.state import State
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.models import StepSpec
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 
 class Edge(Struct, frozen=True):

@@ -11,9 +11,9 @@ from kubexm_exec.compile.needs import NeedsOf, check_step_needs, check_unique
 from kubexm_exec.compile.scopes import add_scope, guards_of
 from kubexm_exec.compile.selectors import hosts_of, select, static_run_on
 from kubexm_exec.compile.state import Guard, ModuleDraft, State, StepDraft, TaskDraft, once_gate
-from kubexm_exec.graph import NodeID
-from kubexm_spec.bundle import Loaded
+from kubexm_exec.model.graph import NodeID
 from kubexm_spec.diagnostics import Note
+from kubexm_spec.documents.loader import Loaded
 from kubexm_spec.models import (
     ModuleBody,
     ModuleDocument,
@@ -24,7 +24,7 @@ from kubexm_spec.models import (
     TaskDocument,
     TaskSpec,
 )
-from kubexm_spec.source import Path, Place
+from kubexm_spec.yaml.source import Path, Place
 
 _POLICY = ("retry", "timeout", "resources", "ignore_errors", "max_failures", "become", "sensitive")
 

@@ -11,11 +11,11 @@ from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import marks_of
-from kubexm_exec.evaluate import Evaluator
-from kubexm_exec.expr import ExpressionError, is_dynamic
 from kubexm_exec.resources.source import PREFIX
+from kubexm_exec.values.evaluate import Evaluator
+from kubexm_exec.values.expressions import ExpressionError, is_dynamic
 from kubexm_spec.diagnostics import Note, did_you_mean
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 
 def check_files(state: State) -> None:

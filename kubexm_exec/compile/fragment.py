@@ -21,14 +21,14 @@ from kubexm_exec.compile.resources import check_resources
 from kubexm_exec.compile.selectors import hosts_of
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.types import check_types
-from kubexm_exec.expr import Expressions
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.registry import Registry
-from kubexm_spec.checking import check
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.plugins import Registry
+from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.documents.checking import check
 from kubexm_spec.models import BaseStepSpec, StepSpec
 from kubexm_spec.models.common import RunOn
-from kubexm_spec.source import Place, SourceFile
+from kubexm_spec.yaml.source import Place, SourceFile
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 

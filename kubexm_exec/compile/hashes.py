@@ -11,11 +11,11 @@ from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State
 from kubexm_exec.compile.templatefiles import TemplateFile
 from kubexm_exec.compile.types import Marks, marks_of
-from kubexm_exec.evaluate import CONTROL_NODE, host_values
-from kubexm_exec.expr import Reference, is_dynamic, texts
-from kubexm_exec.graph import ExecutionNode, digest
+from kubexm_exec.model.graph import ExecutionNode, digest
 from kubexm_exec.resources.resolve import identity
-from kubexm_exec.sandbox import MAPPING_METHODS
+from kubexm_exec.values.evaluate import CONTROL_NODE, host_values
+from kubexm_exec.values.expressions import Reference, is_dynamic, texts
+from kubexm_exec.values.sandbox import MAPPING_METHODS
 
 
 def add_hashes(state: State) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
+from kubexm_exec.compile.hostpatterns import PatternError, choose, match
 from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.hostpatterns import PatternError, choose, match
-from kubexm_exec.registry import RegistryError
-from kubexm_spec.bundle import Loaded
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.plugins import RegistryError
 from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.documents.loader import Loaded
 from kubexm_spec.hostnames import ADDRESS_RULE, HOST_RULE, USER_RULE, is_address, is_host_name, is_user
 from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody
 from kubexm_spec.models.common import Model
 from kubexm_spec.models.inventory import BecomeSpec
 from kubexm_spec.ranges import expand_pair, expand_range, is_range
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 _OPTION_KEYS = (
     "private_key", "private_key_path", "passphrase", "password", "host_keys", "known_hosts", "proxy_jump",

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from kubexm_exec.compile.chains import barrier, gate, link_chain, members_of
 from kubexm_exec.compile.state import ModuleDraft, State, StepDraft, TaskDraft
 from kubexm_exec.compile.steps import link_steps
-from kubexm_exec.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, On
+from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, On
 
 _DIRECT = 4
 """So many entries times needs are linked directly; more get a gate in between, so that edges stay linear."""

@@ -11,16 +11,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kubexm_exec.compile.hostpatterns import some
 from kubexm_exec.compile.state import CONTROL_NODE, State, StepDraft
 from kubexm_exec.compile.static import FAILED, render_static, written
-from kubexm_exec.evaluate import NO_ITEMS
-from kubexm_exec.expr import is_dynamic
-from kubexm_exec.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
-from kubexm_exec.hostpatterns import some
-from kubexm_exec.result import NO_HOSTS
+from kubexm_exec.model.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
+from kubexm_exec.model.result import NO_HOSTS
+from kubexm_exec.values.evaluate import NO_ITEMS
+from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 _MOST_ITEMS = 10_000
 _OUTSIDE = "--limit leaves out all its hosts"

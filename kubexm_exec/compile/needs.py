@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kubexm_exec.compile.state import Need, State
 from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
 from kubexm_spec.models import ModuleSpec, StepSpec, TaskSpec
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 
 def check_unique(state: State, names: Sequence[str], place: Place, noun: str, notes: tuple[Note, ...] = ()) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from kubexm_exec.expr import is_dynamic
+from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError, did_you_mean
 from kubexm_spec.models import ParamSpec, ParamType
 from kubexm_spec.regex import regex
-from kubexm_spec.source import Place, SourceFile
+from kubexm_spec.yaml.source import Place, SourceFile
 
 _PYTHON: Final[dict[ParamType, tuple[type, ...]]] = {
     ParamType.STRING: (str,),
@@ -117,7 +117,7 @@ def meant_reference(text: str, key: str) -> str:
 @cache
 def secret_schemes() -> frozenset[str]:
     """What references to secrets can begin with; installed packages do not change while a program runs."""
-    from kubexm_exec.registry import installed
+    from kubexm_exec.plugins import installed
 
     return frozenset(entry.name for entry in installed("kubexm.secrets"))
 

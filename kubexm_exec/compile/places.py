@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kubexm_exec.expr import Reference
+from kubexm_exec.values.expressions import Reference
 from kubexm_spec.diagnostics import Span
-from kubexm_spec.source import Place
-from kubexm_spec.textlines import LineTable
+from kubexm_spec.yaml.lines import LineTable
+from kubexm_spec.yaml.source import Place
 
 
 class TemplatePlace:

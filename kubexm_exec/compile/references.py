@@ -16,11 +16,11 @@ from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import Marks, marks_of
-from kubexm_exec.expr import Compiled, ExpressionError, Reference, is_dynamic, texts
-from kubexm_exec.graph import ExecutionNode, Scope
+from kubexm_exec.model.graph import ExecutionNode, Scope
 from kubexm_exec.resources.resolve import VARIANT
+from kubexm_exec.values.expressions import Compiled, ExpressionError, Reference, is_dynamic, texts
 from kubexm_spec.diagnostics import Note, Span
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 _OF_STEPS = frozenset({"steps", "tasks", "modules", "item"})
 """Names of what a step has or finds out."""

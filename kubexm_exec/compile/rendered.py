@@ -9,11 +9,11 @@ from kubexm_exec.compile.params import problem
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
-from kubexm_exec.evaluate import Evaluator, item_key
-from kubexm_exec.expr import ExpressionError, UnknownValueError, is_dynamic
-from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.step import Step
-from kubexm_spec.source import Path
+from kubexm_exec.values.evaluate import Evaluator, item_key
+from kubexm_exec.values.expressions import ExpressionError, UnknownValueError, is_dynamic
+from kubexm_spec.yaml.source import Path
 
 _TRIED = 20
 """So many hosts are tried until one is found on which the step would run."""

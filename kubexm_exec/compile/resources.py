@@ -9,14 +9,14 @@ from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import marks_of
-from kubexm_exec.evaluate import Evaluator
-from kubexm_exec.expr import is_dynamic
 from kubexm_exec.resources.listing import Declared, declared, possible
 from kubexm_exec.resources.resolve import find
 from kubexm_exec.resources.source import PREFIX, ResourceError, Source
+from kubexm_exec.values.evaluate import Evaluator
+from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models.resource import ResourceSpec, has_credentials, values_of
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "private-token", "job-token", "x-auth-token"}

@@ -7,11 +7,11 @@ from typing import Any, TypeGuard
 
 from kubexm_exec.compile.params import bind, bind_outside, check_declarations, secret_names
 from kubexm_exec.compile.state import Guard, State
-from kubexm_exec.expr import ExpressionError, is_dynamic, texts
-from kubexm_exec.graph import Scope
-from kubexm_spec.bundle import Loaded
+from kubexm_exec.model.graph import Scope
+from kubexm_exec.values.expressions import ExpressionError, is_dynamic, texts
+from kubexm_spec.documents.loader import Loaded
 from kubexm_spec.models import ModuleBody, ModuleDocument, ModuleSpec, ResourceSpec, TaskDocument, TaskSpec
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 Used = Loaded[ModuleDocument] | Loaded[TaskDocument] | None
 """The document that a module or task uses, if any."""

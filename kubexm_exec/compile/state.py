@@ -8,16 +8,16 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
-from kubexm_exec.expr import Expressions
-from kubexm_exec.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
-from kubexm_exec.registry import Registry, RegistryError
+from kubexm_exec.model.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
+from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.step import Step
-from kubexm_exec.templates import TemplateFinder
-from kubexm_spec.bundle import Bundle
+from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
+from kubexm_exec.values.expressions import Expressions
+from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Diagnostics, Note, Span
+from kubexm_spec.documents.loader import Bundle
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 __all__ = [
     "CONTROL_NODE",

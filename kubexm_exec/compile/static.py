@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from kubexm_exec.compile.state import CONTROL_NODE, State
-from kubexm_exec.evaluate import ActionRecord, Evaluator
-from kubexm_exec.expr import ExpressionError, UnknownValueError
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.values.evaluate import ActionRecord, Evaluator
+from kubexm_exec.values.expressions import ExpressionError, UnknownValueError
 from kubexm_spec.diagnostics import Note
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 
 class NoRecords:

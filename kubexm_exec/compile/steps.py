@@ -19,8 +19,8 @@ from kubexm_exec.compile.chains import (
     same_host,
 )
 from kubexm_exec.compile.state import StepDraft, TaskDraft
-from kubexm_exec.evaluate import NO_ITEMS
-from kubexm_exec.graph import Dependency, ExecutionNode, Hook, NodeID, On
+from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, NodeID, On
+from kubexm_exec.values.evaluate import NO_ITEMS
 from kubexm_spec.models import StepSpec
 
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.expr import ExpressionError, Reference
-from kubexm_exec.templates import TemplateFinder
+from kubexm_exec.values.expressions import ExpressionError, Reference
+from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Note, did_you_mean
-from kubexm_spec.source import Place
+from kubexm_spec.yaml.source import Place
 
 
 class TemplateFile(Struct, frozen=True):

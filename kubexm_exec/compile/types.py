@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from kubexm_exec.compile.state import State
-from kubexm_exec.expr import is_dynamic
-from kubexm_exec.registry import RegistryError, load_step
+from kubexm_exec.plugins import RegistryError, load_step
 from kubexm_exec.step import Expression, Inspected, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
-from kubexm_spec.checking import check
+from kubexm_exec.values.expressions import is_dynamic
+from kubexm_spec.documents.checking import check
 from kubexm_spec.models import BaseStepSpec
-from kubexm_spec.source import Path, Place
+from kubexm_spec.yaml.source import Path, Place
 
 
 class Marks(Struct, frozen=True):

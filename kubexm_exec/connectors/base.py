@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.model.graph import GraphHost
 
 
 class ConnectorError(Exception):
@@ -132,7 +132,7 @@ class Command:
         """The command as a person would type it, without what all scripts of ours begin with."""
         import shlex
 
-        from kubexm_exec.connectors.way import WAY
+        from kubexm_exec.connectors.safepaths import WAY
 
         return self.shell if self.shell else shlex.join(word.replace(WAY, "") for word in self.argv)
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Final
 
-from kubexm_exec.connectors.sshoptions import Become
+from kubexm_exec.connectors.ssh.options import Become
 
 # What sudo, su and doas say when they refuse, and what to do then. They are told to speak English.
 _REFUSALS: Final = (

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from kubexm_exec.events import Event
-    from kubexm_exec.graph import ExecutionGraph
-    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult
 
 __all__ = ["Console", "Kind", "Output", "can_be_live", "log_stream", "make_console", "wants_color"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from kubexm_exec.console.text import KINDS, Paint, fit, names, one_line, plural, text_lines
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_spec.duration import format_duration
 
 BLOCKS: Final = 10

@@ -22,9 +22,9 @@ from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.text import Paint
 from kubexm_exec.console.tree import ASCII, UNICODE, Tree
 from kubexm_exec.console.writer import LineWriter, can_encode
-from kubexm_exec.events import Event
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import GraphExecutionResult
 
 _PERIOD: Final = 0.1
 """Seconds between two redraws."""

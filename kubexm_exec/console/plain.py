@@ -10,9 +10,9 @@ from typing import TextIO
 from kubexm_exec.console.lines import Lines
 from kubexm_exec.console.text import Paint
 from kubexm_exec.console.writer import LineWriter
-from kubexm_exec.events import Event
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import GraphExecutionResult
 
 
 class PlainConsole:

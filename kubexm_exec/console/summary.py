@@ -11,8 +11,8 @@ from msgspec import Struct
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import Counts, count, host_table, module_table
 from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import ForecastState, GraphExecutionResult, Status
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, Status
 from kubexm_spec.duration import format_duration
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, column, words
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, column, words
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30

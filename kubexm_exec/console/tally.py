@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from kubexm_exec import events as ev
-from kubexm_exec.events import Event
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import BLOCKED, column_of, where
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import BLOCKED, column_of, where
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from rich.cells import cell_len, set_cell_size
 
-from kubexm_exec.result import FailureKind
+from kubexm_exec.model.result import FailureKind
 
 # Sequences for a terminal: colours, cursor, titles. What a host prints must not steer the terminal of whoever reads it.
 _ESCAPES: Final = re.compile(

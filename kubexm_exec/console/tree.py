@@ -26,7 +26,7 @@ from kubexm_exec.console.tally import (
 from kubexm_exec.console.text import names, one_line, plural
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.console.waits import Waits
-from kubexm_exec.result import COLUMNS
+from kubexm_exec.model.result import COLUMNS
 from kubexm_spec.duration import format_duration
 
 _NAME: Final = 28

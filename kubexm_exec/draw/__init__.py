@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubexm_exec.graph import ExecutionGraph
+    from kubexm_exec.model.graph import ExecutionGraph
 
 __all__ = ["FORMATS", "draw"]
 

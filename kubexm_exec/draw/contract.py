@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from kubexm_exec.graph import On
+from kubexm_exec.model.graph import On
 
 EXACT_LIMIT = 12_000
 """Up to so many vertices implied edges are found exactly; the sets of ancestors grow with the square."""

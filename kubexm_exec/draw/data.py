@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubexm_exec.draw.model import Drawing
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 
 
 def draw_json(graph: ExecutionGraph, drawing: Drawing, statuses: Mapping[str, str] | None, title: str) -> str:

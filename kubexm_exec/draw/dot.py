@@ -8,7 +8,7 @@ from kubexm_exec.draw.layout import sub_text
 from kubexm_exec.draw.model import Box, Drawing, Link, summary
 from kubexm_exec.draw.status import look, worst
 from kubexm_exec.draw.text import clean, one_line
-from kubexm_exec.graph import On
+from kubexm_exec.model.graph import On
 
 _HEAD = """  rankdir=TB; newrank=true; compound=true; fontname="Helvetica"; labelloc=t; fontsize=18;
   node [shape=box, style="rounded,filled", fillcolor="#f8fafc", color="#c3ccd9", fontname="Helvetica", fontsize=11];

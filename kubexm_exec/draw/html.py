@@ -13,7 +13,7 @@ from kubexm_exec.draw.status import LOOKS, Look
 from kubexm_exec.draw.style import page_style, svg_style
 from kubexm_exec.draw.svg import Painter, defs, num
 from kubexm_exec.draw.text import clean, escape
-from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.model.graph import ExecutionNode
 
 MANY_STEPS, MANY_TASKS = 120, 400
 """With more than so many boxes or tasks the page starts with tasks, or modules, closed."""

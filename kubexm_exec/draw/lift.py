@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from kubexm_exec.draw.contract import EXACT_LIMIT, Wait, Waits, contract, reduce, topological
 from kubexm_exec.draw.model import ASIDE, ROOT, Drawing
-from kubexm_exec.graph import On
+from kubexm_exec.model.graph import On
 
 
 class Line(Struct, frozen=True):

@@ -9,7 +9,7 @@ from kubexm_exec.draw.layout import sub_text
 from kubexm_exec.draw.model import Box, Drawing, Link, summary
 from kubexm_exec.draw.status import LOOKS, look, worst
 from kubexm_exec.draw.text import one_line
-from kubexm_exec.graph import On
+from kubexm_exec.model.graph import On
 
 # What means something to Mermaid or HTML inside a quoted label.
 _SPECIAL = re.compile(r'[#&<>"`;\\]')

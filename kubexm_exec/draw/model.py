@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.draw.contract import Wait, Waits, bundle, contract, reduce
 from kubexm_exec.draw.text import plural
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook, Mode, On
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook, Mode, On
 
 FOLD = 6
 """A loop with more items than this is drawn as one box."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from kubexm_exec.result import GraphExecutionResult
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.result import GraphExecutionResult
 
 
 @runtime_checkable

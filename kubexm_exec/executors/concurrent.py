@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kubexm_exec.executors.driver import Driver
-from kubexm_exec.lifecycle import Lifecycle
-from kubexm_exec.result import GraphExecutionResult
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.driver import Driver
+from kubexm_exec.engine.lifecycle import Lifecycle
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.result import GraphExecutionResult
 
 
 class ConcurrentExecutor:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubexm_exec.attempt import ActionOutcome, Attempt
-from kubexm_exec.context import ActionContext
-from kubexm_exec.events import ACTION_FORECAST
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.context import ActionContext
+from kubexm_exec.engine.driver import Driver
+from kubexm_exec.engine.failures import failed
+from kubexm_exec.engine.lifecycle import Lifecycle, diff_data, shown_params
+from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.debugger import Choice, Debugger, Stop
-from kubexm_exec.executors.driver import Driver
-from kubexm_exec.failures import failed
-from kubexm_exec.lifecycle import Lifecycle, diff_data, shown_params
-from kubexm_exec.result import GraphExecutionResult, HostResult, SkipReason, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.model.events import ACTION_FORECAST
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_exec.step import Forecast, Step
 
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 from msgspec import Struct, field
 from pydantic import ValidationError
 
-from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import CommandCancelled, Deadline
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.failures import failed
+from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors import debugview
-from kubexm_exec.failures import failed
-from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import HostResult, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.scheduler import Scheduler
 from kubexm_exec.step import Forecast, Step
 from kubexm_spec.diagnostics import SpecError, did_you_mean

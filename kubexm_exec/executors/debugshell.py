@@ -6,10 +6,10 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import Command, Connector, Deadline
-from kubexm_exec.context import connector_of
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.context import connector_of
+from kubexm_exec.engine.runtime import Runtime
 
 
 def shell(runtime: Runtime, attempt: Attempt, line: str, say: Callable[[str], None]) -> None:

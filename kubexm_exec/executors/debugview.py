@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kubexm_exec.attempt import Attempt
-from kubexm_exec.expr import ExpressionError
-from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.lifecycle import SENSITIVE
-from kubexm_exec.plain import plain
-from kubexm_exec.result import ForecastState, HostResult, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.lifecycle import SENSITIVE
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Scheduler
 from kubexm_exec.step import Forecast
-from kubexm_spec.source import SourceFile
+from kubexm_exec.values.expressions import ExpressionError
+from kubexm_spec.yaml.source import SourceFile
 
 _WIDTH: Final = 100
 _LONG: Final = 60

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubexm_exec.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.driver import Driver
+from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.check import Check
-from kubexm_exec.executors.driver import Driver
-from kubexm_exec.journal.story import Story
-from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.journal.history import Story
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.scheduler import Action
 from kubexm_exec.step import Forecast, Step
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kubexm_exec.attempt import ActionOutcome, Attempt
-from kubexm_exec.events import ACTION_FORECAST
-from kubexm_exec.executors.driver import Driver
-from kubexm_exec.expr import UnknownValueError
-from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.lifecycle import Lifecycle, shown_params
-from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.driver import Driver
+from kubexm_exec.engine.lifecycle import Lifecycle, shown_params
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.events import ACTION_FORECAST
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.step import Step
+from kubexm_exec.values.expressions import UnknownValueError
 
 _OFFLINE: Final = "a dry run contacts no host"
 

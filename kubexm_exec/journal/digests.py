@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubexm_exec.graph import ExecutionNode, digest
+from kubexm_exec.model.graph import ExecutionNode, digest
 
 _QUICK: Final = msgspec.json.Encoder(enc_hook=str, order="sorted")
 _DIGITS: Final = 16

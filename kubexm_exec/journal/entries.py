@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from kubexm_exec.attempt import ActionOutcome, Attempt
-from kubexm_exec.result import FailureKind, ForecastState, HostResult, SkipReason, Status
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 
 SESSION: Final = "session"
 """Somebody began, or went on with, the run. ``mode``: run, resume or rollback; ``holder``, ``time``.

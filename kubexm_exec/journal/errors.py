@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kubexm_exec.owned import NotOursError
+from kubexm_exec.ownership import NotOursError
 
 
 class JournalError(Exception):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kubexm_exec.journal.database import Door
 from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
-from kubexm_exec.journal.holder import Holder, boot_id
+from kubexm_exec.journal.owner import Holder, boot_id
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
 TERM: Final = 30.0

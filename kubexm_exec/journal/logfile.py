@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError, explain
-from kubexm_exec.owned import open_own, own_folder
+from kubexm_exec.model.events import ACTION_OUTPUT, Event
+from kubexm_exec.ownership import open_own, own_folder
 
 NAME: Final = "output.jsonl"
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

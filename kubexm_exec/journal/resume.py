@@ -10,12 +10,12 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.attempt import ActionOutcome, Earlier
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode
-from kubexm_exec.journal.known import Known
+from kubexm_exec.engine.attempt import ActionOutcome, Earlier
+from kubexm_exec.engine.prior import Known
+from kubexm_exec.journal.history import ActionStory, Story
 from kubexm_exec.journal.scopes import END_HOOKS, Scopes
-from kubexm_exec.journal.story import ActionStory, Story
-from kubexm_exec.result import BLOCKED, HostResult, SkipReason, Status
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
+from kubexm_exec.model.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 DOUBT: Final = "the run broke off while this was being done"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
-from kubexm_exec.journal.story import Story
+from kubexm_exec.journal.history import Story
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.scheduler import Action
 
 END_HOOKS: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)

@@ -13,15 +13,15 @@ from msgspec import Struct
 from kubexm_exec.journal import entries, leases
 from kubexm_exec.journal.digests import inputs_digest
 from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store, folder_of
 
 if TYPE_CHECKING:
     from kubexm_exec.connectors.base import User
-    from kubexm_exec.graph import ExecutionGraph
-    from kubexm_exec.result import GraphExecutionResult
-    from kubexm_exec.runtime import Runtime
+    from kubexm_exec.engine.runtime import Runtime
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult
 
 _LOOK: Final = 0.5
 """Seconds between two looks at a target that is not free."""
@@ -123,8 +123,8 @@ class Session:
 
     def _marks(self, left: Mapping[str, Sequence[tuple[int, str]]]) -> dict[str, list[tuple[str, User]]]:
         """The marks of what earlier sessions may have left, each with the user whose it would be."""
-        from kubexm_exec.graph import ExecutionGraph
-        from kubexm_exec.journal.story import tell, whole_graph
+        from kubexm_exec.journal.history import tell, whole_graph
+        from kubexm_exec.model.graph import ExecutionGraph
 
         story = tell(self.store, self.run)
         # Whoever accepted changes may have changed the user too.

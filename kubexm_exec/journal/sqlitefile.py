@@ -14,7 +14,7 @@ from typing import Any, Final
 from kubexm_exec.journal.database import is_current, migrate
 from kubexm_exec.journal.errors import GoneError, JournalError
 from kubexm_exec.journal.prepared import SCHEMA, SQLITE
-from kubexm_exec.owned import open_own, own_folder
+from kubexm_exec.ownership import open_own, own_folder
 
 MAGIC: Final = 0x6B786D31
 """SQLite's application id of a journal: another program's database is never touched."""

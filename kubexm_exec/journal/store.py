@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
+from kubexm_exec.journal.crashpoints import point
 from kubexm_exec.journal.database import Door, open_database, shown
 from kubexm_exec.journal.errors import ChangedError, FencedError, JournalError, UnknownRunError, explained
-from kubexm_exec.journal.holder import Holder
-from kubexm_exec.journal.points import point
+from kubexm_exec.journal.owner import Holder
 
 Entry: TypeAlias = Any
 """One thing that happened, as plain data; the store does not look into it."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kubexm_exec.events import Event
-    from kubexm_exec.graph import ExecutionGraph
-    from kubexm_exec.result import GraphExecutionResult
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult
 
 __all__ = ["render_report"]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubexm_exec.draw.text import escape, plural
-from kubexm_exec.events import ACTION_FORECAST, Event
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.events import ACTION_FORECAST, Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, counts
 from kubexm_exec.report.parts import diff, folded, host_list, mark, sign, table
 from kubexm_exec.report.tally import actions
-from kubexm_exec.result import ForecastState, GraphExecutionResult, HostResult, counts
 
 SHOWN = 300
 PLANNED = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubexm_exec.events import ACTION_FORECAST, ACTION_RETRY, GRAPH_EXTENDED, LOG, RUN_STOPPING, Event
+from kubexm_exec.model.events import ACTION_FORECAST, ACTION_RETRY, GRAPH_EXTENDED, LOG, RUN_STOPPING, Event
 
 MOST: Final = 20_000
 _WANTED: Final = frozenset({ACTION_FORECAST, ACTION_RETRY, GRAPH_EXTENDED, LOG, RUN_STOPPING})

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import GraphExecutionResult
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import GraphExecutionResult
 
 
 class _Spot(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from kubexm_exec.draw.text import escape, plural
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
 from kubexm_exec.report.parts import folded, host_list, last_lines, pre, took
 from kubexm_exec.report.tally import actions
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
 
 SHOWN = 40
 LISTED = 300

@@ -10,8 +10,9 @@ from kubexm_exec.draw.page import Page, asset
 from kubexm_exec.draw.status import LOOKS, look, worst
 from kubexm_exec.draw.style import page_style
 from kubexm_exec.draw.text import escape, plural
-from kubexm_exec.events import Event
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, Status, timestamp
 from kubexm_exec.report.changes import forecasts_html, planned_html, undo_html
 from kubexm_exec.report.critical import CriticalPath, critical_path
 from kubexm_exec.report.failures import failures_html
@@ -19,7 +20,6 @@ from kubexm_exec.report.gantt import chart, chart_data, chart_html
 from kubexm_exec.report.logs import logs_data, run_log
 from kubexm_exec.report.parts import folded, mark, pre, section, sign, table, took
 from kubexm_exec.report.tally import LOOKS_OF, Tally, node_outcome, shown_columns, tallies
-from kubexm_exec.result import COLUMNS, GraphExecutionResult, Status, timestamp
 
 HOSTS = 200
 """So many hosts are in the table; the rest, if nothing is wrong with them, are one row."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubexm_exec.events import GRAPH_EXTENDED, Event
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, NodeKind, Origin
-from kubexm_exec.result import GraphExecutionResult, HostResult
+from kubexm_exec.model.events import GRAPH_EXTENDED, Event
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, NodeKind, Origin
+from kubexm_exec.model.result import GraphExecutionResult, HostResult
 
 _SAID = ("message", "stdout", "stderr", "command", "hint", "diffs", "outputs", "undo", "traceback")
 

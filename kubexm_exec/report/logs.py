@@ -7,10 +7,10 @@ from typing import Any
 
 from kubexm_exec.draw.status import look
 from kubexm_exec.draw.text import clean
-from kubexm_exec.events import ACTION_OUTPUT, ACTION_RETRY, LOG, RUN_STOPPING, Event
+from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_RETRY, LOG, RUN_STOPPING, Event
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status, timestamp
 from kubexm_exec.report.parts import took
 from kubexm_exec.report.tally import actions, outcome
-from kubexm_exec.result import GraphExecutionResult, HostResult, Status, timestamp
 
 ENTRIES = 5_000
 """With more actions than this only those are listed that failed or said something."""

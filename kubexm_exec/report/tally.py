@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import COLUMNS, GraphExecutionResult, HostResult, NodeResult, Status, column
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, HostResult, NodeResult, Status, column
 
 
 class Tally(Struct):

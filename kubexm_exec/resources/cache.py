@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled
-from kubexm_exec.owned import NotOursError, own_folder
+from kubexm_exec.ownership import NotOursError, own_folder
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source, safe_name
 
 _FOLDERS: Final = ("files", "parts", "records", "rejected", "locks")

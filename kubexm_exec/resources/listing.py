@@ -10,16 +10,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from kubexm_exec.evaluate import CONTROL_NODE, Evaluator
-from kubexm_exec.expr import ExpressionError, UnknownValueError, is_dynamic
-from kubexm_exec.graph import ExecutionNode
+from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.resources.resolve import ArchitectureOnly, base_of, render
 from kubexm_exec.resources.source import ResourceError, Source
+from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
+from kubexm_exec.values.expressions import ExpressionError, UnknownValueError, is_dynamic
 from kubexm_spec.models.resource import ResourceSpec
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.state import State, StepDraft
-    from kubexm_spec.source import Place
+    from kubexm_spec.yaml.source import Place
 
 KEYS = ("url", "sha256", "filename", "fetchOn", "headers", "caFile", "timeout", "retries", "s3")
 """The keys of a resource that a step may have beside its own address."""

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kubexm_exec.evaluate import Evaluator
-from kubexm_exec.expr import Expressions, UnknownValueError, is_dynamic, texts
-from kubexm_exec.graph import ExecutionNode, Scope
+from kubexm_exec.model.graph import ExecutionNode, Scope
 from kubexm_exec.resources.source import (
     ResourceError,
     S3Access,
@@ -21,6 +19,8 @@ from kubexm_exec.resources.source import (
     kind_of,
     safe_name,
 )
+from kubexm_exec.values.evaluate import Evaluator
+from kubexm_exec.values.expressions import Expressions, UnknownValueError, is_dynamic, texts
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models.resource import ResourceSpec
 
@@ -176,7 +176,7 @@ class ArchitectureOnly(Mapping[str, Any]):
     """The facts of a host of which nothing is known but its architecture."""
 
     def __init__(self, variant: str) -> None:
-        from kubexm_exec.factscript import ARCHITECTURES
+        from kubexm_exec.runner.factscript import ARCHITECTURES
 
         machines = {architecture: machine for machine, architecture in reversed(ARCHITECTURES.items())}
         architecture = ARCHITECTURES.get(variant, variant)

@@ -1,4 +1,4 @@
-"""What a step can do on its host: commands, files, folders, links and archives, over any connector."""
+"""What a step can do on its host: commands, operations, folders, links and archives, over any connector."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.runner import commands, fetching, files, transfer
-from kubexm_exec.runner.files import READ_LIMIT
-from kubexm_exec.runner.look import Held
+from kubexm_exec.runner import commands
+from kubexm_exec.runner.files import fetching, operations, transfer
+from kubexm_exec.runner.files.operations import READ_LIMIT
+from kubexm_exec.runner.files.probe import Held
+from kubexm_exec.runner.files.state import FileState
 from kubexm_exec.runner.quote import join, quote, script
 from kubexm_exec.runner.session import OnProgress, Session
-from kubexm_exec.runner.state import FileState
-from kubexm_exec.transfers import Source, Transfers
+from kubexm_exec.runner.transfers import Source, Transfers
 
 if TYPE_CHECKING:
-    from kubexm_exec.foresight import Ahead
-    from kubexm_exec.runner.archives import Entry, Format, Unpacking
-    from kubexm_exec.runner.boot import Boot
-    from kubexm_exec.runner.cron import Crontabs
-    from kubexm_exec.runner.downloads import Downloads
-    from kubexm_exec.runner.firewall import Firewalls
-    from kubexm_exec.runner.git import Git
-    from kubexm_exec.runner.kernel import Kernel
-    from kubexm_exec.runner.keys import Keys
-    from kubexm_exec.runner.mounts import MountTable
+    from kubexm_exec.engine.prefetch import Ahead
+    from kubexm_exec.runner.files.archives import Entry, Format, Unpacking
+    from kubexm_exec.runner.files.downloads import Downloads
+    from kubexm_exec.runner.files.trees import Trees
     from kubexm_exec.runner.packages import Packages
-    from kubexm_exec.runner.services import Services
-    from kubexm_exec.runner.swap import SwapSpace
-    from kubexm_exec.runner.system import System
-    from kubexm_exec.runner.trees import Trees
-    from kubexm_exec.runner.trust import Trust
-    from kubexm_exec.runner.units import Units
-    from kubexm_exec.runner.users import Users
+    from kubexm_exec.runner.system.boot import Boot
+    from kubexm_exec.runner.system.certificates import Trust
+    from kubexm_exec.runner.system.cron import Crontabs
+    from kubexm_exec.runner.system.firewall import Firewalls
+    from kubexm_exec.runner.system.git import Git
+    from kubexm_exec.runner.system.kernel import Kernel
+    from kubexm_exec.runner.system.keys import Keys
+    from kubexm_exec.runner.system.mounts import MountTable
+    from kubexm_exec.runner.system.names import System
+    from kubexm_exec.runner.system.services import Services
+    from kubexm_exec.runner.system.swap import SwapSpace
+    from kubexm_exec.runner.system.units import Units
+    from kubexm_exec.runner.system.users import Users
 
 __all__ = ["Command", "CommandResult", "FileState", "Held", "Runner", "join", "quote"]
 
@@ -119,7 +120,7 @@ class Runner:
 
         For steps after which the host is another one. Whatever else runs on the host at the time loses its connection.
         """
-        from kubexm_exec.runner.boot import reconnect
+        from kubexm_exec.runner.system.boot import reconnect
 
         return reconnect(self._session, timeout)
 
@@ -131,40 +132,40 @@ class Runner:
 
     def inspect_all(self, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
         """What is at each of many paths, with one command for hundreds of them."""
-        ask = partial(files.inspect, self._session)
+        ask = partial(operations.inspect, self._session)
         ahead = self._session.ahead
         return ask(paths, digest=digest) if ahead is None else ahead.inspect(paths, ask, digest=digest)
 
     def missing_folders(self, path: str) -> list[str]:
         """The folder and those above it that do not exist, topmost first."""
-        return files.missing_folders(self._session, path)
+        return operations.missing_folders(self._session, path)
 
     def resolve(self, path: str) -> str:
         """The path with all links in it followed; one that another user could have made is a failure."""
-        return files.resolve(self._session, path)
+        return operations.resolve(self._session, path)
 
     def follow(self, path: str) -> str:
         """The path with all links in it followed, whoever made them: for specs that say so."""
-        return files.follow(self._session, path)
+        return operations.follow(self._session, path)
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
         """The bytes of a file that is not larger than the limit."""
-        return files.read_bytes(self._session, path, limit=limit)
+        return operations.read_bytes(self._session, path, limit=limit)
 
     def read_text(self, path: str, *, limit: int = READ_LIMIT) -> str:
         """The text (UTF-8) of a file that is not larger than the limit."""
-        return files.read_text(self._session, path, limit=limit)
+        return operations.read_text(self._session, path, limit=limit)
 
     def content(self, state: FileState, *, limit: int = READ_LIMIT) -> bytes:
         """The bytes of a file as ``inspect`` has seen it; those of a small one are read once an action."""
-        return files.content(self._session, state, limit=limit)
+        return operations.content(self._session, state, limit=limit)
 
     def attributes(self, state: FileState, *, ask: bool = True) -> Mapping[str, str] | None:
         """The extended attributes of a file (ACL, capabilities, label), for ``write_with``; None: the host cannot tell.
 
         They come with the content if that was read before; without ``ask`` only then.
         """
-        return files.attributes_of(self._session, state, ask=ask)
+        return operations.attributes_of(self._session, state, ask=ask)
 
     # changes
 
@@ -172,7 +173,7 @@ class Runner:
         self, path: str, data: bytes, *, mode: int, owner: str, group: str, attributes: Mapping[str, str]
     ) -> None:
         """Write a file with the extended attributes that it had; owner and group are numbers."""
-        from kubexm_exec.runner import attributes as extended
+        from kubexm_exec.runner.files import attributes as extended
 
         extended.write(self._session, path, data, mode, int(owner), int(group), attributes)
 
@@ -186,7 +187,7 @@ class Runner:
         group: str | None = None,
     ) -> None:
         """Write a file atomically; a file that is replaced keeps its mode and owner unless given, a new one is 0644."""
-        files.write(self._session, path, data, mode=mode, owner=owner, group=group)
+        operations.write(self._session, path, data, mode=mode, owner=owner, group=group)
 
     def source(self, local: Path) -> Source:
         """A file on the control node with its size and sha256, which is computed once a run."""
@@ -208,7 +209,7 @@ class Runner:
         waits for its turn, shows its progress, and goes on where an earlier try was cut. ``known`` is what ``inspect``
         has said of the path.
         """
-        return files.bring(self._session, local, transfer.Target(path, mode, owner, group), known)
+        return operations.bring(self._session, local, transfer.Target(path, mode, owner, group), known)
 
     def fetch(self, state: FileState, local: Path, *, mode: int = 0o644) -> FileState:
         """Bring a file that ``inspect`` has seen to the control node; gives the file as it was when it was read."""
@@ -224,41 +225,41 @@ class Runner:
         parents: bool = True,
     ) -> list[str]:
         """Make a folder (0755 unless given) and those above it; returns what was made, topmost first."""
-        return files.mkdir(self._session, path, mode=mode, owner=owner, group=group, parents=parents)
+        return operations.mkdir(self._session, path, mode=mode, owner=owner, group=group, parents=parents)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty folder, or with ``recursive`` a folder with all that is in it."""
-        files.remove(self._session, path, recursive=recursive)
+        operations.remove(self._session, path, recursive=recursive)
 
     def remove_empty(self, folders: Sequence[str]) -> list[str]:
         """Remove those of the folders that are empty, the last one first; gives those that stay, in that order."""
-        return files.remove_empty(self._session, folders)
+        return operations.remove_empty(self._session, folders)
 
     def symlink(self, target: str, path: str) -> None:
         """Make a link, atomically in place of another link or file."""
-        files.symlink(self._session, target, path)
+        operations.symlink(self._session, target, path)
 
     def chmod(self, path: str, mode: int) -> None:
         """Change the mode."""
-        files.chmod(self._session, path, mode)
+        operations.chmod(self._session, path, mode)
 
     def chown(self, path: str, owner: str | None = None, group: str | None = None) -> None:
         """Change the owner, the group or both."""
-        files.chown(self._session, path, owner, group)
+        operations.chown(self._session, path, owner, group)
 
     def rename(self, source: str, target: str) -> None:
         """Rename, in place of a file of the new name."""
-        files.rename(self._session, source, target)
+        operations.rename(self._session, source, target)
 
     def temporary_folder(self) -> AbstractContextManager[str]:
         """A folder on the host that only we can enter; at the end of the ``with`` it is removed, whatever happened."""
-        return files.temporary_folder(self._session)
+        return operations.temporary_folder(self._session)
 
     # archives
 
     def steady_archive(self, path: str) -> AbstractContextManager[str]:
         """Where to read an archive that is looked at more than once: a copy of our own, if others may change it."""
-        from kubexm_exec.runner import archives
+        from kubexm_exec.runner.files import archives
 
         return archives.steady(self._session, path)
 
@@ -267,38 +268,38 @@ class Runner:
 
         Also one with devices, pipes, and programs that run as somebody else, unless ``special`` allows them.
         """
-        from kubexm_exec.runner import archives
+        from kubexm_exec.runner.files import archives
 
         return archives.checked(archives.entries_on_host(self._session, path, fmt), path, strip, special=special)
 
     def archive_matches(self, path: str, fmt: Format, folder: str, entries: Sequence[Entry], *, strip: int = 0) -> bool:
-        """Whether the files in a folder hold what the archive's files hold."""
-        from kubexm_exec.runner import archives
+        """Whether the operations in a folder hold what the archive's operations hold."""
+        from kubexm_exec.runner.files import archives
 
         names = [entry.name for entry in entries if entry.kind == "file"]
         return archives.same_content(self._session, path, fmt, strip, folder, names)
 
     def unpack(self, path: str, folder: str, fmt: Format, how: Unpacking | None = None) -> None:
         """Unpack an archive on the host into a folder that is there. List it first: that refuses dangerous ones."""
-        from kubexm_exec.runner import archives
+        from kubexm_exec.runner.files import archives
 
         archives.unpack(self._session, path, folder, fmt, how or archives.Unpacking())
 
     def give_away(self, paths: Sequence[str], owner: str) -> None:
-        """Change the owner (``user``, ``:group`` or ``user:group``) of many files, links and folders."""
-        from kubexm_exec.runner import archives
+        """Change the owner (``user``, ``:group`` or ``user:group``) of many operations, links and folders."""
+        from kubexm_exec.runner.files import archives
 
         archives.give_away(self._session, paths, owner)
 
     def pack(self, folder: str, path: str, fmt: Format, *, mode: int | None = None) -> None:
         """Pack all that is in a folder into an archive, atomically; without a mode, a new one is 0600."""
-        from kubexm_exec.runner import archives
+        from kubexm_exec.runner.files import archives
 
         archives.pack(self._session, folder, path, fmt, mode)
 
     def is_packed(self, folder: str, path: str, fmt: Format) -> bool:
         """Whether an archive holds just what is in a folder now."""
-        from kubexm_exec.runner import archives
+        from kubexm_exec.runner.files import archives
 
         return archives.is_packed(self._session, folder, path, fmt)
 
@@ -307,42 +308,42 @@ class Runner:
     @cached_property
     def boot(self) -> Boot:
         """The host's boots."""
-        from kubexm_exec.runner.boot import Boot
+        from kubexm_exec.runner.system.boot import Boot
 
         return Boot(self._session)
 
     @cached_property
     def downloads(self) -> Downloads:
         """Files that the host fetches itself."""
-        from kubexm_exec.runner.downloads import Downloads
+        from kubexm_exec.runner.files.downloads import Downloads
 
         return Downloads(self._session)
 
     @cached_property
     def kernel(self) -> Kernel:
         """Settings and modules of the running kernel."""
-        from kubexm_exec.runner.kernel import Kernel
+        from kubexm_exec.runner.system.kernel import Kernel
 
         return Kernel(self._session)
 
     @cached_property
     def mounts(self) -> MountTable:
         """Mounted file systems."""
-        from kubexm_exec.runner.mounts import MountTable
+        from kubexm_exec.runner.system.mounts import MountTable
 
         return MountTable(self._session)
 
     @cached_property
     def swap(self) -> SwapSpace:
         """Swap space."""
-        from kubexm_exec.runner.swap import SwapSpace
+        from kubexm_exec.runner.system.swap import SwapSpace
 
         return SwapSpace(self._session)
 
     @cached_property
     def system(self) -> System:
         """The host's own name, and the names that it knows."""
-        from kubexm_exec.runner.system import System
+        from kubexm_exec.runner.system.names import System
 
         return System(self._session)
 
@@ -356,62 +357,62 @@ class Runner:
     @cached_property
     def trees(self) -> Trees:
         """Folders with all that is in them."""
-        from kubexm_exec.runner.trees import Trees
+        from kubexm_exec.runner.files.trees import Trees
 
         return Trees(self._session)
 
     @cached_property
     def users(self) -> Users:
         """Users and groups."""
-        from kubexm_exec.runner.users import Users
+        from kubexm_exec.runner.system.users import Users
 
         return Users(self._session)
 
     @cached_property
     def keys(self) -> Keys:
         """The keys that let users in."""
-        from kubexm_exec.runner.keys import Keys
+        from kubexm_exec.runner.system.keys import Keys
 
         return Keys(self._session)
 
     @cached_property
     def services(self) -> Services:
         """Services, by systemd or openrc."""
-        from kubexm_exec.runner.services import services
+        from kubexm_exec.runner.system.services import services
 
         return services(self._session)
 
     @cached_property
     def units(self) -> Units:
-        """Unit files of systemd."""
-        from kubexm_exec.runner.units import Units
+        """Unit operations of systemd."""
+        from kubexm_exec.runner.system.units import Units
 
         return Units(self._session)
 
     @cached_property
     def crontabs(self) -> Crontabs:
         """Tables of cron."""
-        from kubexm_exec.runner.cron import Crontabs
+        from kubexm_exec.runner.system.cron import Crontabs
 
         return Crontabs(self._session)
 
     @cached_property
     def trust(self) -> Trust:
         """The certificates that the host trusts."""
-        from kubexm_exec.runner.trust import Trust
+        from kubexm_exec.runner.system.certificates import Trust
 
         return Trust(self._session)
 
     @cached_property
     def firewall(self) -> Firewalls:
         """Openings in the host's firewall."""
-        from kubexm_exec.runner.firewall import Firewalls
+        from kubexm_exec.runner.system.firewall import Firewalls
 
         return Firewalls(self._session)
 
     @cached_property
     def git(self) -> Git:
         """Checkouts of git repositories."""
-        from kubexm_exec.runner.git import Git
+        from kubexm_exec.runner.system.git import Git
 
         return Git(self._session)

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from kubexm_exec.connectors.base import Command, CommandResult, ConnectorError
-from kubexm_exec.connectors.way import other_names, refusal
+from kubexm_exec.connectors.safepaths import other_names, refusal
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed
 

@@ -9,10 +9,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
-from kubexm_exec.transfers import Transfers
+from kubexm_exec.runner.transfers import Transfers
 
 if TYPE_CHECKING:
-    from kubexm_exec.foresight import Ahead
+    from kubexm_exec.engine.prefetch import Ahead
 
 OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
 """Called with what is done, how much of it, and how much there is in all."""
@@ -54,7 +54,7 @@ class Session(Struct, frozen=True):
         """What the host says about itself."""
         if self.gather is not None:
             return self.gather()
-        from kubexm_exec.facts import gather
+        from kubexm_exec.runner.facts import gather
 
         return gather(self.connector, deadline=self.deadline, cancel=self.cancel)
 

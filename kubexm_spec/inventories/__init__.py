@@ -10,7 +10,7 @@ from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.inventories.ansible_files import read_ansible
 from kubexm_spec.inventories.converted import Body, ConvertedSource, VirtualSource, in_document
 from kubexm_spec.inventories.terraform import is_terraform, read_terraform
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.source import SourceFile
 
 Provider = Callable[[str, str], Mapping[str, Any]]
 """Gives the inventory of (name of a third party's source, argument) in our form; raises SpecError if there is none."""

@@ -12,7 +12,7 @@ from kubexm_spec.diagnostics import Diagnostics, Span, did_you_mean
 from kubexm_spec.inventories.ansible_yaml import is_encrypted
 from kubexm_spec.inventories.converted import Body, Unfinished
 from kubexm_spec.ranges import expand_range
-from kubexm_spec.source import Path
+from kubexm_spec.yaml.source import Path
 
 ALL: Final = "all"
 UNGROUPED: Final = "ungrouped"

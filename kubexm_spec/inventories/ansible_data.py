@@ -8,7 +8,7 @@ from typing import Any, Final
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.inventories.ansible import Found, Group, Var, Vars, host_names
 from kubexm_spec.ranges import is_range
-from kubexm_spec.source import Path
+from kubexm_spec.yaml.source import Path
 
 _KEYS: Final = ("hosts", "children", "vars")
 

@@ -25,8 +25,8 @@ from kubexm_spec.inventories.converted import (
 )
 from kubexm_spec.inventories.program import is_program, run_program
 from kubexm_spec.models.common import IDENTIFIER_PATTERN, NAME_PATTERN
-from kubexm_spec.source import MAX_BYTES, Path, SourceFile, read_bytes
-from kubexm_spec.textlines import is_spec
+from kubexm_spec.yaml.lines import is_spec
+from kubexm_spec.yaml.source import MAX_BYTES, Path, SourceFile, read_bytes
 
 _DATA: Final = (".yaml", ".yml", ".json")
 _ENDINGS: Final = ("", ".yml", ".yaml", ".json")

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics
 from kubexm_spec.inventories.ansible import UNGROUPED, Found, Var, Vars, host_names
-from kubexm_spec.source import Path
+from kubexm_spec.yaml.source import Path
 
 _SECTION: Final = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _ADDRESS: Final = re.compile(r"\[[^\]]*\][\w.:-]")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
 from kubexm_spec.inventories.converted import Locate, TextSource
-from kubexm_spec.positions import Range
-from kubexm_spec.source import Path
+from kubexm_spec.yaml.positions import Range
+from kubexm_spec.yaml.source import Path
 
 _KEY: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)"""
 _KEYS: Final = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kubexm_spec.diagnostics import SpecError
 from kubexm_spec.inventories.converted import TextSource
-from kubexm_spec.yamlload import Dialect, load_documents, unquoted
+from kubexm_spec.yaml.load import Dialect, load_documents, unquoted
 
 _BOOLS: Final = {
     spelled: value

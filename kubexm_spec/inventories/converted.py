@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Span
-from kubexm_spec.positions import Range
-from kubexm_spec.source import Path, SourceFile, decode
-from kubexm_spec.textlines import LineTable
+from kubexm_spec.yaml.lines import LineTable
+from kubexm_spec.yaml.positions import Range
+from kubexm_spec.yaml.source import Path, SourceFile, decode
 
 Locate = Callable[[Path, Path, bool], Range]
 """Where something is in the text: by the origin of a value, the path below it, and whether its key is meant."""

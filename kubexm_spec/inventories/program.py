@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
-from kubexm_spec.source import MAX_BYTES
+from kubexm_spec.yaml.source import MAX_BYTES
 
 SECONDS: Final = 120
 """A program that takes longer is killed, with all that it has started."""

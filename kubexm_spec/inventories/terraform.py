@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.inventories.converted import Body
-from kubexm_spec.source import Path, SourceFile
+from kubexm_spec.yaml.source import Path, SourceFile
 
 WHOLE: Final = "kubexm_inventory"
 HOSTS: Final = "hosts"

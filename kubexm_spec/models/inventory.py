@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from kubexm_spec.documents.hops import Hops
 from kubexm_spec.duration import Duration
-from kubexm_spec.hops import Hops
 from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, UserName, no_items
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.cli.main import main
-from kubexm_exec.registry import step_registry
+from kubexm_exec.plugins import step_registry
 from kubexm_spec.diagnostics import did_you_mean, suggest
 
 SPEC = """\

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from kubexm_exec.cli.main import main
 from kubexm_exec.cli.shell import shell_argv
-from kubexm_exec.facts import FACT_NAMES
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.runner.facts import FACT_NAMES
 
 INI = """\
 [web]

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kubexm_exec.cli.run import command as run_command
-from kubexm_exec.plan import PlanError, StalePlanError, check_plan, load_plan
-from kubexm_exec.registry import PluginInfo, Registry, step_registry
+from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
+from kubexm_exec.plugins import PluginInfo, Registry, step_registry
 from tests.cli.kit import Folder
 
 SPEC = """
@@ -240,7 +240,7 @@ def test_a_plan_that_is_not_there_is_one_clear_message(folder: Folder) -> None:
 
 
 def test_a_plan_of_a_newer_format_is_refused(planned: Folder) -> None:
-    from kubexm_exec.graph import digest
+    from kubexm_exec.model.graph import digest
 
     path = planned.path / "plan.json"
     data = json.loads(path.read_text("utf-8"))

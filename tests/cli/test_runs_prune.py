@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.cli.runs_prune import old
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.store import RunRow, Store
 from tests.cli.kit import Folder
 

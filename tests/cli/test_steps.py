@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kubexm_exec.registry import load_step, step_registry
-from kubexm_exec.stepdoc import describe
-from kubexm_spec.source import SourceFile
+from kubexm_exec.plugins import load_step, step_registry
+from kubexm_exec.step.describe import describe
+from kubexm_spec.yaml.source import SourceFile
 from tests.cli.kit import HEAD, Folder
 from tests.compile import specs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, On
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, On
 
 
 def dump(graph: ExecutionGraph) -> str:

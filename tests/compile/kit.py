@@ -9,7 +9,7 @@ from typing import Any
 
 from kubexm_exec.compile import Compilation, CompileOptions, compile_file
 from kubexm_exec.compile.static import static_evaluator
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 
 HEAD = "apiVersion: kubexm.io/v1\nkind: Pipeline\nmetadata: {name: site}\n"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Outcome, Scheduler
 
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.adhoc import load_site
 from kubexm_exec.cli.main import main
+from kubexm_exec.compile.adhoc import load_site
 from kubexm_spec.excerpt import render
 from tests.compile import ansible_lists
 from tests.compile.kit import Spec

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Outcome, Scheduler
 from tests.compile.kit import Spec
 

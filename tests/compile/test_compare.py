@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_exec.compare import differences
+from kubexm_exec.compile.compare import differences
 
 _TEXTS = st.text(max_size=5)
 _VALUES = st.recursive(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.compile.hosts import CONNECTION_KEYS
-from kubexm_exec.graph import ExecutionGraph, GraphHost
+from kubexm_exec.model.graph import ExecutionGraph, GraphHost
 from kubexm_spec.models import ConnectionSpec
 from tests.compile.kit import Spec
 

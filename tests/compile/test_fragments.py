@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubexm_exec.compile.fragment import compile_fragment
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.registry import step_registry
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.plugins import step_registry
 from kubexm_spec.diagnostics import SpecError
 from tests.compile.kit import Spec
 

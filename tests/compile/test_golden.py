@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from kubexm_exec.compile import CompileOptions, compile_file, compile_pipeline
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from tests.compile import specs
 from tests.compile.dump import dump
 from tests.compile.running import run_to_the_end

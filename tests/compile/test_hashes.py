@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from tests.compile.kit import Spec
 
 SPEC = """

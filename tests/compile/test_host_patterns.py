@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.cli.main import main
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.hostpatterns import PatternError, choose
+from kubexm_exec.compile.hostpatterns import PatternError, choose
+from kubexm_exec.model.graph import GraphHost
 
 CONTROL = "control-node"
 HOSTS = {

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec import inventories
-from kubexm_exec.compile import Compilation
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.registry import Registry
+from kubexm_exec.compile import Compilation, inventories
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.plugins import Registry
 from kubexm_spec.inventories import program as inventory_program
 from tests.compile.kit import Spec
 

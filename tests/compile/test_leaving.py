@@ -11,8 +11,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from tests.compile.kit import Spec
 

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubexm_exec.compile import Compilation, CompileOptions, compile_file
-from kubexm_exec.graph import ExecutionGraph
-from kubexm_exec.registry import connector_registry, step_registry
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.plugins import connector_registry, step_registry
 from kubexm_spec.diagnostics import SpecError
 from kubexm_spec.excerpt import render
-from kubexm_spec.source import Path, SourceFile
+from kubexm_spec.yaml.source import Path, SourceFile
 from tests.compile import specs
 from tests.compile.running import run_to_the_end
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import field_validator
 
 from kubexm_exec.compile import Compilation, compile_file
-from kubexm_exec.registry import PluginInfo, Registry, RegistryError
+from kubexm_exec.plugins import PluginInfo, Registry, RegistryError
 from kubexm_exec.step import Outputs, Params, Step
 from tests.compile.kit import Spec
 

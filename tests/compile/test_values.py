@@ -289,7 +289,7 @@ def test_a_secret_that_is_passed_on_is_looked_up_once(spec: Spec) -> None:
         """,
     )
     from kubexm_exec.compile.static import NoRecords, no_facts
-    from kubexm_exec.evaluate import Evaluator
+    from kubexm_exec.values.evaluate import Evaluator
 
     result = spec.compile()
     assert result.graph is not None

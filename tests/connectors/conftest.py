@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshscripts import SETUP
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.scripts import SETUP
 from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
 
 NO_PROC = "[ -r /proc/loadavg ]"
@@ -37,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """Where /proc tells enough, and where each command needs a shell and a session of its own."""
     if request.param == "sessions":
         assert NO_PROC in SETUP
-        monkeypatch.setattr("kubexm_exec.connectors.sshshell.SETUP", SETUP.replace(NO_PROC, "false"))
+        monkeypatch.setattr("kubexm_exec.connectors.ssh.shell.SETUP", SETUP.replace(NO_PROC, "false"))
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, Connector, ConnectorError, Deadline
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.model.graph import GraphHost
 from tests.connectors.contract import ConnectorContract
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import ConnectorError, Deadline
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.pool import ConnectorPool
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.model.graph import GraphHost
 
 
 class One:

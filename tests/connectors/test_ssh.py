@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Connector, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
 from tests.connectors.contract import ConnectorContract
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

@@ -22,8 +22,8 @@ from kubexm_exec.connectors.base import (
     Deadline,
 )
 from kubexm_exec.connectors.become import become_line
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshoptions import Become, Method
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.options import Become, Method
 from tests.connectors.contract import ConnectorContract
 from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
 

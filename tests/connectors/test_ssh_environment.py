@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshshell import Job
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.shell import Job
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -21,9 +21,9 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OutcomeUnknown,
 )
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.pool import ConnectorPool
+from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason=MISSING)
@@ -309,7 +309,7 @@ def test_a_long_silent_command_on_a_host_that_is_there_is_left_alone(opened: Any
 def test_the_users_own_settings_say_when_a_silent_host_is_given_up(box: SshHost, home: Path) -> None:
     (home / ".ssh" / "config").write_text("Host *\n  ServerAliveInterval 7\n  ServerAliveCountMax 5\n")
     config = {"serveraliveinterval": "7", "serveralivecountmax": "5"}
-    from kubexm_exec.connectors.sshoptions import Alive, read_options
+    from kubexm_exec.connectors.ssh.options import Alive, read_options
 
     assert read_options(box.host(), str).alive(config) == Alive(7.0, 5)
     assert read_options(box.host(), str).alive({}) == Alive(15.0, 3)
@@ -419,7 +419,7 @@ def test_a_cancel_ends_the_wait_for_a_gateway_that_cannot_get_there(box: SshHost
 
 
 def test_no_more_hosts_than_the_limit_share_a_connection_to_a_gateway(box: SshHost, gateway: SshHost) -> None:
-    from kubexm_exec.connectors.sshgateways import Gateways
+    from kubexm_exec.connectors.ssh.gateways import Gateways
 
     gateways = Gateways(most_behind=2)
     connectors = [SshConnector(behind(box, gateway, f"h{n}"), str, gateways) for n in range(5)]

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from kubexm_exec.cli.shell import shell_argv
 from kubexm_exec.connectors.base import ConnectorError, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshconfig import expanded
-from kubexm_exec.connectors.sshoptions import SshOptions
-from kubexm_exec.graph import GraphHost
-from kubexm_spec.hops import parse_hops
+from kubexm_exec.connectors.ssh.config import expanded
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.options import SshOptions
+from kubexm_exec.model.graph import GraphHost
+from kubexm_spec.documents.hops import parse_hops
 from kubexm_spec.hostnames import is_address, is_host_name, is_user
 
 HOSTILE = [

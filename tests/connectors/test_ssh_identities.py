@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, make_key, ssh_host
 
 pytestmark = [pytest.mark.skipif(SSHD is None, reason=MISSING), pytest.mark.usefixtures("home")]

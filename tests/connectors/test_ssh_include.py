@@ -11,9 +11,9 @@ import paramiko
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshinclude import config_text
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.include import config_text
+from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason=MISSING)

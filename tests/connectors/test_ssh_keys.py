@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.sshfabric import key_from_text, make_connection, private_key
+from kubexm_exec.connectors.ssh.fabric import key_from_text, make_connection, private_key
 from tests.lab.sshd import make_key
 
 

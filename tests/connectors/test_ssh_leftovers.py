@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline, OutcomeUnknown
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshscripts import END_LEFT
-from kubexm_exec.connectors.sshshell import nonce
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.scripts import END_LEFT
+from kubexm_exec.connectors.ssh.shell import nonce
 from tests.lab.people import PeopledHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

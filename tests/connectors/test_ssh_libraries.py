@@ -7,13 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
-from kubexm_exec.connectors.sshfabric import load_libraries
+from kubexm_exec.connectors.ssh.fabric import load_libraries
 
 
 def _loaded(more: str = "") -> list[str]:
     program = (
         "import sys\n"
-        "from kubexm_exec.connectors.sshfabric import load_libraries\n"
+        "from kubexm_exec.connectors.ssh.fabric import load_libraries\n"
         f"load_libraries()\n{more}\n"
         "wanted = {'fabric', 'paramiko', 'unittest.mock', 'asyncio', 'invoke.vendor.yaml'}\n"
         "print(*sorted(wanted & set(sys.modules)))\n"
@@ -54,7 +54,7 @@ def test_a_file_of_invoke_in_yaml_is_still_read(tmp_path: Path) -> None:
 
 def test_a_step_that_wants_mock_while_they_are_loaded_gets_it() -> None:
     more = (
-        "from kubexm_exec.connectors.sshfabric import _Later\n"
+        "from kubexm_exec.connectors.ssh.fabric import _Later\n"
         "sys.modules['unittest.mock'] = _Later('unittest.mock')\n"
         "from unittest.mock import sentinel\n"
         "assert sentinel.here is sentinel.here\n"

@@ -22,7 +22,7 @@ from kubexm_exec.connectors.base import (
     Deadline,
     OutcomeUnknown,
 )
-from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = [pytest.mark.skipif(SSHD is None, reason=MISSING), pytest.mark.usefixtures("home")]

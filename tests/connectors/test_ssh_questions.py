@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandTimedOut, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.connectors.sshshell import Job, setup
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.connectors.ssh.shell import Job, setup
 from kubexm_exec.runner.quote import script
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 

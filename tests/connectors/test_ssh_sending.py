@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason=MISSING)

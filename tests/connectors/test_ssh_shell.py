@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.sshshell import Framed, Job, plain_words, setup
+from kubexm_exec.connectors.ssh.shell import Framed, Job, plain_words, setup
 
 
 def answers(shell: list[str], *jobs: Job, cut: int = 0) -> list[tuple[bytes, bytes, list[str]]]:

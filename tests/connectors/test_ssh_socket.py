@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paramiko.packet import Packetizer
 
-from kubexm_exec.connectors.sshsocket import EagerSocket, HostPacketizer
+from kubexm_exec.connectors.ssh.socket import EagerSocket, HostPacketizer
 
 
 @pytest.fixture

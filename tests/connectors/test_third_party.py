@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Connector, Deadline
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.model.graph import GraphHost
 from tests.connectors.contract import ConnectorContract
 
 SOURCE = Path(__file__).parents[1] / "thirdparty/acme-kubexm/src/acme_kubexm/connector.py"

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kubexm_exec.console import make_console
 from kubexm_exec.console.summary import render_summary
-from kubexm_exec.result import Status
+from kubexm_exec.model.result import Status
 from tests.console import scenario, script
 
 

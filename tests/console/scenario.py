@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubexm_exec import events as ev
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Origin
-from kubexm_exec.result import FailureKind, ForecastState, SkipReason, Status
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Origin
+from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status
 from tests.console.script import Script, gate, graph, step
 
 HOSTS = ("node1", "node2", "node3")

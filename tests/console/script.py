@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubexm_exec import events as ev
-from kubexm_exec.events import Event
-from kubexm_exec.graph import (
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import (
     Dependency,
     ExecutionGraph,
     ExecutionNode,
@@ -19,15 +19,8 @@ from kubexm_exec.graph import (
     Policy,
     Retry,
 )
-from kubexm_exec.graphjson import node_to_json
-from kubexm_exec.result import (
-    FailureKind,
-    GraphExecutionResult,
-    HostResult,
-    NodeResult,
-    SkipReason,
-    Status,
-)
+from kubexm_exec.model.graphjson import node_to_json
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 
 START = 1_700_000_000.0
 """22:13:20 UTC, a night in November."""

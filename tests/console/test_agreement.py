@@ -13,12 +13,21 @@ from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.text import plural
-from kubexm_exec.events import RUN_FINISHED
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.dryrun import DryRunExecutor
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.events import RUN_FINISHED
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import (
+    COLUMNS,
+    FailureKind,
+    ForecastState,
+    HostResult,
+    SkipReason,
+    Status,
+    column,
+    column_of,
+)
 from kubexm_exec.report import render_report
-from kubexm_exec.result import COLUMNS, FailureKind, ForecastState, HostResult, SkipReason, Status, column, column_of
 from kubexm_exec.step import Diff, Forecast, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, Ran, graph, node
 

@@ -108,7 +108,7 @@ def test_plain_consoles_do_without_drawing_libraries(kind: str) -> None:
     code = f"""if True:
         import io, sys
         from kubexm_exec.console import make_console
-        from kubexm_exec.graph import ExecutionGraph
+        from kubexm_exec.model.graph import ExecutionGraph
         make_console({kind!r}, ExecutionGraph("x", {{}}, {{}}, {{}}), io.StringIO(), color=None, verbose=0)
         sys.exit("rich.live" in sys.modules or "structlog" in sys.modules)
     """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kubexm_exec.console import make_console
 from kubexm_exec.console.jsonl import json_line
-from kubexm_exec.events import Event
+from kubexm_exec.model.events import Event
 from tests.console.scenario import failed_run
 from tests.console.script import RUN, START
 

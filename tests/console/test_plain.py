@@ -8,10 +8,10 @@ from collections.abc import Callable
 import click
 import pytest
 
-from kubexm_exec import events as ev
 from kubexm_exec.console import make_console
-from kubexm_exec.events import Event
-from kubexm_exec.result import Status
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.result import Status
 from tests.console import golden, scenario
 from tests.console.scenario import failed_run, good_run, odd_run, rolled_back_run
 from tests.console.script import RUN, START, Script, graph, step

@@ -6,8 +6,8 @@ import pytest
 from kubexm_exec.console.checkview import ForecastLog, format_params
 from kubexm_exec.console.summary import next_command, render_summary
 from kubexm_exec.console.text import Paint
-from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import FailureKind, SkipReason, Status
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.result import FailureKind, SkipReason, Status
 from tests.console import golden, scenario
 from tests.console.script import Script, graph, step
 

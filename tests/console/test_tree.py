@@ -11,7 +11,7 @@ from kubexm_exec.console import tree
 from kubexm_exec.console.tables import count
 from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.tree import ASCII, Tree
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from tests.console import golden, scenario
 from tests.console.scenario import failed_run, large_run, odd_run
 from tests.console.script import Script, graph, step

@@ -11,11 +11,11 @@ import pytest
 
 from kubexm_exec import step
 from kubexm_exec.cli import codes
-from kubexm_exec.evaluate import ROOTS
 from kubexm_exec.executors import debugger
-from kubexm_exec.exprtools import FILTERS
-from kubexm_exec.facts import FACT_NAMES
-from kubexm_exec.registry import executor_registry, step_registry
+from kubexm_exec.plugins import executor_registry, step_registry
+from kubexm_exec.runner.facts import FACT_NAMES
+from kubexm_exec.values.evaluate import ROOTS
+from kubexm_exec.values.filters import FILTERS
 from tests.docs.book import ROOT
 
 PACKAGES = ("kubexm_spec", "kubexm_exec", "kubexm_steps")

@@ -12,7 +12,7 @@ import pytest
 import kubexm_spec.models
 from kubexm_exec.cli.main import LazyGroup
 from kubexm_exec.cli.main import main as kubexm
-from kubexm_exec.registry import step_registry
+from kubexm_exec.plugins import step_registry
 from tests.docs.book import GENERATED, ROOT
 from tests.environments import borrowing_environment, build_wheel, install
 from tools.docs import SECTIONS, pages

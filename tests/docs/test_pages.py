@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_spec.yamlload import load_documents
+from kubexm_spec.yaml.load import load_documents
 from tests.docs.book import GENERATED, ROOT, PageError, blocks, commands, pages, rewrite
 from tests.docs.compare import matches
 from tests.docs.world import World, running_environment

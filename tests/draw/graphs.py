@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubexm_exec.graph import (
+from kubexm_exec.model.graph import (
     Dependency,
     ExecutionGraph,
     ExecutionNode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kubexm_exec.graph import ExecutionGraph, Hook
+from kubexm_exec.model.graph import ExecutionGraph, Hook
 from tests.draw.graphs import M, S, T, build
 
 HOSTS = ("node1", "node2", "node3", "node4")

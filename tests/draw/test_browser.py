@@ -11,7 +11,7 @@ import pytest
 from kubexm_exec.draw import draw
 from kubexm_exec.draw.layout import layout
 from kubexm_exec.draw.model import model
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from tests.draw.browser import Browser, Page
 from tests.draw.graphs import cluster, fan, loops, small, wide
 from tests.draw.test_formats import nasty, parse

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.draw import FORMATS, draw
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from tests.draw.graphs import M, T, build, cluster, small, steps, wide
 
 GOLDEN = Path(__file__).parent / "golden"

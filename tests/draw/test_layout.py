@@ -17,7 +17,7 @@ from kubexm_exec.draw.flow import place
 from kubexm_exec.draw.layout import Piece, layout
 from kubexm_exec.draw.model import model
 from kubexm_exec.draw.order import ranked
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from tests.draw import graphs
 from tests.draw.shapes import pipelines
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from kubexm_exec.draw.model import Drawing, model, summary
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
 from tests.draw.graphs import M, S, T, build, cluster, fan, small, steps
 from tests.draw.shapes import pipelines
 

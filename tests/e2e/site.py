@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kubexm_exec.journal.entries import read
-from kubexm_exec.journal.story import Story, tell
+from kubexm_exec.journal.history import Story, tell
 from tests.e2e.program import BIN, environment, write_spec
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.facts import FACT_NAMES
+from kubexm_exec.runner.facts import FACT_NAMES
 from tests.e2e.program import environment
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

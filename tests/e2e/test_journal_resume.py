@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.result import SkipReason
+from kubexm_exec.model.result import SkipReason
 from kubexm_exec.scheduler import Action
 from tests.e2e.site import Site, Sites
 

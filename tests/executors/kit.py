@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.events import Event, EventBus
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.engine.runtime import FragmentCompiler, RunOptions, Runtime
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import (
+from kubexm_exec.model.events import Event, EventBus
+from kubexm_exec.model.graph import (
     Dependency,
     ExecutionGraph,
     ExecutionNode,
@@ -26,11 +27,10 @@ from kubexm_exec.graph import (
     Retry,
     Scope,
 )
-from kubexm_exec.result import FailureKind, GraphExecutionResult, HostResult
-from kubexm_exec.runtime import FragmentCompiler, RunOptions, Runtime
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
-from kubexm_exec.templates import TemplateFinder
+from kubexm_exec.values.templates import TemplateFinder
 
 
 class Plugins:
@@ -40,7 +40,7 @@ class Plugins:
         self._plugins = dict(plugins)
 
     def load(self, name: str) -> Any:
-        from kubexm_exec.registry import RegistryError
+        from kubexm_exec.plugins import RegistryError
 
         if name not in self._plugins:
             raise RegistryError("unknown", f'there is no plug-in "{name}"', "install it")

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 
 from kubexm_exec.connectors.base import Command, ConnectorError
-from kubexm_exec.events import ACTION_FORECAST
 from kubexm_exec.executors.check import CheckExecutor
-from kubexm_exec.graph import FailurePolicy, On
-from kubexm_exec.result import FailureKind, ForecastState, SkipReason, Status, counts
+from kubexm_exec.model.events import ACTION_FORECAST
+from kubexm_exec.model.graph import FailurePolicy, On
+from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status, counts
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, Ran, behind, gate, graph, node
 

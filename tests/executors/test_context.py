@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.blobs import BlobStore
 from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.events import ACTION_PROGRESS
-from kubexm_exec.facts import parse
-from kubexm_exec.graph import GraphHost, Scope
-from kubexm_exec.output import OutputLines
-from kubexm_exec.pool import ConnectorPool
-from kubexm_exec.result import FailureKind, Status
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.engine.blobs import BlobStore
+from kubexm_exec.engine.output import OutputLines
+from kubexm_exec.model.events import ACTION_PROGRESS
+from kubexm_exec.model.graph import GraphHost, Scope
+from kubexm_exec.model.result import FailureKind, Status
+from kubexm_exec.runner.facts import parse
 from kubexm_exec.secrets import Redactor
 from kubexm_exec.step import Params, Result, Step, StepContext
-from kubexm_exec.templates import TemplateFinder
+from kubexm_exec.values.templates import TemplateFinder
 from tests.executors.kit import Bench, Plugins, Ran, graph, node
 
 

@@ -12,10 +12,10 @@ from typing import Any, TextIO
 import pytest
 
 from kubexm_exec.connectors.base import Command
-from kubexm_exec.events import ACTION_FORECAST
 from kubexm_exec.executors.debug import DebugExecutor
-from kubexm_exec.graph import ExecutionNode, Hook, On, Scope
-from kubexm_exec.result import SkipReason, Status
+from kubexm_exec.model.events import ACTION_FORECAST
+from kubexm_exec.model.graph import ExecutionNode, Hook, On, Scope
+from kubexm_exec.model.result import SkipReason, Status
 from kubexm_exec.step import Params, Result, Step, StepContext
 from tests.executors.kit import Bench, Ran, behind, gate, graph, node
 

@@ -13,7 +13,12 @@ from typing import Annotated, Any
 import pytest
 
 from kubexm_exec.connectors.base import Command, CommandCancelled
-from kubexm_exec.events import (
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.journal import entries
+from kubexm_exec.journal.session import Session, Start
+from kubexm_exec.journal.store import Store
+from kubexm_exec.model.events import (
     ACTION_FINISHED,
     ACTION_OUTPUT,
     ACTION_STARTED,
@@ -22,14 +27,9 @@ from kubexm_exec.events import (
     RUN_STOPPING,
     Event,
 )
-from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import Dependency, ExecutionNode, FailurePolicy, Hook, Mode, NodeKind, On
-from kubexm_exec.ids import new_run_id
-from kubexm_exec.journal import entries
-from kubexm_exec.journal.session import Session, Start
-from kubexm_exec.journal.store import Store
-from kubexm_exec.result import FailureKind, SkipReason, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.model.graph import Dependency, ExecutionNode, FailurePolicy, Hook, Mode, NodeKind, On
+from kubexm_exec.model.ids import new_run_id
+from kubexm_exec.model.result import FailureKind, SkipReason, Status
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepFailed, StepList
 from tests.executors.kit import Bench, behind, fragment_compiler, gate, graph, node
 
@@ -459,7 +459,7 @@ def test_pause_between_batches_is_waited_for_and_told() -> None:
 
 
 def test_mistake_in_an_executors_own_code_is_an_action_that_failed_not_a_run_that_hangs() -> None:
-    from kubexm_exec.executors.driver import Driver
+    from kubexm_exec.engine.driver import Driver
 
     runtime, _, _ = Bench().runtime(graph(node("a")))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from kubexm_exec.events import ACTION_FORECAST, ACTION_STARTED
 from kubexm_exec.executors.dryrun import DryRunExecutor
-from kubexm_exec.graph import ExecutionNode, FailurePolicy, Scope
-from kubexm_exec.result import ForecastState, SkipReason, Status
+from kubexm_exec.model.events import ACTION_FORECAST, ACTION_STARTED
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Scope
+from kubexm_exec.model.result import ForecastState, SkipReason, Status
 from tests.executors.kit import Bench, Ran, graph, node
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec import foresight
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.events import ACTION_FINISHED, Event
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.engine import prefetch
+from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import Scope
-from kubexm_exec.result import Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.model.events import ACTION_FINISHED, Event
+from kubexm_exec.model.graph import Scope
+from kubexm_exec.model.result import Status
 from kubexm_steps.command import CommandStep
 from kubexm_steps.file import FileStep
 from tests.executors.kit import Bench, Ran, behind, gate, graph, node
@@ -146,7 +146,7 @@ def test_what_somebody_else_changes_is_seen_after_a_moment(
             (tmp_path / "f5").write_text("spoilt\n")
 
     bench.on_event = spoil
-    monkeypatch.setattr(foresight, "_GOOD_FOR", 0.0)
+    monkeypatch.setattr(prefetch, "_GOOD_FOR", 0.0)
     ran = bench.run(graph(*in_a_row(tmp_path)))
     assert [name for name in NAMES if ran.host(name).changed] == ["f5"]
     assert Counting.asked >= len(NAMES)
@@ -179,14 +179,14 @@ def test_a_first_run_asks_for_little_that_nobody_uses(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans: list[int] = []
-    ask_for = foresight._Sight.ask_for
+    ask_for = prefetch._Sight.ask_for
 
     def listen(self: Any, paths: Any, later: Any) -> list[str]:
         found = ask_for(self, paths, later)
         spans.append(len(found))
         return found
 
-    monkeypatch.setattr(foresight._Sight, "ask_for", listen)
+    monkeypatch.setattr(prefetch._Sight, "ask_for", listen)
     ran = bench.run(graph(*in_a_row(tmp_path)))
     assert statuses(ran) == [(Status.SUCCESS, True)] * len(NAMES)
     assert spans == [11, 4, 1, *[0] * 9]

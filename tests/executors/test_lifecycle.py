@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import ConnectorError
-from kubexm_exec.events import ACTION_FINISHED, ACTION_RETRY, ACTION_STARTED, NODE_FINISHED, RUN_FINISHED, RUN_STARTED
-from kubexm_exec.graph import Scope
-from kubexm_exec.result import FailureKind, ForecastState, SkipReason, Status
+from kubexm_exec.model.events import (
+    ACTION_FINISHED,
+    ACTION_RETRY,
+    ACTION_STARTED,
+    NODE_FINISHED,
+    RUN_FINISHED,
+    RUN_STARTED,
+)
+from kubexm_exec.model.graph import Scope
+from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, graph, node
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, RUN_STOPPING, Event
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, Mode, NodeKind
-from kubexm_exec.result import Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.events import ACTION_FINISHED, ACTION_UNDONE, RUN_STOPPING, Event
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, Mode, NodeKind
+from kubexm_exec.model.result import Status
 from kubexm_exec.step import Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, Ran, graph, node
 

@@ -13,8 +13,8 @@ from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.dryrun import DryRunExecutor
-from kubexm_exec.graph import FailurePolicy, Scope
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import FailurePolicy, Scope
+from kubexm_exec.model.result import Status
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, Ran, graph, node
 

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput, OutcomeUnknown
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.events import Event
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy
-from kubexm_exec.registry import step_registry
-from kubexm_exec.result import FailureKind, SkipReason, Status
-from kubexm_exec.runtime import Runtime
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy
+from kubexm_exec.model.result import FailureKind, SkipReason, Status
+from kubexm_exec.plugins import step_registry
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
 from tests.executors.kit import Bench, Ran, graph, node
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host

@@ -130,7 +130,7 @@ class Names(NamedTuple):
 
 def names() -> Names:
     """Every filter, test and method that can be written, as the environment itself has them."""
-    from kubexm_exec.sandbox import Sandbox
+    from kubexm_exec.values.sandbox import Sandbox
 
     sandbox = Sandbox()
     owners = {"text": "", "list": [], "tuple": (), "mapping": {}, "number": 1, "float": 1.5, "bytes": b""}
@@ -249,7 +249,7 @@ def evaluated(texts: list[str]) -> list[Outcome]:
 
 
 def _context() -> dict[str, Any]:
-    from kubexm_exec.sandbox import Namespace
+    from kubexm_exec.values.sandbox import Namespace
 
     deep: list[Any] = []
     other: list[Any] = []
@@ -261,7 +261,7 @@ def _context() -> dict[str, Any]:
 
 
 def _main() -> None:
-    from kubexm_exec.expr import ExpressionError, Expressions
+    from kubexm_exec.values.expressions import ExpressionError, Expressions
 
     texts = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

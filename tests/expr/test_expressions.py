@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.expr import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
+from kubexm_exec.values.expressions import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
 
 EXPRESSIONS = Expressions()
 CONTEXT: dict[str, Any] = {

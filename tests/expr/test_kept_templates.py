@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.expr import ExpressionError, Expressions
-from kubexm_exec.templates import TemplateFinder, Templates
+from kubexm_exec.values.expressions import ExpressionError, Expressions
+from kubexm_exec.values.templates import TemplateFinder, Templates
 
 
 def checked(folder: Path, text: str) -> tuple[Path, Templates]:

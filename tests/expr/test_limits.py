@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from kubexm_exec import exprlimits
-from kubexm_exec.expr import ExpressionError, Expressions
-from kubexm_exec.exprlimits import (
+from kubexm_exec.values import limits as exprlimits
+from kubexm_exec.values.expressions import ExpressionError, Expressions
+from kubexm_exec.values.limits import (
     DEEPEST,
     LONGEST,
     LONGEST_ATTRIBUTE,
@@ -23,8 +23,8 @@ from kubexm_exec.exprlimits import (
     SLOW_TEXT,
     Budget,
 )
-from kubexm_exec.sandbox import BUDGET
-from kubexm_exec.templates import TemplateFinder, Templates
+from kubexm_exec.values.sandbox import BUDGET
+from kubexm_exec.values.templates import TemplateFinder, Templates
 from kubexm_spec import regex
 
 EXPRESSIONS = Expressions()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.expr import ExpressionError, Expressions, Namespace
-from kubexm_exec.exprlimits import LONGEST
-from kubexm_exec.templates import TemplateFinder, Templates
+from kubexm_exec.values.expressions import ExpressionError, Expressions, Namespace
+from kubexm_exec.values.limits import LONGEST
+from kubexm_exec.values.templates import TemplateFinder, Templates
 
 EXPRESSIONS = Expressions()
 

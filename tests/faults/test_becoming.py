@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, ConnectorError, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
 from tests.faults.kit import SOON, Project
 from tests.lab.machines import Machine
 from tests.lab.people import PASSWORD

@@ -85,7 +85,10 @@ def test_import_against_the_layers_is_found(package: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("package", "source"),
     [
-        ("kubexm_spec", "import json, pydantic\nfrom ruamel.yaml import YAML\nfrom kubexm_spec.source import Place"),
+        (
+            "kubexm_spec",
+            "import json, pydantic\nfrom ruamel.yaml import YAML\nfrom kubexm_spec.yaml.source import Place",
+        ),
         ("kubexm_exec", "import networkx\nfrom kubexm_spec import bundle"),
         ("kubexm_steps", "from kubexm_exec.step import Step\nimport kubexm_spec.duration, kubexm_steps.file"),
         ("kubexm_exec", "'kubexm_steps is only named here'"),

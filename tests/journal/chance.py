@@ -12,17 +12,17 @@ from urllib.parse import quote, unquote
 
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.events import EventBus
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.engine.runtime import RunOptions, Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.rollback import RollbackExecutor
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
+from kubexm_exec.journal.history import staying, tell, whole_graph
 from kubexm_exec.journal.resume import Selection, known_actions, to_repeat
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
-from kubexm_exec.journal.story import staying, tell, whole_graph
-from kubexm_exec.result import GraphExecutionResult, SkipReason, Status
-from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.model.events import EventBus
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
+from kubexm_exec.model.result import GraphExecutionResult, SkipReason, Status
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
 from tests.executors.kit import Plugins

@@ -10,10 +10,10 @@ from pathlib import Path
 from hypothesis import given
 from msgspec.structs import replace
 
-from kubexm_exec.events import ACTION_FINISHED, ACTION_UNDONE, Event
+from kubexm_exec.engine.undo import Saved, earlier, undo_all
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.graph import ExecutionGraph, FailurePolicy
-from kubexm_exec.undo import Saved, earlier, undo_all
+from kubexm_exec.model.events import ACTION_FINISHED, ACTION_UNDONE, Event
+from kubexm_exec.model.graph import ExecutionGraph, FailurePolicy
 from tests.journal.chance import Host, runtime_of
 from tests.scheduler.graphs import decisions, make_case
 

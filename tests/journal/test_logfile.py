@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.logfile import NAME, OutputLog, read_log
+from kubexm_exec.model.events import ACTION_OUTPUT, Event
 
 
 def write(folder: Path, *texts: str) -> None:

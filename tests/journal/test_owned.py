@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.events import ACTION_OUTPUT, Event
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.logfile import OutputLog
 from kubexm_exec.journal.store import Store
+from kubexm_exec.model.events import ACTION_OUTPUT, Event
 from kubexm_exec.resources.cache import Cache
 from kubexm_exec.resources.source import ResourceError
 from tests.cli.kit import Folder

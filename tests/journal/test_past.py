@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.journal.past import of_all_sessions, without_pauses
-from kubexm_exec.journal.story import SessionStory, Story
-from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, Status
+from kubexm_exec.journal.history import SessionStory, Story
+from kubexm_exec.journal.results import of_all_sessions, without_pauses
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
 
 
 def result(*times: tuple[float, float]) -> GraphExecutionResult:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.graph import Hook
+from kubexm_exec.journal.history import Story, tell, whole_graph
 from kubexm_exec.journal.store import Store
-from kubexm_exec.journal.story import Story, tell, whole_graph
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import Hook
+from kubexm_exec.model.result import Status
 from tests.journal.chance import RUN, Host, graph_of, is_blind
 from tests.journal.forker import Forker
 from tests.scheduler.graphs import Case, decisions, make_case

@@ -17,14 +17,14 @@ import pytest
 
 from kubexm_exec.journal.database import open_database
 from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.sqliteread import SqliteReading
 from kubexm_exec.journal.store import Store
 
 # Sessions one after another, each of which makes the log, moves it into the file, and removes it.
 SESSIONS = """
 import sys
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.store import Store
 for number in range(60):
     store = Store(sys.argv[1])

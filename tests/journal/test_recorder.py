@@ -11,11 +11,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from kubexm_exec.ids import new_run_id
 from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.holder import Holder
+from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
+from kubexm_exec.model.ids import new_run_id
 
 LATE = 60.0
 

@@ -19,15 +19,15 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Connection, create_engine, text
 
-from kubexm_exec.ids import new_run_id
 from kubexm_exec.journal import database, leases
 from kubexm_exec.journal.database import HEAD
 from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError
-from kubexm_exec.journal.holder import Holder
-from kubexm_exec.journal.past import is_alive
+from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.results import is_alive
 from kubexm_exec.journal.schema import METADATA
 from kubexm_exec.journal.session import Session
 from kubexm_exec.journal.store import Store
+from kubexm_exec.model.ids import new_run_id
 from tests.lab.postgres import Postgres
 
 ME = Holder.me()

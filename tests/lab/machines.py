@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.model.graph import GraphHost
 from tests.lab.machines_ground import Ground, kill_all, members
 from tests.lab.sshd import make_key
 

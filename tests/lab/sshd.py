@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.model.graph import GraphHost
 
 SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
 MISSING = "no sshd here: install openssh-server (as root `make test` does it)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from kubexm_exec.events import ACTION_RETRY, LOG, Event
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, Hook, On
-from kubexm_exec.result import (
+from kubexm_exec.model.events import ACTION_RETRY, LOG, Event
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook, On
+from kubexm_exec.model.result import (
     FailureKind,
     ForecastState,
     GraphExecutionResult,

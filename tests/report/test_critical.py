@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, NodeKind
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, NodeKind
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
 from kubexm_exec.report.critical import CriticalPath, critical_path
-from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, Status
 from tests.draw.graphs import cluster
 from tests.report.runs import START, simulate
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
-from kubexm_exec.graph import Dependency, ExecutionGraph, ExecutionNode
-from kubexm_exec.graphjson import node_to_json
+from kubexm_exec.model.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graphjson import node_to_json
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from kubexm_exec.report import render_report
 from kubexm_exec.report.collect import MOST as MOST_EVENTS
 from kubexm_exec.report.collect import ReportEvents
@@ -19,7 +20,6 @@ from kubexm_exec.report.gantt import MOST, ROWS, STATIC, chart, ticks
 from kubexm_exec.report.inputs import extended
 from kubexm_exec.report.logs import BUDGET, ENTRIES, logs_data
 from kubexm_exec.report.tally import node_outcome, tallies
-from kubexm_exec.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from tests.draw.graphs import cluster, small, wide
 from tests.draw.test_formats import NASTY, nasty
 from tests.draw.test_page import Reader, digest, policy

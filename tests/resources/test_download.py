@@ -17,9 +17,9 @@ import pytest
 from pydantic import ValidationError
 
 from kubexm_exec.connectors.base import CommandCancelled
-from kubexm_exec.expr import UnknownValueError
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.values.expressions import UnknownValueError
 from kubexm_steps.download import DownloadParams
 from tests.resources.server import Web, certificate, serve
 from tests.steps.context import World

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec import vault
 from kubexm_exec.http import attempts
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.store import ResourceStore
+from kubexm_exec.secrets import vault
 from kubexm_exec.step import StepFailed
-from kubexm_steps._repository_keys import load_key
+from kubexm_steps.lib.repository_keys import load_key
 from tests.resources.server import Behaviour, Hostile, certificate, serve, serve_raw
 from tests.resources.test_download import gnu_wget, only_this
 from tests.steps.context import World
@@ -69,7 +69,7 @@ def get(user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             world("wait", url=url, deadline="1s", interval="200ms").run()
             return b""
         if user == "key":
-            monkeypatch.setattr("kubexm_steps._repository_keys._TIME", 1.0)
+            monkeypatch.setattr("kubexm_steps.lib.repository_keys._TIME", 1.0)
             key = load_key(world("wait", url=url)._make()[1], "x", text=None, file=None, url=url, sha256=None)
             return key or b""
         if user == "store":

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kubexm_exec.compile.static import NoRecords, no_secret
-from kubexm_exec.evaluate import Evaluator
-from kubexm_exec.expr import Expressions
-from kubexm_exec.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import ResourceError, Source
+from kubexm_exec.values.evaluate import Evaluator
+from kubexm_exec.values.expressions import Expressions
 from tests.compile.kit import Spec
 
 ZEROS, ONES = "0" * 64, "1" * 64
@@ -42,7 +42,7 @@ def put(spec: Spec, text: str) -> Spec:
 
 def source(graph: ExecutionGraph, machine: str = "x86_64", *, node: str = "m/t/get", host: str | None = None) -> Source:
     """What a node's resource is on a host of that machine."""
-    from kubexm_exec.factscript import ARCHITECTURES
+    from kubexm_exec.runner.factscript import ARCHITECTURES
 
     def facts(name: str) -> Mapping[str, Any]:
         return {"machine": machine, "architecture": ARCHITECTURES.get(machine, machine)}

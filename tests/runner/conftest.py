@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner import Runner
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.runner import Runner
-from kubexm_exec.runner.archives import Entry, Format, Unpacking, checked, format_of
+from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of
 from kubexm_exec.step import StepFailed
 
 FILES = {"top/a.txt": b"a\n", "top/bin/tool": b"#!/bin/sh\n", "top/odd é \\name": b"odd"}

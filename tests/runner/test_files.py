@@ -13,9 +13,9 @@ import pytest
 from kubexm_exec.connectors.base import Cancel, Connector, Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.files.state import inspect
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.runner.state import inspect
 from kubexm_exec.step import StepFailed
 from tests.runner.conftest import WithTools
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Deadline
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.factscript import parse
-from kubexm_exec.runner import firewall, mounts, swap, system
-from kubexm_exec.runner.cron import Crontabs
-from kubexm_exec.runner.firewall import Firewalls, Opening
-from kubexm_exec.runner.kernel import Kernel
-from kubexm_exec.runner.keys import Keys
-from kubexm_exec.runner.look import Held, look
-from kubexm_exec.runner.mounts import MountTable
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.runner.factscript import parse
+from kubexm_exec.runner.files.probe import Held, look
 from kubexm_exec.runner.session import Session
-from kubexm_exec.runner.swap import SwapSpace
-from kubexm_exec.runner.system import System
+from kubexm_exec.runner.system import firewall, mounts, names, swap
+from kubexm_exec.runner.system.cron import Crontabs
+from kubexm_exec.runner.system.firewall import Firewalls, Opening
+from kubexm_exec.runner.system.kernel import Kernel
+from kubexm_exec.runner.system.keys import Keys
+from kubexm_exec.runner.system.mounts import MountTable
+from kubexm_exec.runner.system.names import System
+from kubexm_exec.runner.system.swap import SwapSpace
 from kubexm_exec.step import StepFailed
 
 ME = getpass.getuser()
@@ -68,10 +68,10 @@ def test_what_a_file_holds_adds_nothing_to_what_the_host_says(
         data += mark + b"path\n" + other.encode() + mark + b"folder\n700/0/0/root/root\n" + mark + b"found\nufw"
         data += mark + b"live\nother\n" + mark + b"is kernel/ostype\nother" + mark + b"loaded\n" + mark + b"link\n"
     file.write_bytes(data)
-    for module, name in ((mounts, "FSTAB"), (swap, "FSTAB"), (system, "HOSTNAME"), (firewall, "RULES")):
+    for module, name in ((mounts, "FSTAB"), (swap, "FSTAB"), (names, "HOSTNAME"), (firewall, "RULES")):
         monkeypatch.setattr(module, name, path)
     if user == "hosts":
-        monkeypatch.setattr(system, "HOSTS", path)
+        monkeypatch.setattr(names, "HOSTS", path)
     held = USERS[user](session, path)
     assert held is not None
     assert (held.path, held.state.uid, held.data) == (path, os.getuid(), data)

@@ -8,11 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from kubexm_exec import factscript
 from kubexm_exec.console.text import clean
-from kubexm_exec.runner import archives, errors, fstab
+from kubexm_exec.runner import errors, factscript
+from kubexm_exec.runner.files import archives
 from kubexm_exec.runner.packages import trouble, versions, zypper
-from kubexm_steps import _keys, _units, sysctl
+from kubexm_exec.runner.system import fstab
+from kubexm_steps import sysctl
+from kubexm_steps.lib import keys as _keys
+from kubexm_steps.lib import units
 
 READERS: dict[str, Callable[[str], object]] = {
     "console": clean,
@@ -20,7 +23,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "sysctl file": lambda text: sysctl.with_values(text, {"a.b": "1"}),
     "sysctl, other files": lambda text: sysctl.overridden([("/etc/sysctl.d/zz.conf", text)], "a.conf", {"a.b": "1"}),
     "authorized keys": lambda text: _keys.without_keys(text, []),
-    "unit file": _units.install_section,
+    "unit file": units.install_section,
     "facts": factscript.parse,
     "facts, addresses": lambda text: factscript._addresses([f"1: a inet {text}"]),
     "fstab": lambda text: list(fstab.fstab_lines(text)),

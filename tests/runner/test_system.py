@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import Deadline
-from kubexm_exec.connectors.local import LocalConnector
+from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.runner import Runner
-from kubexm_exec.runner.firewall import Opening
-from kubexm_exec.runner.git import Access
-from kubexm_exec.runner.look import look
-from kubexm_exec.runner.nftables import Chain, config_text, live_script, read_chains, rules_text
+from kubexm_exec.runner.files.probe import look
 from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.system.firewall import Opening
+from kubexm_exec.runner.system.git import Access
+from kubexm_exec.runner.system.nftables import Chain, config_text, live_script, read_chains, rules_text
 from kubexm_exec.step import StepFailed
 
 

@@ -26,12 +26,13 @@ from kubexm_exec.connectors.base import (
     Readable,
 )
 from kubexm_exec.connectors.filescripts import BLOCK
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.runner import Runner, transfer
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.runner import Runner
+from kubexm_exec.runner.files import transfer
+from kubexm_exec.runner.transfers import Transfers
 from kubexm_exec.step import StepFailed
-from kubexm_exec.transfers import Transfers
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
 

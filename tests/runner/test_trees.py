@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.connectors.base import ConnectorError, Deadline
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.runner import Runner, trees
-from kubexm_exec.runner.transfer import LARGE
-from kubexm_exec.runner.trees import NewFile, TreeChange
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.runner import Runner
+from kubexm_exec.runner.files import trees
+from kubexm_exec.runner.files.transfer import LARGE
+from kubexm_exec.runner.files.trees import NewFile, TreeChange
 from kubexm_exec.step import StepFailed
 from tests.lab.people import missing, peopled_host
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host

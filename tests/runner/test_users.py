@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.result import ForecastState
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.runner import Runner
-from kubexm_exec.runner.users import Accounts, day_of, days_of, parse
+from kubexm_exec.runner.system.users import Accounts, day_of, days_of, parse
 from kubexm_exec.step import StepFailed
 from tests.lab.machines import Machine
 from tests.steps import context

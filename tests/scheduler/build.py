@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubexm_exec.graph import (
+from kubexm_exec.model.graph import (
     Constraints,
     Dependency,
     ExecutionGraph,
@@ -19,7 +19,7 @@ from kubexm_exec.graph import (
     On,
     Policy,
 )
-from kubexm_exec.result import SkipReason, Status
+from kubexm_exec.model.result import SkipReason, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler, Transition
 
 OUTCOMES = {

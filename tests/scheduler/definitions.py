@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, On
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, On
 
 Act = tuple[str, str]
 """(node, host)"""

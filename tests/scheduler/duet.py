@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubexm_exec.graph import ExecutionNode
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Action, Scheduler
 from tests.scheduler.build import OUTCOMES, text
 from tests.scheduler.graphs import Case

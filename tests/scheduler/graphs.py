@@ -11,7 +11,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kubexm_exec.graph import (
+from kubexm_exec.model.graph import (
     Constraints,
     Dependency,
     ExecutionGraph,

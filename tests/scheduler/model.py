@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
 from tests.scheduler.definitions import Act, Definition, Definitions, Door, Look
 
 Blame = tuple[int, int, str]

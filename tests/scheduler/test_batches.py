@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kubexm_exec.graph import ExecutionNode, FailurePolicy
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy
 from tests.scheduler.build import Play, gate, step
 
 

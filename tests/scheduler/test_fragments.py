@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook, Origin
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook, Origin
 from kubexm_exec.scheduler import Action
 from tests.scheduler.build import Play, gate, step
 

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, On
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, On
 from tests.scheduler.build import Play, gate, graph, step
 from tests.scheduler.definitions import Act, Definitions, Door
 from tests.scheduler.graphs import HOSTS, Case

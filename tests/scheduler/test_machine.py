@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
-from kubexm_exec.graph import Dependency, Policy
+from kubexm_exec.model.graph import Dependency, Policy
 from kubexm_exec.scheduler import Action
 from tests.scheduler.duet import Duet
 from tests.scheduler.graphs import decisions, make_case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
 from tests.scheduler.build import Play, gate, step
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_exec.graph import Dependency, ExecutionNode, Mode
-from kubexm_exec.result import Status
+from kubexm_exec.model.graph import Dependency, ExecutionNode, Mode
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from tests.scheduler.build import Play, gate, graph, step
 

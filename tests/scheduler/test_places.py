@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.graph import ExecutionGraph, GraphHost, Hook
+from kubexm_exec.model.graph import ExecutionGraph, GraphHost, Hook
 from kubexm_exec.scheduler import Scheduler
 from tests.scheduler.build import Play, action, step
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_exec.graph import ExecutionNode, FailurePolicy, Hook
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
 from kubexm_exec.scheduler import Action
 from tests.scheduler.build import Play, gate, step
 

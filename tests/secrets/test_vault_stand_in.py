@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.secrets import Redactor, SecretError, Secrets
-from kubexm_exec.vault import VaultSecrets
+from kubexm_exec.secrets.vault import VaultSecrets
 from tests.secrets.vault import JWT, ROLE_ID, SECRET_ID, TOKEN, StandIn, stand_in
 
 
@@ -168,7 +168,7 @@ def test_what_opens_the_vault_is_masked_too(vault: StandIn, monkeypatch: pytest.
 def test_without_the_extra_the_message_says_what_to_install(vault: StandIn) -> None:
     code = (
         "import sys; sys.modules['hvac'] = None\n"
-        "from kubexm_exec.vault import VaultSecrets\n"
+        "from kubexm_exec.secrets.vault import VaultSecrets\n"
         "try: VaultSecrets(print, {'VAULT_ADDR': 'x', 'VAULT_TOKEN': 'y'}).resolve('vault:a/b#c')\n"
         "except Exception as error: print(error)\n"
     )

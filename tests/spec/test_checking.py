@@ -7,10 +7,10 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from kubexm_spec.checking import check, keys_at
 from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.documents.checking import check, keys_at
 from kubexm_spec.models import PipelineDocument
-from kubexm_spec.source import Path, SourceFile
+from kubexm_spec.yaml.source import Path, SourceFile
 
 
 class Inner(BaseModel):

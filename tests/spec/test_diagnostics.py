@@ -18,7 +18,7 @@ from kubexm_spec.diagnostics import (
     did_you_mean,
     suggest,
 )
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.source import SourceFile
 
 
 def span(file: str, line: int, column: int = 1) -> Span:

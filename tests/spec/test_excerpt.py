@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError
 from kubexm_spec.excerpt import render, summary_line
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.source import SourceFile
 
 OURS = "---\napiVersion: kubexm.io/v1\n"
 """What makes a text a spec: no other is shown."""

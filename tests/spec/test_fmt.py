@@ -9,9 +9,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kubexm_spec.diagnostics import SpecError
-from kubexm_spec.fmt import format_text
-from kubexm_spec.yamlload import load_documents
-from kubexm_spec.yamltokens import comments
+from kubexm_spec.yaml.format import format_text
+from kubexm_spec.yaml.load import load_documents
+from kubexm_spec.yaml.tokens import comments
 
 UGLY = """\
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_spec.hops import parse_hops
+from kubexm_spec.documents.hops import parse_hops
 from kubexm_spec.models import ConnectionSpec
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kubexm_spec.diagnostics import Diagnostics, SpecError
 from kubexm_spec.excerpt import render, summary_line
-from kubexm_spec.fmt import format_text
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.format import format_text
+from kubexm_spec.yaml.source import SourceFile
 
 SPEC = """\
 # a pipeline

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
-from kubexm_spec.source import MAX_BYTES, SourceFile
+from kubexm_spec.yaml.source import MAX_BYTES, SourceFile
 
 SPEC = """\
 apiVersion: kubexm.io/v1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
-from kubexm_spec.yamlload import MAX_DEPTH, MAX_FINDINGS, load_documents
+from kubexm_spec.yaml.load import MAX_DEPTH, MAX_FINDINGS, load_documents
 
 
 def load(text: str) -> Any:
@@ -337,8 +337,8 @@ def test_without_the_compiled_parser_the_same_data_and_findings_come_out() -> No
     program = """
 import sys
 sys.modules["_ruamel_yaml"] = sys.modules["_ruamel_yaml_clibz"] = None
-from kubexm_spec.fmt import format_text
-from kubexm_spec.source import SourceFile
+from kubexm_spec.yaml.format import format_text
+from kubexm_spec.yaml.source import SourceFile
 from kubexm_spec.diagnostics import SpecError
 source = SourceFile.from_text("a: &x {b: [1, 0644]}\\nc: {<<: *x}\\n")
 assert "ruamel.yaml.cyaml" not in sys.modules

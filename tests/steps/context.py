@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from kubexm_exec.attempt import Attempt
 from kubexm_exec.connectors.base import Cancel, Deadline
-from kubexm_exec.context import ActionContext
-from kubexm_exec.events import Event, EventBus
-from kubexm_exec.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
-from kubexm_exec.lifecycle import Lifecycle
-from kubexm_exec.registry import connector_registry, step_registry
-from kubexm_exec.result import HostResult, Status
-from kubexm_exec.runtime import RunOptions, Runtime
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.context import ActionContext
+from kubexm_exec.engine.lifecycle import Lifecycle
+from kubexm_exec.engine.runtime import RunOptions, Runtime
+from kubexm_exec.engine.undo import Saved, undo_all
+from kubexm_exec.model.events import Event, EventBus
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Scope
+from kubexm_exec.model.result import HostResult, Status
+from kubexm_exec.plugins import connector_registry, step_registry
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import Forecast, Result, Standing, Step
-from kubexm_exec.undo import Saved, undo_all
 
 NODE = "module/task/step"
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from kubexm_exec.registry import step_registry
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
+from kubexm_exec.plugins import step_registry
 from kubexm_exec.step import Forecast, Step, StepFailed
 from tests.steps.context import World
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from kubexm_exec.registry import step_registry
+from kubexm_exec.plugins import step_registry
 from tests.steps import trees
 from tests.steps.context import World
 from tests.steps.play import looks, play

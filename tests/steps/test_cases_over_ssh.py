@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.ssh import SshConnector
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 from tests.steps import context
 from tests.steps.test_cases import cases

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_steps.fragment import FragmentParams
 from tests.steps.context import World

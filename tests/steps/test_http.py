@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_steps.http import HttpParams, first_difference
 from tests.steps.context import World

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_steps._openpgp import NotAKey, armor, dearmor, fingerprints, rpm_id
+from kubexm_steps.formats.openpgp import NotAKey, armor, dearmor, fingerprints, rpm_id
 
 FINGERPRINT = "397C891CA8471974D7B1D253410038E2F85D83D7"
 KEY = """\

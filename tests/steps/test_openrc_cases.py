@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
-from kubexm_exec.connectors.ssh import SshConnector
+from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.step import StepFailed
 from tests.lab.machines import Machine
 from tests.steps import context

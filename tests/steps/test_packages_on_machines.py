@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.step import StepFailed
-from kubexm_steps._openpgp import dearmor
+from kubexm_steps.formats.openpgp import dearmor
 from tests.lab.machines import Machine
 from tests.steps.context import World
 from tests.steps.server import serve

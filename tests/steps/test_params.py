@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from kubexm_exec.registry import step_registry
+from kubexm_exec.plugins import step_registry
 from kubexm_exec.step import Step
-from kubexm_steps._types import parse_mode
+from kubexm_steps.lib.types import parse_mode
 
 STEPS: dict[str, type[Step[Any]]] = {
     info.name: step_registry().load(info.name)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from kubexm_exec.graph import GraphHost
-from kubexm_exec.registry import step_registry
-from kubexm_exec.result import ForecastState
-from kubexm_exec.runner.look import look
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.model.result import ForecastState
+from kubexm_exec.plugins import step_registry
+from kubexm_exec.runner.files.probe import look
 from kubexm_exec.step import StepFailed
 from tests.lab.sshd import SSHD, ssh_host
 from tests.resources.server import Web, serve

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
-from kubexm_steps import _trees
-from kubexm_steps._patterns import Excluded
+from kubexm_steps.lib import trees as _trees
+from kubexm_steps.lib.patterns import Excluded
 from tests.steps import trees
 from tests.steps.context import World
 

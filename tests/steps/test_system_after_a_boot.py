@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.result import ForecastState
 from tests.lab.machines import Machine
 from tests.steps.context import World
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kubexm_exec.registry import step_registry
+from kubexm_exec.plugins import step_registry
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut
-from kubexm_exec.result import ForecastState
-from kubexm_steps import _files, directory
+from kubexm_exec.model.result import ForecastState
+from kubexm_steps import directory
+from kubexm_steps.lib import files as _files
 from kubexm_steps.line_in_file import with_line, without
 from tests.steps.context import World
 

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
-from kubexm_exec.events import ACTION_PROGRESS, Event
-from kubexm_exec.result import ForecastState
+from kubexm_exec.model.events import ACTION_PROGRESS, Event
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_steps.wait import WaitParams
 from tests.steps.context import World

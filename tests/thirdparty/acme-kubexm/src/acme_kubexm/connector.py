@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OnOutput, Sink
-from kubexm_exec.connectors.local import LocalConnector
-from kubexm_exec.graph import GraphHost
+from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.model.graph import GraphHost
 
 
 class AccountedConnector:

@@ -1,0 +1,219 @@
+"""Compares two compiled graphs: which nodes are new, gone or changed, and on which hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from posixpath import commonprefix
+from typing import Any
+
+from msgspec import Struct
+
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
+
+_SEPARATE = {"hash", "origin", "hosts", "candidates", "inputsHash", "dependencies"}
+_HOST_KEYS = ("connector", "address", "internal_address", "port", "user", "per_host_limit", "options")
+_LONGEST = 60
+"""Characters of a value that are shown."""
+_MOST = 10
+"""Differences in one value that are shown."""
+
+Inputs = Callable[[ExecutionNode], Mapping[str, Any]]
+"""Gives the values that a node refers to, by name."""
+
+
+class NodeChange(Struct, frozen=True):
+    """One node that is not the same."""
+
+    node: str
+    change: str
+    """added, removed or changed"""
+    hosts_added: tuple[str, ...] = ()
+    hosts_removed: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    gate: bool = False
+    """Nothing that runs: only what it makes others wait for has changed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "node": self.node,
+            "change": self.change,
+            "gate": self.gate,
+            "hosts": list(self.hosts),
+            "hostsAdded": list(self.hosts_added),
+            "hostsRemoved": list(self.hosts_removed),
+            "details": list(self.details),
+        }
+
+
+def compare(
+    before: ExecutionGraph,
+    after: ExecutionGraph,
+    *,
+    inputs_before: Inputs | None = None,
+    inputs_after: Inputs | None = None,
+) -> list[NodeChange]:
+    """What changes from one graph to the other, in graph order; with ``inputs`` it is said which value has changed.
+
+    A gate is told only if it is in both: one that comes or goes shows in the steps that wait for it.
+    """
+    changes = [
+        NodeChange(node.id, "removed", hosts=node.hosts) for node in before.steps() if node.id not in after.nodes
+    ]
+    for node in after.nodes.values():
+        was = before.nodes.get(node.id)
+        if was is None or was.kind is not node.kind:
+            if not node.is_gate:
+                changes.append(NodeChange(node.id, "added", hosts=node.hosts))
+            continue
+        details = _details(was, node)
+        if was.inputs_hash != node.inputs_hash:
+            details.extend(_inputs(was, node, inputs_before, inputs_after))
+        come = tuple(host for host in node.hosts if host not in set(was.hosts))
+        gone = tuple(host for host in was.hosts if host not in set(node.hosts))
+        if details or come or gone:
+            changes.append(NodeChange(node.id, "changed", come, gone, tuple(details), node.hosts, node.is_gate))
+    return changes
+
+
+def compare_hosts(before: ExecutionGraph, after: ExecutionGraph) -> list[str]:
+    """How hosts that both graphs have are reached in another way."""
+    found: list[str] = []
+    for name, host in after.hosts.items():
+        was = before.hosts.get(name)
+        if was is not None:
+            found.extend(_host(name, was, host))
+    return found
+
+
+def _host(name: str, before: GraphHost, after: GraphHost) -> Iterable[str]:
+    for key in _HOST_KEYS:
+        old, new = getattr(before, key), getattr(after, key)
+        if old != new:
+            yield from differences(f"host {name}: {_camel(key)}", old, new)
+
+
+def _camel(key: str) -> str:
+    head, *rest = key.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
+    old, new = before.content(), after.content()
+    found: list[str] = []
+    for key in sorted((old.keys() | new.keys()) - _SEPARATE):
+        one, other = old.get(key), new.get(key)
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name in sorted(one.keys() | other.keys()):
+                if one.get(name) != other.get(name):
+                    found.extend(differences(f"{key}.{name}", one.get(name), other.get(name)))
+        else:
+            found.extend(differences(key, one, other))
+    edges, others = set(map(_edge, before.dependencies)), set(map(_edge, after.dependencies))
+    moved = [*(f"-{one}" for one in sorted(edges - others)), *(f"+{one}" for one in sorted(others - edges))]
+    return [*found, *([f"order: {_some(moved)}"] if moved else [])]
+
+
+def _inputs(
+    before: ExecutionNode, after: ExecutionNode, inputs_before: Inputs | None, inputs_after: Inputs | None
+) -> list[str]:
+    """Which of the values that a node refers to are not the same."""
+    if inputs_before is None or inputs_after is None:
+        return ["a value it refers to"]
+    old, new = inputs_before(before), inputs_after(after)
+    found: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one == other:
+            continue
+        if name.startswith("file "):
+            found.append(f"{name}: {'content' if one and other else 'it is new' if other else 'it is gone'}")
+        else:
+            found.extend(differences(name, _value(one, other), _value(other, one)))
+    return found
+
+
+def _value(value: Any, other: Any) -> Any:
+    """The part of a variable's value that is worth showing: what is written once, or the first host that differs."""
+    if not isinstance(value, Mapping) or not {"scope", "hosts"} >= value.keys():
+        return value
+    theirs = other if isinstance(other, Mapping) else {}
+    if "scope" in value and value["scope"] != theirs.get("scope"):
+        return value["scope"]
+    hosts, others = value.get("hosts", {}), theirs.get("hosts", {})
+    for host in [*hosts, *others]:
+        if hosts.get(host) != others.get(host):
+            return {host: hosts.get(host)}
+    return value
+
+
+def _edge(dep: Dependency) -> str:
+    """What is waited for; what is not as usual is added."""
+    notes = []
+    if dep.on is not On.SUCCESS:
+        notes.append(dep.on.value)
+    if dep.mode is Mode.HOST:
+        notes.append("host by host")
+    if dep.hosts is not None:
+        notes.append(_some(list(dep.hosts)))
+    return f"{dep.node} ({', '.join(notes)})" if notes else dep.node
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def differences(name: str, one: Any, other: Any) -> Iterable[str]:
+    """How a value has changed; of long ones only what differs, wherever in them it is."""
+    old, new = _json(one), _json(other)
+    if max(len(old), len(new)) > _LONGEST:
+        parts = _parts(one, other)
+        if parts:
+            shown = parts[:_MOST]
+            for key, before, after in shown:
+                yield from differences(f"{name}{key}", before, after)
+            if len(parts) > len(shown):
+                yield f"{name}: {len(parts) - len(shown)} more differences in it"
+            return
+        name += _line(one, other)
+        old, new = _windows(old, new)
+    yield f"{name}: {old} -> {new}"
+
+
+def _parts(one: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """The parts of two mappings or lists that are not the same, each with how it is written behind their name."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = dict.fromkeys([*one, *other])
+        return [(f".{key}", one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [(f"[{index}]", before, after) for index, (before, after) in pairs if before != after]
+    return []
+
+
+def _windows(old: str, new: str) -> tuple[str, str]:
+    """Two long texts, each cut round the first place where they differ."""
+    same = len(commonprefix([old, new]))
+    start = max(0, same - _LONGEST // 3)
+
+    def cut(text: str) -> str:
+        end = start + _LONGEST
+        return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+    return cut(old), cut(new)
+
+
+def _line(one: Any, other: Any) -> str:
+    """Where in a text of several lines the first difference is."""
+    if not isinstance(one, str) or not isinstance(other, str) or "\n" not in one + other:
+        return ""
+    number = commonprefix([one, other]).count("\n") + 1
+    return f" (from line {number} on)"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

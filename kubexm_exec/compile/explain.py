@@ -1,0 +1,88 @@
+"""Explains the values that a host sees: each with its source and with what it hides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from kubexm_exec.compile import CompileOptions
+from kubexm_exec.compile.hosts import merged_layers
+from kubexm_exec.compile.scopes import layers_of, owner_of
+from kubexm_exec.compile.state import State
+from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.values.expressions import ExpressionError, UnknownValueError
+
+
+class ValueRow(Struct, frozen=True):
+    """One value."""
+
+    name: str
+    value: Any
+    source: str
+    hidden: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"name": self.name, "value": self.value, "source": self.source, "hides": list(self.hidden)}
+
+
+def explain(state: State, options: CompileOptions, host: str, scope: str) -> list[ValueRow]:
+    """All params and vars that expressions in a scope see on a host."""
+    module, _, task = scope.partition("/")
+    node = ExecutionNode(id="", scope=scope, module=module, task=task)
+    context = static_evaluator(state, state.nodes).context(node, host)
+    rows = [
+        ValueRow(f"params.{name}", _value(context["params"], name, secret), source)
+        for name, source, secret in _params(state, options, scope)
+    ]
+    for name, sources in sorted(_variables(state, host, scope).items()):
+        rows.append(
+            ValueRow(f"vars.{name}", _value(context["vars"], name, False), sources[-1], tuple(reversed(sources[:-1])))
+        )
+    return rows
+
+
+def _value(namespace: Any, name: str, secret: bool) -> Any:
+    if secret:
+        return "(secret)"
+    try:
+        return namespace[name]
+    except UnknownValueError as error:
+        return f"(known during the run: {error.name})"
+    except ExpressionError as error:
+        return f"(error: {error.message})"
+
+
+def _params(state: State, options: CompileOptions, scope: str) -> list[tuple[str, str, bool]]:
+    owner = owner_of(state, scope)
+    declared = state.params_declared.get(owner.id) or state.bundle.pipeline.place("params")
+    specs = state.param_specs.get(owner.id) or state.bundle.pipeline.document.params
+    found: list[tuple[str, str, bool]] = []
+    for name in sorted(owner.params):
+        given = state.param_places.get((owner.id, name))
+        if not owner.id and name in options.texts:
+            source = "command line (-e)"
+        elif not owner.id and name in options.values:
+            source = "--vars-file"
+        elif given is not None:
+            source = f"given at {given.file_line}"
+        elif "default" in specs[name].model_fields_set:
+            source = f"default at {declared.child(name, 'default').file_line}"
+        else:
+            source = f"not given; declared at {declared.child(name).key().file_line}"
+        found.append((name, source, name in state.secrets[owner.id]))
+    return found
+
+
+def _variables(state: State, host: str, scope: str) -> dict[str, list[str]]:
+    """Where each variable was written, from the weakest place to the one that counts."""
+    found: dict[str, list[str]] = {}
+    for scope_id in (layer.id for layer in reversed(layers_of(state, scope))):
+        label = "pipeline vars" if not scope_id else "task vars" if "/" in scope_id else "module vars"
+        for name in state.scopes[scope_id].vars:
+            found.setdefault(name, []).append(f"{label} at {state.var_places[(scope_id, name)].file_line}")
+    for label, name, place in merged_layers(state, host):
+        found.setdefault(name, []).append(f"{label} at {place.file_line}")
+    return found

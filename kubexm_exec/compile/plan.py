@@ -1,0 +1,148 @@
+"""Plans: a compiled graph saved with the digests of all it was made from, and refused when one of them changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kubexm_exec.connectors.safepaths import at
+from kubexm_exec.model.graph import ExecutionGraph, digest
+from kubexm_exec.plugins import Registry, RegistryError
+
+KIND = "kubexm.io/plan"
+_MAKE = "make one with: kubexm plan SPEC -o plan.json"
+"""Never with the name of the file: what is no plan may be anything, a spec for instance."""
+
+
+class PlanError(Exception):
+    """The file is no plan, or cannot be read; the message says what to do."""
+
+
+class StalePlanError(Exception):
+    """What the plan was made from has changed; ``changes`` says what."""
+
+    def __init__(self, changes: list[str]) -> None:
+        super().__init__("; ".join(changes))
+        self.changes = changes
+
+
+class Plan(Struct, frozen=True):
+    """A saved graph and where its files are."""
+
+    graph: ExecutionGraph
+    spec: str
+    root: str
+    packages: dict[str, dict[str, str]]
+
+    @property
+    def spec_here(self) -> str:
+        """Its spec as somebody names it in the working directory, which may be another than where it was made."""
+        if self.spec.startswith("kubexm:"):
+            return self.spec
+        return _shown(pathlib.Path(self.root, pathlib.Path(self.spec).name))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with a digest of all of it, so that a plan that somebody edited is not run."""
+        data = {
+            "kind": KIND,
+            "spec": self.spec,
+            "root": self.root,
+            "packages": self.packages,
+            "target": self.graph.target,
+            "graph": self.graph.to_json(),
+        }
+        return {**data, "hash": digest(data)}
+
+
+def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any]) -> Plan:
+    """The plan of a graph compiled from a spec."""
+    root = pathlib.Path(spec).parent.absolute()
+    return Plan(graph, spec, str(root), packages_of(sorted({node.step_name for node in graph.steps()}), steps))
+
+
+def packages_of(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str, str]]:
+    """The package and version behind each step type."""
+    found: dict[str, dict[str, str]] = {}
+    for name in types:
+        info = steps.info(name)
+        found[name] = {"distribution": info.distribution, "version": info.version}
+    return found
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced whole."""
+    text = json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n"
+    try:
+        with at(os.fspath(path)) as (folder, name):
+            temporary = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                    stream.write(text)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+    except OSError as error:
+        raise PlanError(f"the plan cannot be written to {path}: {error.strerror}") from error
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file; raises PlanError."""
+    try:
+        data = json.loads(pathlib.Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is no plan; {_MAKE}") from error
+    if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
+        raise PlanError(f"{path} is no plan; {_MAKE}")
+    if data.pop("hash", None) != digest(data):
+        raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE}")
+    try:
+        graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
+        return Plan(graph, data["spec"], data["root"], data["packages"])
+    except (ValueError, KeyError) as error:
+        raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE}") from error
+
+
+def check_plan(plan: Plan, steps: Registry[Any]) -> None:
+    """Raise StalePlanError if a file or a package is not what it was when the plan was made."""
+    from kubexm_exec.compile.files import file_digest
+
+    changes: list[str] = []
+    for name, expected in plan.graph.sources.items():
+        path = pathlib.Path(plan.root, name)
+        try:
+            actual = file_digest(path)
+        except OSError as error:
+            changes.append(f"{_shown(path)}: {error.strerror}")
+            continue
+        if actual != expected:
+            changes.append(f"{_shown(path)} has changed")
+    for name, package in plan.packages.items():
+        try:
+            info = steps.info(name)
+        except RegistryError as error:
+            changes.append(error.message)
+            continue
+        if (info.distribution, info.version) != (package["distribution"], package["version"]):
+            was, now = f"{package['distribution']} {package['version']}", f"{info.distribution} {info.version}"
+            changes.append(f"step type {name} was {was}, now {now}")
+    if changes:
+        raise StalePlanError(changes)
+
+
+def _shown(path: pathlib.Path) -> str:
+    return os.path.relpath(path)

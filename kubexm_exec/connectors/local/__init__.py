@@ -1,0 +1,1 @@
+"""The connector for this very machine: processes, terminals and files without any transport."""

@@ -1,0 +1,164 @@
+"""Channels with a shell at their far end, as the user that was asked for."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, Literal
+
+from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.become import asks, become_line, refusal
+from kubexm_exec.connectors.ssh.link import Link
+from kubexm_exec.connectors.ssh.options import Become
+from kubexm_exec.connectors.ssh.requests import request_exec, request_pty
+from kubexm_exec.connectors.ssh.shell import CHUNK, any_shell, encode, nonce, raise_if_over, setup, spelt
+from kubexm_exec.connectors.ssh.watch import Watch
+
+if TYPE_CHECKING:
+    import paramiko
+
+_PROMPT_TIME: Final = 20.0
+"""Seconds for sudo to say anything; it may ask a directory server first."""
+_LAST_WORDS: Final = 1.0
+
+
+class Shell:
+    """A shell that waits for one command after the other."""
+
+    def __init__(self, link: Link, channel: paramiko.Channel, sync: str, word: str) -> None:
+        """``word``: stands in its command line, and in no other."""
+        self.channel = channel
+        self.word = word
+        self.watch = Watch(channel)
+        self.group: tuple[str, ...] = ()
+        """The process group of all its commands, and itself, if they share one and that is known."""
+        self._link = link
+        self._sync = sync
+        self._pending = encode(setup(sync) + "\n")
+
+    @property
+    def usable(self) -> bool:
+        """Whether it still listens."""
+        return not (self.channel.closed or self.channel.eof_received)
+
+    def send(self, frame: bytes, deadline: Deadline) -> str:
+        """Give it a command; returns the word after which its output begins, if any. An OSError means: not run."""
+        sync, pending = self._sync, self._pending
+        self._sync, self._pending = "", b""
+        # Whatever an earlier command's child wrote since is nobody's.
+        while not sync and self.channel.recv_ready():
+            self.channel.recv(CHUNK)
+        self.channel.settimeout(deadline.left())
+        self.channel.sendall(pending + frame)
+        return sync
+
+    def learn(self, group: tuple[str, ...]) -> None:
+        """Take down what a command said of its group; one that names no shell in it was that command's alone."""
+        self.group = group if len(group) == 2 else ()
+
+    def close(self) -> None:
+        """End it, and give its channel's place back."""
+        self.channel.close()
+        self._link.release()
+
+
+def open_shell(link: Link, become: Become | None, mark: str, deadline: Deadline, cancel: Cancel) -> Shell:
+    """A new shell, which holds one of the connection's channels until it is closed; its word begins with the mark."""
+    channel = link.channel(deadline, cancel)
+    sync, word = nonce(), mark + nonce()
+    try:
+        if become is None:
+            request_exec(channel, encode(f"exec /bin/sh -s {word}"))
+            return Shell(link, channel, sync, word)
+        greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh -s {word}"
+        _become(channel, become, link.user, greet, sync, deadline, cancel)
+        return Shell(link, channel, nonce(), word)
+    except BaseException:
+        channel.close()
+        link.release()
+        raise
+
+
+def open_script(
+    link: Link,
+    become: Become | None,
+    script: str,
+    sync: str,
+    deadline: Deadline,
+    cancel: Cancel,
+    *,
+    counted: bool = True,
+    pty: Literal["", "raw", "cooked"] = "",
+) -> paramiko.Channel:
+    """A channel whose shell runs a script, which has to say the sync word on both streams first."""
+    channel = link.channel(deadline, cancel, counted=counted)
+    try:
+        if pty:
+            request_pty(channel, raw=pty == "raw")
+        if become is None:
+            request_exec(channel, encode(f"exec {shlex.join(any_shell(script))}"))
+        else:
+            _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel, merged=bool(pty))
+    except BaseException:
+        channel.close()
+        if counted:
+            link.release()
+        raise
+    return channel
+
+
+def _become(
+    channel: paramiko.Channel,
+    become: Become,
+    user: str,
+    script: str,
+    sync: str,
+    deadline: Deadline,
+    cancel: Cancel,
+    *,
+    merged: bool = False,
+) -> None:
+    """Start a script as the other user; gives the password once, and only to whoever asks for it."""
+    prompt = f"{nonce()}:"
+    request_exec(channel, encode(become_line(become, prompt, *any_shell(script))))
+    ready, receive = (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
+    said = b""
+    given = 0
+    limit = deadline.earlier(_PROMPT_TIME)
+    watch = Watch(channel)
+    with watch.until(cancel):
+        while sync.encode() not in said:
+            watch.clear()
+            while ready():
+                said += receive(CHUNK)
+            asked = asks(become, prompt, said)
+            if sync.encode() in said:
+                break
+            if asked > given and (given or become.password is None):
+                raise _refused(become, user, said, prompt, asked)
+            if asked > given:
+                given = asked
+                channel.settimeout(limit.left())
+                try:
+                    channel.sendall(encode(f"{become.password}\n"))
+                except OSError as error:
+                    raise ConnectorError(f"the connection broke while {become.method} asked for a password") from error
+                continue
+            if (channel.closed or channel.eof_received) and not ready():
+                raise _refused(become, user, said, prompt, asked)
+            _raise_if_silent(limit, deadline, cancel, become)
+            watch.wait(limit.left())
+
+
+def _raise_if_silent(limit: Deadline, deadline: Deadline, cancel: Cancel, become: Become) -> None:
+    try:
+        raise_if_over(limit, cancel)
+    except CommandTimedOut:
+        if deadline.passed():
+            raise
+        raise ConnectorError(
+            f"{become.method} said nothing for {_PROMPT_TIME:g}s; look whether it works on the host by hand"
+        ) from None
+
+
+def _refused(become: Become, user: str, said: bytes, prompt: str, asked: int) -> ConnectorError:
+    return ConnectorError(refusal(become, user, said.decode("utf-8", "replace"), prompt, asked=asked))

@@ -1,0 +1,151 @@
+"""What ~/.ssh and the inventory say about logging in, put together."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shlex
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.connectors.shared import once
+from kubexm_exec.connectors.ssh.fabric import private_key
+from kubexm_exec.connectors.ssh.include import config_text
+from kubexm_exec.connectors.ssh.keyfiles import check_readable, usable_key
+from kubexm_exec.connectors.ssh.options import SshOptions, check_address
+from kubexm_spec.documents.hops import is_port
+
+_TOKEN: Final = re.compile("%[%hnpru]")
+
+
+def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str]:
+    """The key files of the SSH configuration that are there; none if there is a password, which is meant to be used."""
+    if target and options.password is not None and not options.has_key:
+        return []
+    configured = connection.ssh_config.get("identityfile", [])
+    certificate = connection.ssh_config.get("certificatefile")
+    certificates = [certificate] if isinstance(certificate, str) else certificate or []
+    return [str(path) for name in (*certificates, *configured) if _is_there(path := Path(name).expanduser())]
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something, also if nobody may look at it: only what is not there at all is passed over."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def authentication(options: SshOptions, connection: Any, configured: list[str], *, target: bool) -> dict[str, Any]:
+    """Keys and passwords for paramiko; what the inventory names goes before ``configured``, the SSH configuration's."""
+    only = connection.ssh_config.get("identitiesonly", "no").lower() == "yes"
+    given: dict[str, Any] = {"allow_agent": not only, "look_for_keys": not configured}
+    first: list[str] = []
+    if target:
+        if options.private_key is not None:
+            given.update(pkey=usable_key(options), look_for_keys=False)
+        elif options.private_key_path is not None:
+            path = Path(options.private_key_path).expanduser()
+            check_readable(path, options.name)
+            first = [str(path)]
+            given["look_for_keys"] = False
+        elif options.password is not None:
+            # Somebody who gives a password means it: other keys would only use up the host's patience.
+            given.update(allow_agent=False, look_for_keys=False)
+        given.update(password=options.password, passphrase=options.passphrase)
+    # As paramiko does it: a password may be meant for the key.
+    passphrase = given.get("passphrase") or given.get("password")
+    # paramiko must not see a file that is no key: it would not say which one it is, and the other keys may do.
+    files = [*first, *(path for path in configured if private_key(path, passphrase) is not None)]
+    if "pkey" in given:
+        if files:
+            given["key_filename"] = files
+        return given
+    key = private_key(files[0], passphrase) if files else None
+    if key is not None:
+        given["pkey"] = key
+    if key is not None or first:
+        files = files[1:]
+    if files:
+        given["key_filename"] = files
+    return given
+
+
+def ssh_config() -> Any:
+    """The user's and the machine's SSH configuration, read once."""
+    return _read_config(os.environ.get("HOME"))
+
+
+@once
+def _read_config(home: str | None) -> Any:
+    """``home`` is only what the answer is remembered by."""
+    import paramiko
+
+    config = _config_class()()
+    for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
+        try:
+            config.parse(StringIO(config_text(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
+            raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
+    return config
+
+
+@once
+def _config_class() -> Any:
+    import paramiko
+
+    class RememberingConfig(paramiko.SSHConfig):
+        """One that is asked for each host more than once, and puts the answer together once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._found: dict[str, Any] = {}
+
+        def lookup(self, hostname: str) -> Any:
+            """What is configured for a host; only to be read."""
+            found = self._found.get(hostname)
+            if found is None:
+                # paramiko puts it into the commands of ProxyCommand and Match exec as it is.
+                check_address(hostname)
+                found = super().lookup(hostname)
+                _check_port(hostname, found)
+                self._found[hostname] = found
+            return found
+
+    return RememberingConfig
+
+
+def _check_port(host: str, found: Any) -> None:
+    port = found.get("port")
+    if port is not None and not is_port(port):
+        raise ConnectorError(
+            f"the SSH configuration says Port {port} for {host}, and a port is a number from 1 to 65535; "
+            "correct it in ~/.ssh/config or /etc/ssh/ssh_config"
+        )
+
+
+def expanded(command: str, host: str, options: SshOptions, found: Any) -> str:
+    """The command with %h, %n, %p, %r and %u filled in, each as one word of a shell; %% is a percent sign."""
+    local = getpass.getuser()
+    values = {
+        "%h": found.get("hostname", host),
+        "%n": host,
+        "%p": options.port or found.get("port", 22),
+        "%r": options.user or found.get("user") or local,
+        "%u": local,
+    }
+    return _TOKEN.sub(lambda token: "%" if token[0] == "%%" else shlex.quote(str(values[token[0]])), command)
+
+
+def bare(hop: str) -> str:
+    """The host of ``user@host:port``."""
+    host = hop.rpartition("@")[2]
+    return host if host.count(":") > 1 else host.partition(":")[0]

@@ -1,0 +1,106 @@
+"""How the input of a command gets to a channel."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from kubexm_exec.connectors.base import Cancel, Deadline, Readable
+from kubexm_exec.connectors.ssh.filescripts import chunks
+from kubexm_exec.connectors.ssh.shell import Exchange, raise_if_over
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+_LEAST: Final = 1 << 15
+_MOST: Final = 1 << 19
+"""Bytes that are sent at once: the more, the less work it is; the less, the sooner a stop is seen on a slow line."""
+_QUICK, _SLOW = 0.05, 0.2
+"""Seconds of a send after which the next one takes more at once, or less."""
+_STUCK: Final = 0.2
+"""Seconds after which somebody who takes no more input is looked at: perhaps they wait until their output is read."""
+
+Feed = Callable[[Exchange], None]
+"""Writes a command's input to its channel."""
+
+
+def feed_bytes(data: bytes) -> Feed:
+    """A feed of bytes that are there already; a large one is written while the output is read."""
+
+    def feed(exchange: Exchange) -> None:
+        channel = exchange.channel
+
+        def write() -> None:
+            # The command may end without reading all of it; that is its own business, as in a shell's pipeline.
+            with contextlib.suppress(OSError):
+                channel.sendall(data)
+                channel.shutdown_write()
+
+        channel.settimeout(None)
+        if len(data) < channel.out_window_size:
+            write()
+        else:
+            # Ends with the channel at the latest.
+            threading.Thread(target=write, name="kubexm-stdin", daemon=True).start()
+
+    return feed
+
+
+def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) -> Feed:
+    """A feed of what is read piece by piece; the output is read in between."""
+
+    def feed(exchange: Exchange) -> None:
+        exchange.channel.settimeout(_STUCK)
+        pace = _Pace()
+        for chunk in chunks(source, deadline, cancel):
+            if not _send(exchange, chunk, pace, deadline, cancel):
+                return
+        # Whoever has gone does not wait for an end.
+        with contextlib.suppress(OSError):
+            exchange.channel.shutdown_write()
+
+    return feed
+
+
+class _Pace:
+    """How much is sent at once."""
+
+    def __init__(self) -> None:
+        self.size = _LEAST
+
+    def took(self, seconds: float) -> None:
+        """The last send has taken so long."""
+        if seconds < _QUICK:
+            self.size = min(2 * self.size, _MOST)
+        elif seconds > _SLOW:
+            self.size = max(self.size // 2, _LEAST)
+
+
+def _send(exchange: Exchange, data: bytes, pace: _Pace, deadline: Deadline, cancel: Cancel) -> bool:
+    """Send it all while the other side takes it; False if that has gone."""
+    channel: paramiko.Channel = exchange.channel
+    transport = cast("HostTransport", channel.transport)
+    left = memoryview(data)
+    while left:
+        begun = time.monotonic()
+        try:
+            sent = transport.send_some(channel, left[: pace.size])
+        except TimeoutError:
+            raise_if_over(deadline, cancel)
+            if channel.closed or channel.eof_received:
+                return False
+            sent = -1
+        except OSError:
+            return False
+        if sent == 0:
+            return False
+        left = left[max(sent, 0) :]
+        pace.took(time.monotonic() - begun)
+        if exchange.read() and exchange.over:
+            return False
+    return True

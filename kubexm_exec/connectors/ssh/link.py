@@ -1,0 +1,360 @@
+"""One authenticated SSH connection to a host, through as many others as it takes, every one of them checked."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
+from kubexm_exec.connectors.semaphore import Turns
+from kubexm_exec.connectors.ssh.config import authentication, key_files, ssh_config
+from kubexm_exec.connectors.ssh.errors import (
+    SILENT,
+    NotBegun,
+    is_refused_login,
+    login_refused,
+    may_pass,
+    not_tried,
+    reason,
+    text,
+    where,
+)
+from kubexm_exec.connectors.ssh.fabric import load_libraries, make_connection
+from kubexm_exec.connectors.ssh.gateways import Gateways, tunnel
+from kubexm_exec.connectors.ssh.hostkeys import host_pattern, shared
+from kubexm_exec.connectors.ssh.options import SshOptions
+from kubexm_exec.connectors.ssh.proxy import Proxy, ProxyFailed
+from kubexm_exec.connectors.ssh.route import Route, route_to
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+MOST_CHANNELS: Final = 6
+"""sshd allows 10 sessions a connection unless told otherwise; some are left for kills and for other people's."""
+_REFUSED_TRIES: Final = 3
+_BUSY_TRIES: Final = 8
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 3.0
+_CHANNEL_TIME: Final = 60.0
+_ROOM_TRIES: Final = 2
+_THREAD_END: Final = 5.0
+
+
+class NoChannel(ConnectorError):
+    """The host allows no more sessions on a connection than there are."""
+
+
+class Hop:
+    """One open connection, to a host or to a gateway on the way to it."""
+
+    def __init__(self, connection: Any, sock: Any, proxy: Proxy | None, leave: Callable[[], None]) -> None:
+        self.transport: HostTransport = connection.transport
+        self.user = str(connection.user)
+        self._connection = connection
+        self._sock = sock
+        self._proxy = proxy
+        self._leave = leave
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is up, as far as anybody knows."""
+        return self.transport.is_active()
+
+    def hang_up(self) -> None:
+        """Begin to close it; nobody waits for anything."""
+        from kubexm_exec.connectors.ssh.transport import hang_up
+
+        hang_up(self._sock)
+
+    def close(self) -> None:
+        """Close it, and leave the gateway that it went through."""
+        _close(self._connection, self._sock, self._proxy)
+        self._leave()
+
+
+class Link:
+    """An open connection to a host; hands out channels, at most so many at once."""
+
+    def __init__(self, hop: Hop) -> None:
+        self.transport = hop.transport
+        self.user = hop.user
+        self.make_room: Callable[[], None] | None = None
+        """Gives channels up that nobody needs at the moment."""
+        self._hop = hop
+        self._slots = Turns(MOST_CHANNELS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is up, as far as anybody knows."""
+        return self.transport.is_active()
+
+    @property
+    def loss(self) -> str:
+        """How it ended, in words."""
+        return "the host stopped answering" if self.transport.silent else "the connection dropped"
+
+    def channel(self, deadline: Deadline, cancel: Cancel, *, counted: bool = True) -> paramiko.Channel:
+        """A new channel for one command; waits for its turn, and again while the host says that it has too many.
+
+        One that is not counted is wanted at once: NoChannel tells soon that there is none.
+        """
+        import paramiko
+
+        if counted and not self._slots.take(deadline, cancel):
+            raise CommandTimedOut("its time was over")
+        pause = _FIRST_PAUSE
+        limit = deadline.earlier(_CHANNEL_TIME)
+        tries = _ROOM_TRIES
+        try:
+            while True:
+                if cancel.is_set():
+                    raise CommandCancelled("it was cancelled")
+                if deadline.passed():
+                    raise CommandTimedOut("its time was over")
+                try:
+                    return self.transport.open_session(timeout=limit.left())
+                except (paramiko.SSHException, EOFError, OSError) as error:
+                    if not self.alive:
+                        # Who says nothing for long would say nothing to a second question either.
+                        kind = ConnectorError if self.transport.silent else NotBegun
+                        raise kind(f"{self.loss}: {text(error)}") from error
+                    # Several threads that are refused at once may get each other's exceptions, so none is told apart.
+                    if limit.passed() or not (counted or tries):
+                        raise NoChannel(f"the host opens no more channels: {text(error)}") from error
+                tries -= 1
+                if self.make_room is not None:
+                    self.make_room()
+                cancel.wait(_jitter(min(pause, limit.left() or 0.0)))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except BaseException:
+            if counted:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a channel's place back."""
+        self._slots.give_back()
+
+    def hang_up(self) -> None:
+        """Begin to close it; nobody waits for anything."""
+        self._hop.hang_up()
+
+    def close(self) -> None:
+        """Close it, and what it went through if nobody else does."""
+        self._hop.close()
+
+
+def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: Gateways) -> Link:
+    """Connect and log in; what may pass by itself (a full or restarting sshd) is tried again until the deadline.
+
+    ``stop`` ends it at once, with CommandCancelled.
+    """
+    load_libraries()
+    import paramiko
+
+    deadline = deadline.earlier(options.connect_timeout)
+    pause, tries = _FIRST_PAUSE, 0
+    while True:
+        tries += 1
+        opening = _Opening(options, deadline, stop, gateways)
+        try:
+            return opening.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if stop.is_set():
+                raise CommandCancelled("it was cancelled") from error
+            left = deadline.left()
+            if tries >= _most_tries(error) or (left is not None and left <= pause):
+                # However paramiko puts it: what fails when the time is over, fails because of that.
+                late = deadline.passed() and not isinstance(error, ConnectionError)
+                raise ConnectorError(opening.failure(error, late=late)) from error
+        if stop.wait(_jitter(pause)):
+            raise CommandCancelled("it was cancelled")
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _most_tries(error: Exception) -> int:
+    import paramiko
+
+    if isinstance(error, ProxyFailed):
+        return 1 if error.final else _REFUSED_TRIES
+    if isinstance(error, ConnectionRefusedError | paramiko.ssh_exception.NoValidConnectionsError):
+        return _REFUSED_TRIES
+    # A full MaxStartups closes the connection before, or in the middle of, its greeting.
+    return _BUSY_TRIES if may_pass(error) else 1
+
+
+class _Opening:
+    """One attempt; closes what it opened if it fails."""
+
+    def __init__(self, options: SshOptions, deadline: Deadline, stop: Cancel, gateways: Gateways) -> None:
+        self._options = options
+        self._deadline = deadline
+        self._stop = stop
+        self._gateways = gateways
+        self._gateway_name = ""
+        self._keys: list[str] = []
+        """Files that the SSH configuration names for the host, or gateway, that was last tried."""
+
+    def failure(self, error: Exception, *, late: bool) -> str:
+        """What went wrong, and whose fault it was: the host's or a gateway's."""
+        why = SILENT if late else reason(error)
+        refused = not late and is_refused_login(error)
+        if self._gateway_name:
+            more = not_tried(self._keys) if refused else ""
+            return f"host {self._options.name}: its gateway {self._gateway_name} cannot be reached: {why}{more}"
+        if refused:
+            return login_refused(self._options, error, self._keys)
+        return f"{where(self._options)}: {why}"
+
+    def open(self) -> Link:
+        _quiet()
+        route = route_to(self._options)
+        return Link(self._hop(self._options.address, route, len(route.hops), target=True))
+
+    def _through(self, route: Route, count: int) -> tuple[Hashable, Hop]:
+        """The gateway at the end of so many hops; shared by all hosts that trust it in the same way."""
+        key = (self._options.host_keys, self._options.known_hosts, route.command, route.hops[:count])
+        self._gateway_name = name = route.hops[count - 1]
+        gateway = self._gateways.take(
+            key, lambda: self._hop(name, route, count - 1, target=False), self._deadline, self._stop
+        )
+        assert isinstance(gateway, Hop)
+        return key, gateway
+
+    def _hop(self, name: str, route: Route, before: int, *, target: bool) -> Hop:
+        """Connect to a host, or a gateway, through so many hops of the route."""
+        through = self._through(route, before) if before else None
+        sock: Any = None
+        proxy: Proxy | None = None
+        connection: Any = None
+        try:
+            self._gateway_name = "" if target else name
+            connection = self._connection(name, target=target)
+            if through is not None:
+                address = connection.host, int(connection.port)
+                sock = tunnel(through[1].transport, address, self._deadline, self._stop)
+            elif route.command is not None:
+                proxy = Proxy(route.command)
+                sock = proxy.sock
+            else:
+                from kubexm_exec.connectors.ssh.transport import dial
+
+                sock = dial(connection.host, int(connection.port), self._deadline, self._stop)
+            self._log_in(connection, sock, proxy)
+            return Hop(connection, sock, proxy, functools.partial(self._leave, through))
+        except BaseException:
+            _close(connection, sock, proxy)
+            self._leave(through)
+            raise
+
+    def _leave(self, through: tuple[Hashable, Hop] | None) -> None:
+        if through is not None:
+            self._gateways.leave(*through)
+
+    def _connection(self, host: str, *, target: bool) -> Any:
+        options = self._options
+        arguments = {"user": options.user, "port": options.port} if target else {}
+        connection = make_connection(host, ssh_config(), **arguments)
+        self._keys = key_files(options, connection, target=target)
+        connection.connect_kwargs = authentication(options, connection, self._keys, target=target)
+        connection.client.set_missing_host_key_policy(_Policy(self._check_of(connection)))
+        return connection
+
+    def _log_in(self, connection: Any, sock: Any, proxy: Proxy | None) -> None:
+        import paramiko
+
+        from kubexm_exec.connectors.ssh.transport import HostTransport, hang_up
+
+        left = self._deadline.left() or 0.0
+        if left <= 0.0:
+            raise TimeoutError("timed out")
+        connection.connect_kwargs |= {
+            "sock": sock,
+            "timeout": left,
+            "banner_timeout": left,
+            "auth_timeout": left,
+            "channel_timeout": left,
+            "transport_factory": functools.partial(HostTransport.over, self._key_kinds(connection)),
+        }
+        connection.connect_timeout = None
+        remove = self._stop.on_set(lambda: hang_up(sock))
+        try:
+            connection.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if proxy is not None and not is_refused_login(error):
+                proxy.raise_if_failed(error, wait=not (self._stop.is_set() or self._deadline.passed()))
+            raise
+        finally:
+            remove()
+        connection.transport.watch(self._options.alive(connection.ssh_config))
+
+    def _known_name(self, connection: Any) -> str:
+        alias = connection.ssh_config.get("hostkeyalias")
+        return str(alias) if alias else host_pattern(connection.host, connection.port)
+
+    def _known_file(self, connection: Any) -> Path:
+        if self._options.known_hosts is not None:
+            return self._options.known_hosts
+        configured = connection.ssh_config.get("userknownhostsfile")
+        return Path(configured.split()[0] if configured else "~/.ssh/known_hosts").expanduser()
+
+    def _key_kinds(self, connection: Any) -> list[str]:
+        if self._options.host_keys == "off":
+            return []
+        return shared(self._known_file(connection)).kinds(self._known_name(connection))
+
+    def _check_of(self, connection: Any) -> Callable[[paramiko.PKey], None]:
+        def check(key: paramiko.PKey) -> None:
+            shared(self._known_file(connection)).check(
+                self._known_name(connection),
+                key.get_name(),
+                key.get_base64(),
+                self._options.host_keys,
+                host=self._options.name,
+            )
+
+        return check
+
+
+class _Policy:
+    """What paramiko asks about every key, since it is given no list of its own."""
+
+    def __init__(self, check: Callable[[paramiko.PKey], None]) -> None:
+        self._check = check
+
+    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+        self._check(key)
+
+
+def _close(connection: Any, sock: Any, proxy: Proxy | None) -> None:
+    if sock is not None:
+        from kubexm_exec.connectors.ssh.transport import hang_up
+
+        hang_up(sock)
+    if connection is not None:
+        transport = connection.transport or connection.client.get_transport()
+        connection.client.close()
+        if transport is not None and transport.is_alive():
+            # It may have noticed before we asked, and then nobody has waited for it.
+            transport.join(_THREAD_END)
+    if sock is not None:
+        sock.close()
+    if proxy is not None:
+        proxy.close()
+
+
+def _quiet() -> None:
+    """Keep paramiko's log of broken connections off the console: whoever called gets the error."""
+    logger = logging.getLogger("paramiko")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+def _jitter(seconds: float) -> float:
+    return seconds * random.uniform(0.6, 1.2)

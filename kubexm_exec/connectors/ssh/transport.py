@@ -1,0 +1,255 @@
+"""The transport below a connection: its socket, its ciphers and keys, and whether anybody is still there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import paramiko
+from paramiko.common import (
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_REQUEST,
+    cMSG_CHANNEL_CLOSE,
+    cMSG_CHANNEL_EOF,
+    cMSG_CHANNEL_WINDOW_ADJUST,
+    cMSG_GLOBAL_REQUEST,
+)
+
+from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.connectors.ssh.options import Alive
+from kubexm_exec.connectors.ssh.socket import EagerSocket, HostPacketizer
+
+CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+"""What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
+_IDLE_LOOK: Final = 60.0
+"""Seconds between two looks of an idle connection's thread if nobody is asked; paramiko's own 0.1 costs much CPU."""
+_HANDSHAKE_LOOK: Final = 1.0
+"""The same while it logs in: whether that takes too long. Whoever gives it up wakes it."""
+_COURTESIES: Final = (cMSG_CHANNEL_WINDOW_ADJUST, cMSG_CHANNEL_EOF, cMSG_CHANNEL_CLOSE)
+"""Messages that a host which has gone need not get."""
+_NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+
+def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socket:
+    """A TCP connection to the first of a host's addresses that answers; ``stop`` ends the waiting with an OSError."""
+    # Given as text, even an address in figures has Python load its tables for names in other scripts.
+    name = host.encode("ascii") if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    errors: dict[tuple[Any, ...], OSError] = {}
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        sock = socket.socket(family, kind, protocol)
+        remove = stop.on_set(lambda sock=sock: hang_up(sock))  # type: ignore[misc]
+        try:
+            left = deadline.left()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # An address that swallows everything must leave some time for the next one.
+            _connect(sock, address, None if left is None else left / (len(found) - number), stop)
+            return sock
+        except OSError as error:
+            sock.close()
+            errors[address] = error
+        finally:
+            remove()
+    others = [error for error in errors.values() if error.errno not in _NOBODY]
+    if others:
+        raise others[0]
+    raise paramiko.ssh_exception.NoValidConnectionsError(errors)
+
+
+def _connect(sock: socket.socket, address: Any, seconds: float | None, stop: Cancel) -> None:
+    sock.setblocking(False)
+    code = sock.connect_ex(address)
+    # A hang-up has no effect on a socket that does not connect yet: only from here on it ends the waiting below.
+    if code == errno.EINPROGRESS and not stop.is_set():
+        waiting = select.poll()
+        waiting.register(sock, select.POLLOUT)
+        if waiting.poll(None if seconds is None else seconds * 1000):
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code == errno.EINPROGRESS or stop.is_set():
+        raise TimeoutError("timed out")
+    if code:
+        raise OSError(code, os.strerror(code))
+    sock.settimeout(seconds)
+
+
+def hang_up(sock: Any) -> None:
+    """Wake whoever reads from a socket, or connects it: closing alone would not."""
+    if isinstance(sock, socket.socket):
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+    else:
+        sock.close()
+
+
+class Exit:
+    """The end of the process that the host runs for a channel."""
+
+    def __init__(self) -> None:
+        self.seen: float | None = None
+        """When it was told, by this process's clock."""
+        self.wake: Callable[[], object] | None = None
+        """Called when it is told."""
+
+    def ring(self) -> None:
+        """It has ended."""
+        self.seen = time.monotonic()
+        if self.wake is not None:
+            self.wake()
+
+
+class HostTransport(paramiko.Transport):
+    """A transport that asks a silent host whether it is there, and ends when it has asked often enough in vain."""
+
+    silent: bool = False
+    """Whether it ended because the host did not answer."""
+    _unanswered = 0
+    _most = 0
+    _broken = False
+    _exits: WeakKeyDictionary[paramiko.Channel, Exit]
+
+    @classmethod
+    def over(cls, kinds: Sequence[str], sock: Any, **more: Any) -> HostTransport:
+        """A transport that asks first for the kinds of key that the host is known by."""
+        eager: Any = EagerSocket(sock) if isinstance(sock, socket.socket) else sock
+        transport = cls(eager, packetizer_class=HostPacketizer, **more)
+        transport._exits = WeakKeyDictionary()
+        transport.sock.settimeout(_HANDSHAKE_LOOK)
+        security = transport.get_security_options()
+        security.ciphers = [name for name in CIPHERS if name in security.ciphers] or list(security.ciphers)
+        if kinds:
+            wanted = [kind for known in kinds for kind in _signatures(known) if kind in security.key_types]
+            security.key_types = [*wanted, *(kind for kind in security.key_types if kind not in wanted)]
+        return transport
+
+    def watch(self, alive: Alive) -> None:
+        """Ask from now on, whenever nothing has come for a while."""
+        self.sock.settimeout(alive.interval or _IDLE_LOOK)
+        if alive.interval:
+            self._most = alive.most
+            _set_tcp_limits(getattr(self.sock, "plain", self.sock), alive)
+            # Called by the reading thread whenever its read has timed out, that is after each interval of silence.
+            self.packetizer.set_keepalive(0.001, self._ask)
+
+    def is_active(self) -> bool:
+        """Whether it is up, as far as anybody knows: its reading thread, or whoever wrote last."""
+        return super().is_active() and not self._broken
+
+    def exit_of(self, channel: paramiko.Channel) -> Exit:
+        """Tells when what the host runs for a channel has ended, also while others hold its output open."""
+        return self._exits.setdefault(channel, Exit())
+
+    def _handle_channel_request(self, channel: paramiko.Channel, m: paramiko.Message) -> None:
+        at = m.packet.tell()
+        kind = m.get_text()
+        m.packet.seek(at)
+        _handle_request(channel, m)
+        if kind in ("exit-status", "exit-signal"):
+            self.exit_of(channel).ring()
+
+    def send_some(self, channel: paramiko.Channel, data: memoryview) -> int:
+        """Send as much as the host has room for, and wait until it has for some; gives how much, 0 after the end.
+
+        As ``channel.send`` does it, but not only one packet: each call of the system lets go of the interpreter.
+        """
+        messages: list[paramiko.Message] = []
+        at = 0
+        with channel.lock:
+            if channel.closed:
+                raise OSError("the channel is closed")
+            while at < len(data) and (at == 0 or channel.out_window_size > 0):
+                size = channel._wait_for_send_window(len(data) - at)  # type: ignore[attr-defined]
+                if size == 0:
+                    break
+                head = struct.pack(">BII", MSG_CHANNEL_DATA, channel.remote_chanid, size)
+                messages.append(paramiko.Message(b"".join((head, data[at : at + size]))))
+                at += size
+        # As paramiko does it, without the channel's lock: new keys may be due just now.
+        if messages:
+            self._send_user_message(messages)
+        return at
+
+    def _send_message(self, data: paramiko.Message | list[paramiko.Message]) -> None:
+        if not isinstance(data, list):
+            super()._send_message(data)  # type: ignore[misc]
+            return
+        with self.sock.together() if isinstance(self.sock, EagerSocket) else contextlib.nullcontext():
+            for message in data:
+                super()._send_message(message)  # type: ignore[misc]
+
+    def _send_user_message(self, data: paramiko.Message | list[paramiko.Message]) -> None:
+        """Send messages; an OSError, and not paramiko's EOFError, if the host has gone and did not get all of it."""
+        try:
+            super()._send_user_message(data)  # type: ignore[misc]
+        except EOFError as error:
+            self._broken = True
+            hang_up(getattr(self.sock, "plain", self.sock))
+            if isinstance(data, list) or data.asbytes()[:1] not in _COURTESIES:
+                raise ConnectionResetError("the connection broke") from error
+
+    def _parse_debug(self, m: paramiko.Message) -> None:
+        # OpenSSH sends some to everybody. paramiko spells each out letter by letter, also if nobody reads its log.
+        if self.logger.isEnabledFor(logging.DEBUG):
+            super()._parse_debug(m)  # type: ignore[misc]
+
+    def _ask(self) -> None:
+        if self._unanswered >= self._most:
+            self.silent = True
+            raise paramiko.SSHException("the host does not answer any more")
+        self._unanswered += 1
+        # If somebody is just writing, they may be stuck because nobody reads: then that has to do as the question.
+        if self.clear_to_send_lock.acquire(blocking=False):
+            try:
+                if self.clear_to_send.is_set():
+                    message = paramiko.Message()
+                    message.add_byte(cMSG_GLOBAL_REQUEST)
+                    message.add_string("keepalive@openssh.com")
+                    message.add_boolean(True)
+                    self._send_message(message)
+            finally:
+                self.clear_to_send_lock.release()
+
+    def _parse_request_success(self, m: paramiko.Message) -> None:
+        self._unanswered = 0
+        super()._parse_request_success(m)  # type: ignore[misc]
+
+    def _parse_request_failure(self, m: paramiko.Message) -> None:
+        # How OpenSSH answers a request that it does not know: it is there.
+        self._unanswered = 0
+        super()._parse_request_failure(m)  # type: ignore[misc]
+
+
+# paramiko hands on an exit status to whoever waits for that alone, and knows nothing of signals.
+_handle_request: Final = paramiko.Transport._channel_handler_table[MSG_CHANNEL_REQUEST]  # type: ignore[attr-defined]
+HostTransport._channel_handler_table = {  # type: ignore[attr-defined]
+    **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+    MSG_CHANNEL_REQUEST: lambda channel, m: channel.transport._handle_channel_request(channel, m),
+}
+
+
+def _set_tcp_limits(sock: Any, alive: Alive) -> None:
+    """Let the kernel notice a dead peer no later than we do, also while something is being written."""
+    if not isinstance(sock, socket.socket) or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    seconds = max(1, round(alive.interval))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", seconds),
+        ("TCP_KEEPINTVL", seconds),
+        ("TCP_KEEPCNT", max(1, alive.most)),
+        ("TCP_USER_TIMEOUT", 1000 * seconds * (alive.most + 1)),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _signatures(kind: str) -> tuple[str, ...]:
+    return ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)

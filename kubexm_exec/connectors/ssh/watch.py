@@ -1,0 +1,87 @@
+"""Waiting for a channel: for what comes, for its end, and for a cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, cast
+
+from kubexm_exec.connectors.base import Cancel
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+_LAST_OUTPUT: Final = 1.0
+_PATIENCE: Final = 0.02
+
+
+class Watch:
+    """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.patient = False
+        """Whether output may lie for a moment: a short command is over by then, and its end wakes whoever waits.
+
+        Whoever takes it back looks once more at what has come before the next wait.
+        """
+        self._event = threading.Event()
+        channel.in_buffer.set_event(_OutputBell(self._event, self))  # type: ignore[arg-type]
+        channel.in_stderr_buffer.set_event(_Bell(self._event))  # type: ignore[arg-type]
+        self._exit = cast("HostTransport", channel.transport).exit_of(channel)
+        self._exit.wake = self._event.set
+
+    @contextlib.contextmanager
+    def until(self, cancel: Cancel) -> Iterator[None]:
+        """Inside, a cancel wakes it too."""
+        remove = cancel.on_set(self._event.set)
+        try:
+            yield
+        finally:
+            remove()
+
+    def left(self) -> float | None:
+        """Seconds in which the last output of a process that has ended may still come; None while it runs."""
+        seen = self._exit.seen
+        return None if seen is None else max(0.0, seen + _LAST_OUTPUT - time.monotonic())
+
+    def clear(self) -> None:
+        """Forget what has been seen to."""
+        self._event.clear()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until something happens, or that long."""
+        if not self.patient:
+            self._event.wait(seconds)
+        elif not self._event.wait(_PATIENCE if seconds is None else min(seconds, _PATIENCE)):
+            self.patient = False
+
+
+class _Bell:
+    """What paramiko's buffers ring; an empty buffer must not silence what the other one rang for."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def set(self) -> None:
+        # Ringing takes a lock and wakes whoever waits; it has been rung already more often than not.
+        if not self._event.is_set():
+            self._event.set()
+
+    def clear(self) -> None:
+        """Only the reader knows when it has seen to everything."""
+
+
+class _OutputBell(_Bell):
+    """The one for output, which a patient watch does not hear."""
+
+    def __init__(self, event: threading.Event, watch: Watch) -> None:
+        super().__init__(event)
+        self._watch = watch
+
+    def set(self) -> None:
+        if not self._watch.patient:
+            super().set()

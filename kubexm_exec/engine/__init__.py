@@ -1,0 +1,1 @@
+"""The engine: drives the scheduler, performs and undoes actions, and tells what happens."""

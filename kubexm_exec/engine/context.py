@@ -1,0 +1,291 @@
+"""The engine's side of the step SDK: what one attempt may use, made only when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from kubexm_exec.connectors.base import Becomes, CommandCancelled, CommandTimedOut, Connector, Deadline
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.output import OutputLines
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.journal import entries
+from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
+from kubexm_exec.model.plain import plain
+from kubexm_exec.resources.resolve import resolve
+from kubexm_exec.resources.source import PREFIX
+from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext, StepFailed
+from kubexm_exec.values.expressions import UnknownValueError
+
+SENSITIVE: Final = "(sensitive)"
+_PROGRESS_INTERVAL: Final = 0.1
+"""Seconds between two reports of progress of one step."""
+_MOST_PARAMS: Final = 64 << 10
+"""Characters of parameters that are kept for an undo."""
+
+
+class ActionContext(StepContext):
+    """The context of one attempt; ``runner`` and ``log`` are made on first use: a step without them costs nothing."""
+
+    def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
+        node = attempt.node
+        self._runtime = runtime
+        self._attempt = attempt
+        self._output: OutputLines | None = None
+        self._next_progress = 0.0
+        self.host = runtime.host_views[attempt.place]
+        self.origin = runtime.host_views[attempt.host]
+        self.node = node.id
+        self.run_id = runtime.run_id
+        self.attempt = attempt.number
+        self.sensitive = node.sensitive
+        self.looking = False
+        """Whether precheck is being asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there yet.
+        if name == "runner":
+            value = self._make_runner()
+        elif name == "log":
+            value = self._runtime.logger(node=self.node, host=self._attempt.host)
+        elif name == "_names":
+            value = self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
+        else:
+            raise AttributeError(f"a step's context has no {name!r}")
+        setattr(self, name, value)
+        return value
+
+    def _make_runner(self) -> Any:
+        from kubexm_exec.runner import Runner
+
+        attempt = self._attempt
+        connector = connector_of(self._runtime, attempt, attempt.deadline)
+        attempt.connected = True
+        own = attempt.node.become
+        if not self.sensitive:
+            self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
+        become = self._runtime.graph.hosts[attempt.place].becomes if own is None else own
+        ahead = None
+        # What was seen ahead was seen as the host's own user, on the hosts of the steps themselves.
+        if attempt.number == 1 and not attempt.unsure and own is None and not attempt.node.places:
+            ahead = self._runtime.foresight.of(attempt, lambda: self.looking)
+        return Runner(
+            connector,
+            deadline=attempt.deadline,
+            cancel=attempt.cancel,
+            on_output=self._output,
+            sensitive=self.sensitive,
+            become="root" if become is True else str(become or ""),
+            facts=lambda: self.facts,
+            transfers=self._runtime.transfers,
+            on_progress=self.progress,
+            forget=lambda: self._runtime.forget_facts(attempt.place),
+            ahead=ahead,
+        )
+
+    def _emit_output(self, stream: str, text: str) -> None:
+        if not self._attempt.abandoned:
+            self._runtime.bus.emit(ACTION_OUTPUT, self.node, self._attempt.host, stream=stream, text=text)
+
+    def output(self, stream: str) -> str:
+        """The last of what commands of this attempt wrote."""
+        return "" if self._output is None else self._output.tail(stream)
+
+    def close(self) -> None:
+        """Send on what is still held back; nothing comes after this."""
+        if self._output is not None:
+            self._output.close()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Facts of the host, gathered on first use."""
+        return self._runtime.facts_by(self.host.name, self._attempt.deadline, self._attempt.cancel)
+
+    def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
+        """A place to remember things for the length of the run."""
+        node = self._attempt.node
+        keys: dict[str, tuple[str, ...]] = {
+            "run": ("run",),
+            "module": ("module", node.module),
+            "task": ("task", node.module, node.task),
+            "host": ("host", self.host.name),
+        }
+        if scope not in keys:
+            raise ValueError(f"there is no cache {scope!r}; choose one of {', '.join(keys)}")
+        return self._runtime.cache(*keys[scope])
+
+    def secret(self, reference: str) -> str:
+        """The value behind a reference, masked from now on."""
+        return self._runtime.secrets.resolve(reference)
+
+    def holds_secret(self, data: str | bytes) -> bool:
+        """Whether a secret of this run is in there."""
+        return self._runtime.redactor.mask(data) != data
+
+    def local_path(self, path: str) -> Path:
+        """A path on the control node, relative to the file that the step was written in; or that of a resource."""
+        if path.startswith(PREFIX):
+            return self.fetch(self.resource(path.removeprefix(PREFIX))).path
+        return Path(self._runtime.base(self._attempt.node), path)
+
+    def resource(self, resource: str | Resource) -> Resource:
+        """A resource as this host sees it."""
+        runtime = self._runtime
+        try:
+            if isinstance(resource, str):
+                resource = resolve(runtime.evaluator, self._attempt.node, self._attempt.host, resource)
+            if resource.fetch_on == "host" and runtime.options.bundle and runtime.resources.bundled(resource):
+                return resource.fetched_on("control")
+            return resource
+        except ResourceError as error:
+            raise StepFailed(error.message, hint=error.hint) from error
+
+    def fetch(self, resource: Resource) -> LocalResource:
+        """The file of a resource on the control node."""
+        store, attempt = self._runtime.resources, self._attempt
+        try:
+            found = store.known(resource)
+            if found is None and self._runtime.looks_only:
+                label = f"resource {resource.label}"
+                known = "is not here" if resource.sha256 else "has no sha256, so that its source must be asked"
+                raise UnknownValueError(label, f"{label} {known}: {self._runtime.looks_only}")
+            return found or store.fetch(
+                resource,
+                deadline=attempt.deadline,
+                cancel=attempt.cancel,
+                progress=lambda done, total: self.progress(f"fetch {resource.filename}", done, total),
+            )
+        except ResourceError as error:
+            raise StepFailed(error.message, hint=error.hint) from error
+
+    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+        """A template rendered for this host."""
+        names = {**self._names, **variables} if variables else self._names
+        return self._runtime.templates.render(name, self._runtime.base(self._attempt.node), names)
+
+    def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """The value of a bare expression for this host."""
+        names = {**self._names, **variables} if variables else self._names
+        return self._runtime.expressions.expression(expression)(names)
+
+    def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
+        """Tell the people who watch; more often than they can read is left out, except the end."""
+        self._still_wanted()
+        now = time.monotonic()
+        if now < self._next_progress and (done is None or done != total):
+            return
+        self._next_progress = now + _PROGRESS_INTERVAL
+        text = SENSITIVE if self.sensitive else message
+        self._runtime.bus.emit(ACTION_PROGRESS, self.node, self._attempt.host, message=text, done=done, total=total)
+
+    def save_undo(self, data: Mapping[str, Any]) -> None:
+        """Remember what ``rollback`` needs; it must be plain data, as it will be stored."""
+        self._still_wanted()
+        try:
+            self._attempt.undo = json.loads(json.dumps(dict(data), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"save_undo takes plain JSON data: {error}") from error
+        journal = self._runtime.journal
+        if journal is None:
+            return
+        if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
+            self.log.warning("can be undone in this session only: what it needs for that holds a secret")
+            return
+        journal.write(entries.undo(self._attempt, self._attempt.undo, lasting(self._runtime, self._attempt)))
+
+    def withdraw_undo(self) -> None:
+        """Forget what this attempt saved for its undo: it has changed nothing."""
+        self._attempt.undo = None
+        if self._runtime.journal is not None:
+            self._runtime.journal.write(entries.undo(self._attempt, None))
+
+    def keep(self, data: bytes) -> str:
+        """Store bytes for a later undo."""
+        token = self._runtime.blobs.put(data)
+        if self._runtime.journal is not None and not self.holds_secret(data):
+            # A secret is never written down: what replaced one can be undone in this session only.
+            self._runtime.journal.keep(token, data)
+        return token
+
+    def kept(self, token: str) -> bytes:
+        """The bytes behind a token."""
+        try:
+            return self._runtime.blobs.get(token)
+        except KeyError:
+            if self._runtime.journal is None:
+                raise
+        from kubexm_exec.journal.errors import ChangedError
+
+        try:
+            return self._runtime.journal.kept(token)
+        except KeyError:
+            raise StepFailed(
+                "what it replaced is not kept: there is a secret in it, and those are never written down",
+                hint="put it back by hand",
+            ) from None
+        except ChangedError as error:
+            raise StepFailed(error.what, hint=error.hint) from None
+
+    def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
+        """Ask the person who runs this."""
+        attempt = self._attempt
+        asked_until = attempt.deadline.earlier(timeout)
+        who = f"{self.node} on {attempt.node.where(attempt.host)}"
+        runtime = self._runtime
+        answer = runtime.asker.ask(who, question, default=default, deadline=asked_until, cancel=attempt.cancel)
+        if answer is not None:
+            return answer
+        attempted = "nobody can be asked" if runtime.lines is None else "nobody answered"
+        raise StepFailed(
+            f"{attempted}: {question}",
+            hint="run it on a terminal, pipe the answer in, or give the step a `default`",
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a cancel or the end of the step's time ends it early."""
+        attempt = self._attempt
+        until = Deadline.after(max(0.0, seconds))
+        left = attempt.deadline.left()
+        wait = until.left() if left is None else min(left, until.left() or 0.0)
+        if attempt.cancel.wait(wait):
+            raise CommandCancelled("it was cancelled")
+        if attempt.deadline.passed():
+            raise CommandTimedOut("its time was over")
+        self._still_wanted()
+
+    def time_left(self) -> float | None:
+        """Seconds until this attempt's timeout, or None."""
+        return self._attempt.deadline.left()
+
+    def _still_wanted(self) -> None:
+        if self._attempt.abandoned:
+            raise CommandCancelled("the step was left behind because it did not stop in time")
+
+
+def lasting(runtime: Runtime, attempt: Attempt) -> Any:
+    """The parameters of an attempt, for an undo after the spec has changed; None if they are not to be kept."""
+    rendered = attempt.rendered if attempt.params is None else attempt.params
+    if rendered is None or attempt.node.sensitive:
+        return None
+    params = plain(rendered)
+    text = json.dumps(params, ensure_ascii=False)
+    return None if len(text) > _MOST_PARAMS or runtime.redactor.mask(text) != text else params
+
+
+def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:
+    """What an attempt works with: the connector of its host, as the user that its node says."""
+    connector = runtime.connect(attempt.place, deadline, attempt.cancel)
+    user = attempt.node.become
+    if user is None:
+        return connector
+    if not isinstance(connector, Becomes):
+        raise StepFailed(
+            f"the connector of {attempt.place} cannot become another user", hint="take `become` off the step"
+        )
+    try:
+        return connector.as_user(user)
+    except ValueError as error:
+        raise StepFailed(f"host {attempt.place}: {error}") from error

@@ -1,0 +1,170 @@
+"""Says what an exception means for an action: its kind, a message for people, and what to do next."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from kubexm_exec.connectors.base import CommandTimedOut, ConnectorError
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import FailureKind, HostResult, Status
+from kubexm_exec.plugins import RegistryError
+from kubexm_exec.secrets import Redactor, SecretError
+from kubexm_exec.step import StepFailed
+from kubexm_exec.values.expressions import ExpressionError
+from kubexm_spec.documents.checking import wording
+from kubexm_spec.duration import format_duration
+
+_MOST_PROBLEMS: Final = 3
+
+T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
+
+
+def failed(attempt: Attempt, error: BaseException) -> HostResult:
+    """The result of an attempt that raised something."""
+    result = HostResult(host_name=attempt.host, status=Status.FAILED)
+    if isinstance(error, StepFailed):
+        _from_step(result, error)
+    timeout = attempt.node.policy.timeout
+    if timeout is not None and attempt.deadline.passed() and caused_by(error, CommandTimedOut):
+        result.kind = FailureKind.TIMED_OUT
+        said = _detail(error)
+        result.message = f"timed out after {seconds(timeout)}" + (f": {said}" if said else "")
+        result.hint = result.hint or "give it more time with `timeout`, or find out what it waits for"
+    elif isinstance(error, StepFailed):
+        pass
+    elif isinstance(error, CommandTimedOut):
+        result.kind, result.message = FailureKind.TIMED_OUT, str(error)
+    elif isinstance(error, ConnectorError):
+        result.kind, result.message = FailureKind.UNREACHABLE, str(error) or type(error).__name__
+    elif isinstance(error, ValidationError):
+        _could_not_try(result, _problems(attempt, error), _place(attempt))
+    elif isinstance(error, ExpressionError) and _is_unreachable(error):
+        result.kind, result.message = FailureKind.UNREACHABLE, error.message.removeprefix("ConnectorError: ")
+    elif secret := next((each for each in _chain(error) if isinstance(each, SecretError)), None):
+        _could_not_try(result, f'secret "{secret.reference}": {secret.what}', secret.hint)
+    elif isinstance(error, ExpressionError):
+        _could_not_try(result, error.message, _place(attempt))
+    elif isinstance(error, RegistryError):
+        _could_not_try(result, error.message, error.hint)
+    else:
+        result.kind = FailureKind.ERRORED
+        result.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        result.traceback = "".join(traceback.format_exception(error))
+        result.hint = f"step type {attempt.node.step_name} broke; its traceback is in the log and in the result"
+    return result
+
+
+def cancelled(attempt: Attempt) -> HostResult:
+    """The result of an attempt that was told to stop, and did."""
+    said = "cancelled while it ran" if attempt.begun else "Cancelled before it started"
+    return HostResult(host_name=attempt.host, status=Status.CANCELLED, message=said)
+
+
+def left_behind(attempt: Attempt, *, by_cancel: bool) -> HostResult:
+    """The result of an attempt that was told to stop, and did not."""
+    if by_cancel:
+        result = cancelled(attempt)
+        result.message += "; it did not stop and was left behind"
+        return result
+    timeout = attempt.node.policy.timeout or 0.0
+    return HostResult(
+        host_name=attempt.host,
+        status=Status.FAILED,
+        kind=FailureKind.TIMED_OUT,
+        message=f"timed out after {seconds(timeout)}; it did not stop and was left behind",
+        hint=f"step type {attempt.node.step_name} does not end with its timeout; what it does may still go on",
+        ignored=attempt.node.policy.ignore_errors,
+    )
+
+
+def seconds(value: float) -> str:
+    """A timeout as people write it: 30s, 1.5s, 2m 00s."""
+    return f"{value:g}s" if value < 60 else format_duration(value)
+
+
+def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception is of that kind, or was raised because of one."""
+    return find_cause(error, kind) is not None
+
+
+def find_cause(error: BaseException, kind: type[E]) -> E | None:
+    """The exception of that kind, or the first one of that kind that it was raised because of."""
+    return next((each for each in _chain(error) if isinstance(each, kind)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """An expression asked for facts, and the host did not answer."""
+    return caused_by(error, ConnectorError)
+
+
+def _from_step(result: HostResult, error: StepFailed) -> None:
+    result.kind = error.kind
+    result.message = error.message
+    result.command = error.command
+    result.exit_code = error.exit_code
+    result.stdout = error.stdout
+    result.stderr = error.stderr
+    result.hint = error.hint
+
+
+def _could_not_try(result: HostResult, message: str, hint: str) -> None:
+    # Not the work's own no: trying again would not help, and "errored" is not tried again unless it is asked for.
+    result.kind, result.message, result.hint = FailureKind.ERRORED, message, hint
+
+
+def _detail(error: BaseException) -> str:
+    text = str(error)
+    return "" if text == "its time was over" else text
+
+
+def _place(attempt: Attempt) -> str:
+    origin = str(attempt.node.origin)
+    return f"look at {origin}" if origin else ""
+
+
+def _problems(attempt: Attempt, error: ValidationError) -> str:
+    """Which parameter is wrong, and how; the value is shown only if the step is not sensitive."""
+    found = []
+    for problem in error.errors(include_url=False):
+        name = ".".join(str(part) for part in problem["loc"]) or "with"
+        found.append(f"parameter {name}: {wording(problem, values=not attempt.node.sensitive)}")
+    more = f" (and {len(found) - _MOST_PROBLEMS} more)" if len(found) > _MOST_PROBLEMS else ""
+    return "; ".join(found[:_MOST_PROBLEMS]) + more
+
+
+def sensitive_mask(attempt: Attempt) -> Callable[[T], T]:
+    """Masks the values that a sensitive step's expressions gave; what is written in the spec itself is no secret."""
+    redactor = Redactor()
+    if attempt.used is not None:
+        rendered = plain(attempt.used.model_dump(by_alias=True, exclude_unset=True))
+        for value in _made(rendered, attempt.node.with_):
+            redactor.add(value)
+    return redactor.mask
+
+
+def _made(rendered: Any, written: Any) -> Iterator[str]:
+    if isinstance(rendered, str):
+        if rendered != written:
+            yield rendered
+    elif isinstance(rendered, Mapping):
+        for key, item in rendered.items():
+            yield from _made(item, written.get(key) if isinstance(written, Mapping) else None)
+    elif isinstance(rendered, list):
+        for index, item in enumerate(rendered):
+            same = isinstance(written, list | tuple) and index < len(written)
+            yield from _made(item, written[index] if same else None)

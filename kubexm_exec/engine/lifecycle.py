@@ -1,0 +1,319 @@
+"""The life cycle of one attempt: condition, parameters, precheck, run, and how whatever it raises becomes a result."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from pydantic import BaseModel
+
+from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
+from kubexm_exec.engine import uncertain
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.context import ActionContext
+from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepFailed
+from kubexm_exec.values.expressions import ExpressionError, texts
+
+KEPT: Final = 64 << 10
+"""Characters kept of each stream in the record."""
+_TRACEBACK: Final = 32 << 10
+"""Characters kept of a traceback."""
+SENSITIVE: Final = "(sensitive)"
+_HIDDEN: Final = 8
+"""Outputs of a sensitive step that are at least so long are masked wherever they appear."""
+_LARGE_DIFF: Final = 256 << 10
+"""Comparing longer texts line by line takes longer than anybody would read."""
+
+
+class Lifecycle:
+    """Performs attempts; shared by all threads of a run."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._evaluator = runtime.evaluator
+        self._foresight = runtime.foresight
+        self._static: dict[str, Params] = {}
+        self._raw: dict[type[Params], frozenset[str]] = {}
+        self._output_names: dict[type[Outputs], dict[str, str]] = {}
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        """Do it, and say what it came to; never raises, whatever the step does."""
+        ctx: ActionContext | None = None
+        step: Step[Any] | None = None
+        forecast: Forecast | None = None
+        try:
+            unmet = self.unmet(attempt)
+            if unmet is not None:
+                outcome = unmet
+            else:
+                step = self.step(attempt)
+                ctx = ActionContext(self._runtime, attempt)
+                forecast = self.forecast(step, ctx)
+                if forecast.state is ForecastState.SATISFIED and not forecast.runs:
+                    outcome = self.satisfied(attempt, step, forecast)
+                    if attempt.unsure or attempt.worked:
+                        outcome = uncertain.was_done(attempt, outcome)
+                else:
+                    if attempt.unsure:
+                        uncertain.settle(attempt, step, forecast)
+                    if attempt.deadline.at is not None:
+                        _in_time(attempt)
+                    attempt.working = True
+                    self._foresight.begin(attempt)
+                    try:
+                        result = step.run(ctx)
+                    finally:
+                        self._foresight.end(attempt)
+                    outcome = self.ran(attempt, step, result, forecast)
+                if attempt.deadline.at is not None:
+                    _in_time(attempt)
+        except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
+            outcome = self.broke(attempt, error, ctx)
+            uncertain.mark(attempt, outcome, error, step, forecast)
+            if attempt.undo is not None and ctx is not None and step is not None:
+                self._withdraw_undo(attempt, outcome, step, ctx)
+        if ctx is not None:
+            ctx.close()
+        return self.done(attempt, outcome)
+
+    def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: Step[Any], ctx: ActionContext) -> None:
+        """Forget what a try saved for its undo, if it failed before it changed anything."""
+        result = outcome.result
+        if result.kind is not FailureKind.FAILED or result.unknown or attempt.abandoned or attempt.cancel.is_set():
+            return
+        try:
+            if step.standing(ctx, attempt.undo or {}).before:
+                ctx.withdraw_undo()
+        except Exception as error:  # noqa: BLE001  then the undo finds out for itself
+            mask = sensitive_mask(attempt) if attempt.node.sensitive else self._runtime.redactor.mask
+            ctx.log.debug("cannot tell whether it changed anything", error=mask(str(error)))
+
+    # The parts, which other executors put together differently
+
+    def unmet(self, attempt: Attempt) -> ActionOutcome | None:
+        """The outcome when one of the node's conditions is false."""
+        node = attempt.node
+        if node.when is None and not node.guards:
+            return None
+        condition = self._evaluator.unmet(node, attempt.host)
+        if condition is None:
+            return None
+        text = f"condition not met: {condition}"
+        return ActionOutcome(
+            HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=text)
+        )
+
+    def step(self, attempt: Attempt) -> Step[Any]:
+        """The step with its checked parameters; raises what rendering or checking them raises."""
+        node = attempt.node
+        kind: type[Step[Any]] = self._runtime.steps.load(node.step_name)
+        params, raw = None, attempt.params
+        if raw is not None:
+            params = kind.params_model.model_validate(raw)
+        elif not node.with_ or self._evaluator.is_static(node):
+            # Parameters are immutable, so that all hosts can share them; the step object is each action's own.
+            params, raw = self._static.get(node.id), node.with_
+            if params is None:
+                params = kind.params_model.model_validate(raw)
+                if len(node.hosts) > 1:
+                    self._static[node.id] = params
+        else:
+            raw = self._evaluator.params(node, attempt.host, skip=self.raw_keys(kind))
+            params = kind.params_model.model_validate(raw)
+        attempt.rendered, attempt.used = raw, params
+        return kind(params)
+
+    def raw_keys(self, kind: type[Step[Any]]) -> frozenset[str]:
+        """The parameters that a step type wants as they are written."""
+        model = kind.params_model
+        if model not in self._raw:
+            from kubexm_exec.compile.types import marks_of
+
+            self._raw[model] = marks_of(model).raw
+        return self._raw[model]
+
+    def forecast(self, step: Step[Any], ctx: ActionContext) -> Forecast:
+        """What the step's precheck says."""
+        ctx.looking = True
+        try:
+            forecast = step.precheck(ctx)
+        finally:
+            ctx.looking = False
+        if not isinstance(forecast, Forecast):
+            _wrong_type(step, "precheck", "Forecast", forecast)
+        return forecast
+
+    def satisfied(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+        """The outcome when there is nothing to do."""
+        # What ``run`` gives is not known before it has run.
+        outputs = None if forecast.runs else self._outputs(attempt, step, forecast.outputs)
+        result = HostResult(
+            host_name=attempt.host,
+            status=Status.SKIPPED,
+            reason=SkipReason.PRECHECK,
+            skipped=True,
+            message=forecast.message,
+            forecast=ForecastState.SATISFIED,
+        )
+        return ActionOutcome(result, outputs)
+
+    def ran(self, attempt: Attempt, step: Step[Any], result: Result, forecast: Forecast) -> ActionOutcome:
+        """The outcome when it has run."""
+        if not isinstance(result, Result):
+            _wrong_type(step, "run", "Result", result)
+        host_result = HostResult(host_name=attempt.host, status=Status.SUCCESS, changed=result.changed)
+        if result.message:
+            host_result.message = result.message
+        if result.stdout:
+            host_result.stdout = result.stdout
+        if result.stderr:
+            host_result.stderr = result.stderr
+        if result.command:
+            host_result.command = result.command
+        host_result.exit_code = result.exit_code
+        if forecast.diffs and result.changed:
+            host_result.diffs = diff_data(forecast.diffs)
+        outputs = self._outputs(attempt, step, result.outputs)
+        return ActionOutcome(host_result, outputs, result.fragment)
+
+    def broke(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
+        """The outcome when something was raised."""
+        if attempt.cancel.is_set() and caused_by(error, CommandCancelled):
+            result = cancelled(attempt)
+        elif (lost := find_cause(error, JournalError)) is not None:
+            # Nothing is changed that could not be written down; the run ends because of it.
+            result = cancelled(attempt)
+            result.message = f"stopped while it ran: {lost.what}"
+        else:
+            result = failed(attempt, error)
+            if result.traceback and not attempt.abandoned:
+                log = self._runtime.logger(node=attempt.node.id, host=attempt.host)
+                mask = self._runtime.redactor.mask
+                hide = sensitive_mask(attempt) if attempt.node.sensitive else mask
+                log.error("the step broke", error=hide(mask(result.message)), traceback=hide(mask(result.traceback)))
+        if ctx is not None:
+            # The cause is as often on the one as on the other, whatever the step kept.
+            result.stdout = result.stdout or ctx.output("stdout")
+            result.stderr = result.stderr or ctx.output("stderr")
+        result.ignored = result.status is Status.FAILED and attempt.node.policy.ignore_errors
+        given = error.outputs if isinstance(error, StepFailed) else None
+        return ActionOutcome(result, self._salvaged(attempt, given) if given else None)
+
+    def done(self, attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
+        """The outcome as people may see it: bounded, without secrets, with its end."""
+        result = outcome.result
+        if outcome.outputs:
+            result.outputs = dict(outcome.outputs)
+        if attempt.node.sensitive:
+            # Later steps may use what it gave; where they show it, it is masked. Short words would mask everything.
+            self._runtime.redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _HIDDEN])
+            _conceal(attempt, result)
+        if len(self._runtime.redactor):
+            _mask(result, self._runtime)
+        # Only now: half a secret would not be known as one.
+        result.stdout, result.stderr = result.stdout[-KEPT:], result.stderr[-KEPT:]
+        if result.traceback:
+            result.traceback = result.traceback[-_TRACEBACK:]
+        result.end_time = time.time()
+        return outcome
+
+    def _outputs(self, attempt: Attempt, step: Step[Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if own:
+            own = self._declared(step, own)
+        if attempt.node.outputs:
+            return self._evaluator.outputs(attempt.node, attempt.host, own)
+        return own or None
+
+    def _salvaged(self, attempt: Attempt, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What a failure leaves to those who may know of it: as much as can be made of what there is."""
+        node = attempt.node
+        model = self._runtime.steps.load(node.step_name).outputs_model
+        names = self._names_of(model)
+        found = {names.get(key, key): plain(value) for key, value in own.items() if key in names or _takes_any(model)}
+        for name, value in node.outputs.items():
+            with contextlib.suppress(ExpressionError):
+                found[name] = self._evaluator.output(node, attempt.host, value, found)
+        return found or None
+
+    def _names_of(self, model: type[Outputs]) -> dict[str, str]:
+        names = self._output_names.get(model)
+        if names is None:
+            names = self._output_names[model] = {
+                key: info.alias or name
+                for name, info in model.model_fields.items()
+                for key in (name, info.alias or name)
+            }
+        return names
+
+    def _declared(self, step: Step[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""
+        model = step.outputs_model
+        names = self._names_of(model)
+        if _takes_any(model):
+            return {names.get(key, key): plain(value) for key, value in own.items()}
+        unknown = sorted(key for key in own if key not in names)
+        if unknown:
+            raise TypeError(
+                f"{type(step).__name__} gave the output {unknown[0]!r}, which {model.__name__} does not declare"
+            )
+        return {names[key]: plain(value) for key, value in own.items()}
+
+
+def _in_time(attempt: Attempt) -> None:
+    if attempt.deadline.passed():
+        raise CommandTimedOut("its time was over")
+
+
+def _takes_any(model: type[Outputs]) -> bool:
+    return model.model_config.get("extra") == "allow"
+
+
+def _wrong_type(step: Step[Any], method: str, wanted: str, got: object) -> NoReturn:
+    name = type(step).__name__
+    raise TypeError(f"{name}.{method} must return a {wanted}, and returned {type(got).__name__}")
+
+
+def diff_data(diffs: Sequence[Diff]) -> list[dict[str, Any]]:
+    """Diffs as plain data, bounded."""
+    data = []
+    for diff in diffs:
+        if len(diff.before or "") + len(diff.after or "") > _LARGE_DIFF:
+            before, after = len((diff.before or "").splitlines()), len((diff.after or "").splitlines())
+            note = f"content changes ({before} lines before, {after} after: too long to show)"
+            data.append({"path": diff.path, "text": "", "note": f"{diff.note}, {note}" if diff.note else note})
+        else:
+            data.append({"path": diff.path, "text": diff.unified(), "note": diff.note})
+    return data
+
+
+def _conceal(attempt: Attempt, result: HostResult) -> None:
+    """Take everything out of a sensitive step's result that could show its values."""
+    hide = sensitive_mask(attempt)
+    for name in ("message", "hint", "traceback"):
+        setattr(result, name, hide(getattr(result, name)))
+    for name in ("stdout", "stderr", "command"):
+        if getattr(result, name):
+            setattr(result, name, SENSITIVE)
+    result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
+    result.outputs = dict.fromkeys(result.outputs, SENSITIVE)
+
+
+def _mask(result: HostResult, runtime: Runtime) -> None:
+    mask = runtime.redactor.mask
+    for name in ("message", "stdout", "stderr", "command", "hint", "traceback", "diffs", "outputs"):
+        value = getattr(result, name)
+        if value:
+            setattr(result, name, mask(value))
+
+
+def shown_params(node: ExecutionNode, params: Mapping[str, Any] | BaseModel) -> Any:
+    """Parameters as they may be shown."""
+    return SENSITIVE if node.sensitive else plain(params)

@@ -1,0 +1,389 @@
+"""Undoes what a run has done, each action after all that depended on it; what cannot be undone is named."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kubexm_exec.connectors.base import CommandCancelled, Deadline
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.context import ActionContext, lasting
+from kubexm_exec.engine.failures import caused_by, failed, seconds, sensitive_mask
+from kubexm_exec.engine.lifecycle import Lifecycle
+from kubexm_exec.engine.prior import Known
+from kubexm_exec.engine.reversal import backwards
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.journal import entries
+from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.model.events import ACTION_UNDONE
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.graphjson import node_from_json
+from kubexm_exec.model.result import ForecastState, HostResult, Status
+from kubexm_exec.scheduler import Action, Outcome, Scheduler
+from kubexm_exec.step import Step
+
+UNDONE: Final = "undone"
+FAILED: Final = "undoFailed"
+LEFT: Final = "leftAlone"
+"""Somebody else changed it since the run."""
+NOT_REVERSIBLE: Final = "notReversible"
+NOTHING: Final = "nothing"
+"""It had failed before it changed anything; that is written down, and nobody is told."""
+_DONE: Final = Outcome(Status.SUCCESS)
+_ENDED: Final = "the run was ended while it was being undone"
+_NOT_BEGUN: Final = "the run was ended before it could be undone"
+_DOUBT: Final = (
+    "its undo broke off before, and nobody knows how far it came; look on the host, then use --undone NODE if it was "
+    "undone, or --again NODE to have it undone once more"
+)
+CONNECTED_GRACE: Final = 4.0
+"""Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
+
+
+class _Undo(NamedTuple):
+    """What the undo of an action, or of some attempts of it, came to."""
+
+    state: str
+    message: str = ""
+
+
+class Saved(Struct):
+    """An action that did something, with those of its attempts that saved what an undo needs, in order."""
+
+    node: ExecutionNode
+    host: str
+    result: HostResult | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    doubt: bool = False
+    """Its undo was begun before, and nobody knows how far it came."""
+
+
+def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
+    """The attempts of earlier sessions, as far as an undo needs them.
+
+    What they did they did with the parameters and as the user of that time, and the spec may have changed since.
+    """
+    found = []
+    for number, entry in enumerate(undo, 1):
+        places = {host: entry["place"]} if "place" in entry else {}
+        of = replace(
+            node, step_name=entry.get("step", node.step_name), become=entry.get("become", node.become), places=places
+        )
+        found.append(Attempt(of, host, number, runtime.last, params=entry.get("params"), undo=entry["data"]))
+    return found
+
+
+class Deeds:
+    """What a run has done, in the order it finished, as far as an undo needs it; earlier sessions come first."""
+
+    def __init__(self, runtime: Runtime, prior: Mapping[Action, Known]) -> None:
+        self._runtime = runtime
+        self._saved: dict[Action, Saved] = {}
+        self._added: dict[str, ExecutionNode] = {}
+        """The nodes of fragments that earlier steps returned; this session may not have come so far."""
+        for known in prior.values():
+            if known.outcome is not None and known.outcome.added:
+                self._added.update((node.id, node) for node in map(node_from_json, known.outcome.added))
+        for action, known in prior.items():
+            self._add_earlier(action, known)
+
+    def _add_earlier(self, action: Action, known: Known) -> None:
+        result = None if known.outcome is None else known.outcome.result
+        node = self._runtime.nodes.get(action.node) or self._added.get(action.node)
+        if node is not None and (known.undo or (result is not None and result.changed)):
+            attempts = earlier(node, action.host, known.undo, self._runtime)
+            self._saved[action] = Saved(node, action.host, result, attempts, known.undoing)
+
+    def add(self, attempt: Attempt, result: HostResult) -> None:
+        """An attempt has ended."""
+        action = Action(attempt.node.id, attempt.host)
+        well = result.status is Status.SUCCESS
+        # What succeeded without a change has nothing to undo, whatever it saved before it knew.
+        undoes = attempt.undo is not None and not (well and not result.changed)
+        if not undoes and not result.changed and action not in self._saved:
+            return
+        # Taken out and put in again: the order is that of the last finish.
+        saved = self._saved.pop(action, None) or Saved(attempt.node, attempt.host)
+        saved.result = result
+        saved.doubt = saved.doubt and not attempt.working and not well
+        if undoes:
+            saved.attempts.append(attempt)
+        self._saved[action] = saved
+
+    def undo(self) -> list[str]:
+        """Undo all of it; gives what cannot be undone."""
+        return undo_all(self._runtime, list(self._saved.values()))
+
+
+def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:
+    """Undo the actions, given in the order they finished; gives what cannot be undone.
+
+    On a host the last one comes first, and none before all that depended on it on any host; hosts are undone side by
+    side. A failure of one does not stop the others. The cancel of a run does not end it, only its abort does.
+    """
+    for action in reversed(saved):
+        if not action.attempts:
+            _tell(runtime, action, NOT_REVERSIBLE, "")
+    _Saga(runtime, [action for action in saved if action.attempts]).run()
+    return [
+        f"{action.node.id} on {action.node.where(action.host)}" for action in reversed(saved) if not action.attempts
+    ]
+
+
+class _Saga:
+    """Walks the graph backwards."""
+
+    def __init__(self, runtime: Runtime, saved: Sequence[Saved]) -> None:
+        self._runtime = runtime
+        self._wanted = {Action(action.node.id, action.host): action for action in saved}
+        # In one session every edge leads from what finished earlier to what finished later, those of the graph as those
+        # between the actions of a host: so that nothing waits for itself. Over several sessions something may have been
+        # done again after what depended on it, or the spec have changed: then what was done last is undone first.
+        self._at_place: dict[str, list[Action]] = {}
+        for key, action in self._wanted.items():
+            self._at_place.setdefault(_place(action), []).append(key)
+        self._scheduler: Scheduler | None
+        try:
+            self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
+        except ValueError:
+            # A fragment whose gates span hosts of several batches, or graphs of several sessions: turned round they
+            # wait for each other. One after another, the last one first, is always right.
+            self._scheduler = None
+        self._ready: set[Action] = set()
+        self._offered: set[Action] = set()
+        self._ended: SimpleQueue[tuple[Action, _Undo]] = SimpleQueue()
+
+    def run(self) -> None:
+        """Undo everything."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        running = 0
+        with ThreadPoolExecutor(max(1, self._runtime.options.forks), thread_name_prefix="kubexm-saga") as pool:
+            while self._wanted:
+                self._look()
+                for key in self._next(idle=not running):
+                    running += 1
+                    pool.submit(_undo_action, self._runtime, self._wanted[key], key, self._ended)
+                key, undo = self._ended.get()
+                running -= 1
+                action = self._wanted.pop(key)
+                _tell(self._runtime, action, *undo)
+                self._at_place[_place(action)].pop()
+                if self._scheduler is not None and key in self._offered:
+                    self._scheduler.finish(key, _DONE)
+
+    def _look(self) -> None:
+        """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
+        going, scheduler = True, self._scheduler
+        while going and scheduler is not None:
+            going = False
+            for key in scheduler.ready():
+                scheduler.start(key)
+                if key in self._wanted:
+                    self._ready.add(key)
+                    self._offered.add(key)
+                else:
+                    scheduler.finish(key, _DONE)
+                    going = True
+
+    def _next(self, *, idle: bool) -> list[Action]:
+        """What may begin now: at each place the last that was done, if all that depended on it is undone.
+
+        ``idle``: nothing is being undone, so that there must be something.
+        """
+        found = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
+        if idle and not found:
+            found = [next(reversed(self._wanted))]
+        self._ready.difference_update(found)
+        return found
+
+
+def _place(action: Saved) -> str:
+    """The host on which it was done, and will be undone."""
+    return action.attempts[-1].place
+
+
+def _undo_action(runtime: Runtime, action: Saved, key: Action, ended: SimpleQueue[tuple[Action, _Undo]]) -> None:
+    try:
+        ended.put((key, _doubted(runtime, action) or _undo_all(runtime, action, key)))
+    except JournalError as error:
+        ended.put((key, _Undo(FAILED, f"not begun: {error.what}")))
+    except BaseException as error:  # noqa: BLE001  whatever it is, the others wait for an answer
+        ended.put((key, _Undo(FAILED, f"{type(error).__name__}: {error}")))
+
+
+def _doubted(runtime: Runtime, action: Saved) -> _Undo | None:
+    """What is said of an action whose undo broke off before, if it must not be undone once more."""
+    if not action.doubt or repeats(runtime, action.attempts):
+        return None
+    still = stands(runtime, action.attempts[-1])
+    if still:
+        return None
+    return _Undo(FAILED, _DOUBT) if still is None else _Undo(UNDONE)
+
+
+def _undo_all(runtime: Runtime, action: Saved, key: Action) -> _Undo:
+    """Undo all that the attempts of an action did."""
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        if runtime.journal is not None and not begun:
+            runtime.journal.write(entries.other(entries.UNDOING, node=key.node, host=key.host))
+        begun = True
+
+    done = [_undo(runtime, attempt, begin) for attempt in reversed(merged(runtime, action.attempts))]
+    for state in (FAILED, LEFT, UNDONE):
+        said = [undo.message for undo in done if undo.state == state]
+        if said:
+            return _Undo(state, "; ".join(filter(None, said)))
+    done_well = action.result is not None and action.result.status is Status.SUCCESS
+    return _Undo(UNDONE, "it was as before already") if done_well else _Undo(NOTHING)
+
+
+def merged(runtime: Runtime, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Attempts that did the same work as one, each with what all of them saved.
+
+    Those that were given other parameters, because the spec has changed in between, did other work.
+    """
+    found: list[Attempt] = []
+    last: Any = None
+    for attempt in attempts:
+        node = attempt.node
+        work = node.step_name, node.become, attempt.place, lasting(runtime, attempt)
+        if found and work == last:
+            undo = _kind(runtime, attempt).merge_undo(found[-1].undo or {}, attempt.undo or {})
+            found[-1] = again = _again(runtime, attempt)
+            again.undo = undo
+        else:
+            found.append(attempt)
+        last = work
+    return found
+
+
+def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
+    message = runtime.redactor.mask(message)
+    if action.result is not None and state != NOTHING:
+        action.result.undo = f"{state}: {message}" if message else state
+    # Nothing was done about what is in doubt, and so it stays.
+    if runtime.journal is not None and runtime.journal.error is None and message != _DOUBT:
+        said = entries.other(entries.UNDONE, node=action.node.id, host=action.host, state=state, message=message)
+        # The recorder remembers what is wrong, and nothing more is begun; it is told at the end of the run.
+        with contextlib.suppress(JournalError):
+            runtime.journal.write(said)
+    if state != NOTHING:
+        runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message)
+
+
+def _undo(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) -> _Undo:
+    """Undo what an attempt did; ``begin`` is called before anything is changed."""
+    if runtime.abort.is_set():
+        return _Undo(FAILED, _NOT_BEGUN)
+    timeout = attempt.node.policy.timeout
+    again = _again(runtime, attempt)
+    answers: SimpleQueue[_Undo] = SimpleQueue()
+    # A thread of its own: a rollback that never comes back must not take the others with it.
+    thread = threading.Thread(
+        target=lambda: answers.put(_roll_back(runtime, again, begin)),
+        name=f"kubexm-undo-{attempt.node.id}",
+        daemon=True,
+    )
+    remove = runtime.abort.on_set(lambda: answers.put(_Undo(FAILED, _ENDED)))
+    try:
+        thread.start()
+        return _answer(answers, None if timeout is None else timeout + runtime.options.grace, again)
+    except Empty:
+        again.abandoned = True
+        return _Undo(FAILED, f"timed out after {seconds(timeout or 0.0)}; it did not stop and was left behind")
+    finally:
+        remove()
+
+
+def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
+    """The same attempt, for another time."""
+    deadline = Deadline.after(attempt.node.policy.timeout)
+    again = Attempt(attempt.node, attempt.host, attempt.number, runtime.last, deadline)
+    again.params, again.rendered, again.used, again.undo = (
+        attempt.params, attempt.rendered, attempt.used, attempt.undo,
+    )  # fmt: skip
+    return again
+
+
+def repeats(runtime: Runtime, attempts: Iterable[Attempt]) -> bool:
+    """Whether what attempts did may be undone once more, if nobody knows how far an undo of it came."""
+    return all(_kind(runtime, attempt).undo_repeats for attempt in attempts)
+
+
+def stands(runtime: Runtime, attempt: Attempt) -> bool | None:
+    """Whether what an attempt did is still there; None if its precheck cannot tell."""
+    attempt = _again(runtime, attempt)
+    ctx = ActionContext(runtime, attempt)
+    try:
+        forecast = Lifecycle(runtime).forecast(_step(runtime, attempt), ctx)
+    except Exception as error:  # noqa: BLE001  a host that cannot be asked cannot tell
+        log = runtime.logger(node=attempt.node.id, host=attempt.host)
+        log.warning("cannot tell whether it was undone", error=runtime.redactor.mask(str(error)))
+        return None
+    finally:
+        ctx.close()
+    return forecast.state is ForecastState.SATISFIED if forecast.decides else None
+
+
+def _answer(answers: SimpleQueue[_Undo], limit: float | None, attempt: Attempt) -> _Undo:
+    try:
+        return answers.get(timeout=limit)
+    except Empty:
+        if not attempt.connected:
+            raise
+        # Its command is being killed, which takes a moment if it does not want to die.
+        return answers.get(timeout=CONNECTED_GRACE)
+
+
+def _kind(runtime: Runtime, attempt: Attempt) -> type[Step[Any]]:
+    kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
+    return kind
+
+
+def _step(runtime: Runtime, attempt: Attempt) -> Step[Any]:
+    if attempt.used is None:
+        # It was done by an earlier session: if its parameters were not kept, they are made once more.
+        return Lifecycle(runtime).step(attempt)
+    return _kind(runtime, attempt)(attempt.used)
+
+
+def _roll_back(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) -> _Undo:
+    ctx = ActionContext(runtime, attempt)
+    hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
+    try:
+        step, undo = _step(runtime, attempt), attempt.undo or {}
+        standing = step.standing(ctx, undo)
+        if standing.before:
+            return _Undo(NOTHING)
+        if standing.changed and not runtime.options.overwrite:
+            names = ", ".join(map(hide, standing.changed))
+            return _Undo(LEFT, f"changed since by somebody else: {names} (--overwrite undoes it all the same)")
+        begin()
+        step.rollback(ctx, undo)
+    except JournalError as error:
+        return _Undo(FAILED, f"not begun: {error.what}")
+    except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
+        if runtime.last.is_set() and caused_by(error, CommandCancelled):
+            return _Undo(FAILED, _ENDED)
+        result = failed(attempt, error)
+        if result.traceback:
+            runtime.logger(node=attempt.node.id, host=attempt.host).error(
+                "the undo broke", error=hide(result.message), traceback=hide(result.traceback)
+            )
+        return _Undo(FAILED, hide(result.message) or type(error).__name__)
+    finally:
+        ctx.close()
+    return _Undo(
+        UNDONE, f"whether somebody else changed it since is not known: {why}" if (why := standing.unknown) else ""
+    )

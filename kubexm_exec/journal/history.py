@@ -1,0 +1,297 @@
+"""The story of a run: all its entries put together, action by action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kubexm_exec.journal import entries as kinds
+from kubexm_exec.journal.store import Store
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graphjson import node_from_json
+from kubexm_exec.model.result import HostResult, SkipReason, Status
+from kubexm_exec.scheduler import Action
+
+TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
+"""What an undo may have come to after which an action does not count as done any more."""
+
+
+def is_done(result: HostResult) -> bool:
+    """Whether an action ended well: a success, or nothing to do."""
+    return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
+
+
+class ActionStory(Struct):
+    """What became of one action, over all sessions."""
+
+    begun: bool = False
+    """The last thing known of it is that an attempt began."""
+    again: bool = False
+    """It is to be run again, however it ended."""
+    inputs: str = ""
+    """Digest of what its last attempt was given."""
+    started: float = 0.0
+    attempts: int = 0
+    """How many attempts there were, in all sessions."""
+    since: int = 0
+    """The number of the last end of any action before its last attempt began."""
+    result: HostResult | None = None
+    """How it ended last."""
+    hidden: bool = False
+    """Its outputs were not kept: there is a secret in them."""
+    nodes: Sequence[Mapping[str, Any]] = ()
+    """The nodes of the fragment that it returned."""
+    forgotten: bool = False
+    """It returned a fragment that was not kept: there is a secret in it."""
+    changed: int = 0
+    """The number of the last end at which it had changed something; 0 if it has not, or that was undone."""
+    succeeded: int = 0
+    """The number of its last end that was a success, or nothing to do; 0 if there was none, or that was taken back."""
+    worked: bool = False
+    """Its last try got beyond precheck and failed: something may have been changed."""
+    undo: list[Mapping[str, Any]] = field(default_factory=list)
+    """What its attempts saved for an undo (the whole entries), one each, in order; empty again when it was undone."""
+    saved: bool = False
+    """The last of these is of the attempt that began last."""
+    undone: str = ""
+    """What its undo came to."""
+    undoing: bool = False
+    """The last thing known is that its undo began."""
+    retries: list[Mapping[str, Any]] = field(default_factory=list)
+    left_by: tuple[int, ...] = ()
+    """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether it was undone, or that was begun: from there on nothing that depended on it can be relied upon."""
+        return self.undoing or self.undone.startswith(TAKEN_BACK)
+
+    @property
+    def done(self) -> bool:
+        """Whether it was done, and stays so: a success, or nothing to do; what was undone is to be done again."""
+        if self.result is None or self.forgotten or self.undone.startswith(TAKEN_BACK):
+            return False
+        return is_done(self.result)
+
+    def save(self, entry: Mapping[str, Any] | None) -> None:
+        """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""
+        if self.saved:
+            self.undo.pop()
+        self.saved = entry is not None and entry["data"] is not None
+        if entry is not None and self.saved:
+            self.undo.append(entry)
+
+    def note(self, kind: str, entry: Mapping[str, Any], epoch: int) -> None:
+        """Take down whether something is at work for it, by an entry of the session of that epoch."""
+        if kind in (kinds.START, kinds.UNDOING):
+            self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
+        elif epoch in self.left_by and _is_over(kind, entry):
+            self.left_by = tuple(each for each in self.left_by if each != epoch)
+
+
+class SessionStory(Struct):
+    """A time in which a process worked on the run."""
+
+    mode: str
+    holder: str
+    begun: float
+    last: float = 0.0
+    """The last moment in which it is known to have been there."""
+    ended: float | None = None
+    status: str = ""
+    message: str = ""
+    stop: str = ""
+
+
+class Story(Struct):
+    """All that is known of a run."""
+
+    actions: dict[Action, ActionStory] = field(default_factory=dict)
+    """In the order they ended (those that did not end come as they began)."""
+    sessions: list[SessionStory] = field(default_factory=list)
+    last: int = 0
+    """Number of the last entries."""
+    epoch: int = 0
+    """That of the session whose entries are being added."""
+    ends: int = 0
+    """How many ends of actions there were."""
+
+    def of(self, node: str, host: str) -> ActionStory:
+        """The story of an action."""
+        return self.actions.setdefault(Action(node, host), ActionStory())
+
+    def left(self) -> dict[str, list[tuple[int, str]]]:
+        """What may have been left at work on a host, by host: the epochs of the sessions, and nodes."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for key, action in self.actions.items():
+            for epoch in action.left_by:
+                found.setdefault(key.host, []).append((epoch, key.node))
+        return found
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """One more entry."""
+        kind = entry["kind"]
+        if kind == kinds.SESSION:
+            self.sessions.append(SessionStory(entry["mode"], entry["holder"], entry["time"]))
+            for some in entry.get("again", ()):
+                self.repeat(frozenset(some["nodes"]), some["hosts"])
+        elif kind in (kinds.STATUS, kinds.STOP):
+            self._session(entry)
+        else:
+            self._action(kind, entry)
+        if self.sessions:
+            self.sessions[-1].last = max(self.sessions[-1].last, moment(entry) or 0.0)
+
+    def repeat(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
+        """What was done of some nodes is to be run again; on some hosts, or on all of them."""
+        for key, action in self.actions.items():
+            if key.node in nodes and (hosts is None or key.host in hosts) and action.done:
+                action.again = True
+
+    def _session(self, entry: Mapping[str, Any]) -> None:
+        session = self.sessions[-1]
+        if entry["kind"] == kinds.STOP:
+            session.stop = entry["reason"]
+        else:
+            session.ended, session.status, session.message = entry["time"], entry["status"], entry["message"]
+
+    def _action(self, kind: str, entry: Mapping[str, Any]) -> None:
+        action = self.of(entry["node"], entry["host"])
+        action.note(kind, entry, self.epoch)
+        if kind == kinds.START:
+            action.begun, action.started, action.inputs = True, entry["time"], entry.get("inputs", "")
+            action.attempts += 1
+            action.since = self.ends
+            action.saved = False
+            # Whatever an undo did before: from here on there is something to be undone again.
+            action.undone, action.undoing = "", False
+        elif kind == kinds.END:
+            action.begun, action.again, action.result = False, False, entry["result"]
+            action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
+            action.forgotten = entry.get("forgotten", False)
+            action.undone = ""
+            action.worked = entry.get("worked", False) or (action.worked and not action.done)
+            self.ends += 1
+            if action.result.changed:
+                action.changed = self.ends
+            if action.done:
+                # Also of an undo that broke off it is known now that what it should undo stands.
+                action.succeeded, action.undoing = self.ends, False
+            if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
+                action.save(None)
+            # Taken out and put in again: the order is that of the ends.
+            key = Action(entry["node"], entry["host"])
+            self.actions[key] = self.actions.pop(key)
+        elif kind == kinds.RETRY:
+            # An attempt that failed cleanly has ended; one that broke off may have done its work.
+            action.begun = bool(entry.get("unsure"))
+            action.worked |= entry.get("worked", False)
+            action.retries.append(entry)
+        elif kind == kinds.UNDO:
+            action.save(entry)
+        elif kind == kinds.UNDOING:
+            action.undoing = True
+        elif kind == kinds.UNDONE:
+            state = entry["state"]
+            action.undoing = False
+            if state in TAKEN_BACK:
+                # It is not done any more, so that all changes before it count for it once more.
+                action.again, action.succeeded = False, 0
+            action.undone = (
+                "" if state == "nothing" else state + (f": {entry['message']}" if entry.get("message") else "")
+            )
+            if state in ("undone", "nothing"):
+                action.undo, action.saved = [], False
+                action.changed, action.worked = 0, False
+
+
+def _is_over(kind: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry says that nothing is at work for its action any more."""
+    if kind == kinds.END:
+        return not entry["result"].unknown
+    if kind == kinds.RETRY:
+        return not entry.get("unsure")
+    return kind == kinds.UNDONE and entry["state"] == "undone"
+
+
+def moment(entry: Mapping[str, Any]) -> float | None:
+    """When it happened, if it says so."""
+    if entry["kind"] == kinds.END:
+        result: HostResult = entry["result"]
+        return result.end_time
+    time: float | None = entry.get("time")
+    return time
+
+
+def tell(store: Store, run: str) -> Story:
+    """The story of a run as the journal has it now."""
+    story = Story()
+    for seq, epoch, rows in store.entries(run):
+        story.epoch = epoch
+        for row in rows:
+            story.add(kinds.read(row))
+        story.last = seq
+    return story
+
+
+def whole_graph(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+    """The graph with all that was added to it while it ran, and what runs once on the host that was chosen last."""
+    nodes = dict(graph.nodes)
+    for action in story.actions.values():
+        for node in map(node_from_json, action.nodes):
+            nodes[node.id] = _merged(nodes.get(node.id), node)
+    whole = graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
+    return _placed(whole, story, lambda told: told.begun or told.result is not None)
+
+
+def staying(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+    """The graph to go on with: what runs once stays on the host where something of it was done, or may have been."""
+    return _placed(
+        graph, story, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
+    )
+
+
+def _placed(graph: ExecutionGraph, story: Story, counts: Callable[[ActionStory], bool]) -> ExecutionGraph:
+    """The graph with what runs once on the last host of which the story has something that counts."""
+    hosts: dict[str, str] = {}
+    if any(node.once for node in graph.steps()):
+        for key, told in story.actions.items():
+            node = graph.nodes.get(key.node)
+            if node is not None and node.once and key.host in node.candidates and counts(told):
+                hosts[node.once] = key.host
+    if not hosts:
+        return graph
+    return graph.with_nodes(_first(node, hosts.get(node.once or node.id, "")) for node in graph.nodes.values())
+
+
+def _first(node: ExecutionNode, host: str) -> ExecutionNode:
+    """A node that runs once, or the gate that chooses its host, with one host before all others."""
+    if not host or not node.candidates:
+        return node
+    order = tuple(sorted(node.candidates, key=lambda each: each != host))
+    if node.is_gate:
+        return replace(node, candidates=order)
+    return replace(node, candidates=order, hosts=order[:1] if order[0] == host else ())
+
+
+def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> ExecutionGraph:
+    """The graph with all nodes and hosts that earlier ones of its run had; what several have is as in the first."""
+    nodes, hosts, scopes = dict(graph.nodes), dict(graph.hosts), dict(graph.scopes)
+    for other in earlier:
+        for node in other.nodes.values():
+            nodes[node.id] = _merged(nodes.get(node.id), node)
+        hosts = {**other.hosts, **hosts}
+        scopes = {**other.scopes, **scopes}
+    return replace(graph, nodes=nodes, hosts=hosts, scopes=scopes)
+
+
+def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
+    return node if known is None else known.joined(node)
+
+
+def unfinished(story: Story) -> Iterable[Action]:
+    """What was begun, and nobody knows how far it came."""
+    return (key for key, action in story.actions.items() if action.begun)

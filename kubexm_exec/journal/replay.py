@@ -1,0 +1,127 @@
+"""Tells a run of the past again as events: the entries of its journal with the names that a live run's events have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kubexm_exec.journal import entries as kinds
+from kubexm_exec.journal.history import Story, moment
+from kubexm_exec.journal.results import PastRun
+from kubexm_exec.journal.store import RunRow
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.result import FailureKind, Status, counts
+
+_STOPPING: Final = {
+    "failFast": "a step failed: nothing new was started, what ran was finished",
+    "rollback": "a step failed: nothing new was started, then what was done was undone",
+    "cancel": "cancelled: what ran was stopped, always hooks were run",
+}
+
+
+class Retelling:
+    """Makes events of entries, one after the other; what a step printed is in the run's log, not here."""
+
+    def __init__(self, row: RunRow, graph: ExecutionGraph, forks: int) -> None:
+        self.story = Story()
+        """What was told so far."""
+        self._row = row
+        self._graph = graph
+        self._forks = forks
+        self._now = row.created
+
+    def __call__(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        """The events of one more entry."""
+        kind = entry["kind"]
+        if kind == kinds.SESSION:
+            yield from self.broke_off()
+        # In the order in which they were written down; what ends at the same time may have ended in another.
+        self._now = max(moment(entry) or self._now, self._now)
+        self.story.add(entry)
+        make = _MAKERS.get(kind)
+        if make is not None:
+            yield from make(self, entry)
+
+    def broke_off(self) -> Iterator[Event]:
+        """The end of a session that did not tell its end: call it once more after the last entry of a dead run."""
+        if self.story.sessions and self.story.sessions[-1].ended is None:
+            yield self._finished(Status.INTERRUPTED, "it broke off: its process ended without saying how")
+
+    def _event(self, event: str, node: str = "", host: str = "", /, **data: Any) -> Event:
+        return Event(event, self._row.id, self._now, node, host, data)
+
+    def _session(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        graph = self._graph
+        rollback = entry["mode"] == "rollback"
+        yield self._event(
+            ev.RUN_STARTED,
+            graph=graph.name,
+            executor="rollback" if rollback else self._row.executor,
+            forks=self._forks,
+            hosts=len({host for node in graph.steps() for host in node.hosts}),
+            nodes=sum(1 for _ in graph.steps()),
+            actions=graph.actions(),
+            mode=entry["mode"],
+            holder=entry["holder"],
+        )
+
+    def _started(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        node = self._graph.nodes.get(entry["node"])
+        step = node.step_name if node is not None else ""
+        yield self._event(ev.ACTION_STARTED, entry["node"], entry["host"], attempt=entry["attempt"], step=step)
+
+    def _ended(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        if entry.get("nodes"):
+            yield self._event(ev.GRAPH_EXTENDED, nodes=list(entry["nodes"]), by=entry["node"])
+        yield self._event(ev.ACTION_FINISHED, entry["node"], entry["host"], **entry["result"].to_json())
+
+    def _retried(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        node = self._graph.nodes.get(entry["node"])
+        policy = node.policy.retry if node is not None else None
+        yield self._event(
+            ev.ACTION_RETRY,
+            entry["node"],
+            entry["host"],
+            attempt=entry["attempt"],
+            attempts=policy.attempts if policy else entry["attempt"] + 1,
+            delay=policy.wait(entry["attempt"]) if policy else 0.0,
+            message=entry["message"],
+            kind=entry.get("failure") or FailureKind.FAILED.value,
+        )
+
+    def _undone(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        if entry["state"] != "nothing":
+            yield self._event(
+                ev.ACTION_UNDONE, entry["node"], entry["host"], result=entry["state"], message=entry.get("message", "")
+            )
+
+    def _stopping(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        reason = entry["reason"]
+        yield self._event(ev.RUN_STOPPING, reason=reason, message=_STOPPING.get(reason, ""))
+
+    def _status(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+        yield self._finished(Status(entry["status"]), entry["message"])
+
+    def _finished(self, status: Status, message: str) -> Event:
+        begun = self.story.sessions[-1].begun
+        past = PastRun(self._row, status, self._graph, self.story, self._now)
+        return self._event(
+            ev.RUN_FINISHED,
+            status=status.value,
+            message=message,
+            counts=counts(past.result),
+            seconds=round(self._now - begun, 3),
+        )
+
+
+_MAKERS: Final = {
+    kinds.SESSION: Retelling._session,
+    kinds.START: Retelling._started,
+    kinds.END: Retelling._ended,
+    kinds.RETRY: Retelling._retried,
+    kinds.UNDONE: Retelling._undone,
+    kinds.STOP: Retelling._stopping,
+    kinds.STATUS: Retelling._status,
+}

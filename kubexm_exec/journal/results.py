@@ -1,0 +1,228 @@
+"""A run of the past, or one that goes on elsewhere, as a result: what became of every action by its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kubexm_exec.journal import leases
+from kubexm_exec.journal.history import TAKEN_BACK, ActionStory, SessionStory, Story, is_done, whole_graph
+from kubexm_exec.journal.resume import after_undo
+from kubexm_exec.journal.store import RunRow, Store
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
+from kubexm_exec.scheduler import Action
+
+BROKE_OFF: Final = "it was running when the run broke off: nobody knows whether it was done"
+_AGAIN: Final = "it was done, and is to be done again"
+_NEVER: Final = "the run ended before it could start"
+
+
+def is_alive(store: Store, row: RunRow) -> bool:
+    """Whether somebody works on a run now; one that cannot be seen from here does while its lease is renewed."""
+    if row.over:
+        return False
+    known = row.holder.alive()
+    return leases.is_held(store, row.target, row.id) if known is None else known
+
+
+def state_of(store: Store, row: RunRow) -> Status:
+    """What a run is; Interrupted if its process is gone without having said how it ended."""
+    return Status(row.status) if row.over or is_alive(store, row) else Status.INTERRUPTED
+
+
+class PastRun(Struct, dict=True):
+    """A run as the journal has it."""
+
+    row: RunRow
+    state: Status
+    graph: ExecutionGraph
+    """As it was compiled."""
+    story: Story
+    now: float
+    """When it was looked at."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody works on it."""
+        return self.state is Status.RUNNING
+
+    @cached_property
+    def whole(self) -> ExecutionGraph:
+        """The graph with what was added while it ran."""
+        return whole_graph(self.graph, self.story)
+
+    @cached_property
+    def result(self) -> GraphExecutionResult:
+        """What became of it, with the times at which it was."""
+        result = GraphExecutionResult(
+            graph_name=self.graph.name or self.row.name,
+            run_id=self.row.id,
+            executor=self.row.executor,
+            start_time=self.row.created,
+            end_time=self.now if self.alive else self.row.ended or self._last(),
+            status=self.state,
+            message=self.row.message if self.row.over else "",
+        )
+        for node in self.whole.steps():
+            of = NodeResult(node_name=node.id, step_name=node.step_name)
+            of.host_results = {host: self._action(node, host) for host in node.hosts}
+            for host in node.places:
+                if host in of.host_results:
+                    of.host_results[host] = replace(of.host_results[host], place=node.elsewhere(host))
+            of.status = _sum_up(node, of)
+            of.message = node_message(of, node.skip)
+            times = [each for each in of.host_results.values() if each.start_time is not None]
+            of.start_time = min((each.start_time for each in times if each.start_time is not None), default=None)
+            of.end_time = max((each.end_time for each in times if each.end_time is not None), default=None)
+            result.node_results[node.id] = of
+            if not node.reversible and any(each.changed for each in of.host_results.values()):
+                result.not_reversible.append(node.id)
+        return result
+
+    @cached_property
+    def shown(self) -> GraphExecutionResult:
+        """The result for people: its times as if there had been no pauses between the sessions."""
+        return without_pauses(self.result, self.story.sessions)
+
+    def _action(self, node: ExecutionNode, host: str) -> HostResult:
+        told = self.story.actions.get(Action(node.id, host), ActionStory())
+        if told.begun:
+            status = Status.RUNNING if self.alive else Status.PENDING
+            end = self.now if self.alive else None
+            message = "" if self.alive else BROKE_OFF
+            return HostResult(
+                host_name=host, status=status, message=message, unknown=not self.alive, attempts=told.attempts,
+                start_time=told.started, end_time=end, undo=told.undone,
+            )  # fmt: skip
+        if told.again:
+            return HostResult(host_name=host, status=Status.PENDING, message=_AGAIN, attempts=told.attempts)
+        if told.result is not None:
+            return replace(told.result, undo=told.undone) if told.undone != told.result.undo else told.result
+        over = self.row.over and self.state is not Status.INTERRUPTED
+        return HostResult(
+            host_name=host, status=Status.CANCELLED if over else Status.PENDING, message=_NEVER if over else ""
+        )
+
+    def _last(self) -> float | None:
+        return max((session.last for session in self.story.sessions), default=None)
+
+    # What somebody wants to know of it
+
+    def running(self) -> list[tuple[str, HostResult]]:
+        """What runs now."""
+        return self._having(lambda each: each.status is Status.RUNNING)
+
+    def unknown(self) -> list[tuple[str, HostResult]]:
+        """Of what nobody knows whether it was done."""
+        return self._having(lambda each: each.unknown)
+
+    def left(self) -> list[tuple[str, HostResult]]:
+        """What a resume would do; after a success only what failed within ``maxFailures``, and what waited for it."""
+        if self.state is Status.ROLLED_BACK or (self.state is Status.SUCCESS and not self._having(_failed)):
+            return []
+        again = after_undo(self.whole, self.story)
+        return [
+            (name, each)
+            for name, each in _each(self.result)
+            if _is_left(each) or (Action(name, each.host_name) in again and is_done(each))
+        ]
+
+    def undoing(self) -> list[tuple[str, HostResult]]:
+        """What is being undone now; or of what nobody knows how far that came."""
+        return [
+            (name, each)
+            for name, each in _each(self.result)
+            if self.story.actions.get(Action(name, each.host_name), ActionStory()).undoing
+        ]
+
+    def undone(self) -> list[tuple[str, HostResult]]:
+        """What was undone, or could not be, unless all of it was done again."""
+        return [] if self.state is Status.SUCCESS else self._having(lambda each: bool(each.undo))
+
+    def retried(self) -> list[tuple[Action, ActionStory]]:
+        """What failed at least once and was tried again."""
+        return [(key, told) for key, told in self.story.actions.items() if told.retries]
+
+    def slowest(self, most: int) -> list[tuple[str, HostResult, float]]:
+        """What took longest, without pauses."""
+        found = [
+            (name, each, each.end_time - each.start_time)
+            for name, each in _each(self.shown)
+            if each.start_time is not None and each.end_time is not None
+        ]
+        return sorted(found, key=lambda one: -one[2])[:most]
+
+    def _having(self, is_so: Callable[[HostResult], bool]) -> list[tuple[str, HostResult]]:
+        return [(name, each) for name, each in _each(self.result) if is_so(each)]
+
+
+def _each(result: GraphExecutionResult) -> list[tuple[str, HostResult]]:
+    return [(name, each) for name, node in result.node_results.items() for each in node.host_results.values()]
+
+
+def _failed(each: HostResult) -> bool:
+    return each.status is Status.FAILED and not each.ignored
+
+
+def _is_left(each: HostResult) -> bool:
+    if each.undo.startswith(TAKEN_BACK) or _failed(each):
+        return True
+    return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED
+
+
+def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:
+    """What the outcomes of a node add up to, as far as they are known."""
+    every = list(of.host_results.values())
+    found = {each.status for each in every}
+    failures = sum(each.status is Status.FAILED and not each.ignored for each in every)
+    if failures > node.policy.budget(len(every)):
+        return Status.FAILED
+    for status in (Status.RUNNING, Status.PENDING, Status.CANCELLED):
+        if status in found:
+            return status
+    if not every or all(each.reason in BLOCKED for each in every):
+        return Status.SKIPPED
+    return Status.SUCCESS
+
+
+def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
+    """The result of the last session for people: with the time of all of them, and without the pauses between them."""
+    if not sessions:
+        return result
+    return without_pauses(replace(result, start_time=sessions[0].begun), sessions)
+
+
+def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
+    """The same result with times as if each session had begun when the one before it ended."""
+    pauses = [
+        (before.ended or before.last, after.begun)
+        for before, after in pairwise(sessions)
+        if after.begun > (before.ended or before.last)
+    ]
+    if not pauses:
+        return result
+
+    def at(moment: float | None) -> float | None:
+        if moment is None:
+            return None
+        return moment - sum(min(moment, end) - begin for begin, end in pauses if moment > begin)
+
+    nodes = {
+        name: replace(
+            node,
+            start_time=at(node.start_time),
+            end_time=at(node.end_time),
+            host_results={
+                host: replace(each, start_time=at(each.start_time), end_time=at(each.end_time))
+                for host, each in node.host_results.items()
+            },
+        )
+        for name, node in result.node_results.items()
+    }
+    return replace(result, node_results=nodes, start_time=at(result.start_time), end_time=at(result.end_time))

@@ -1,0 +1,1 @@
+"""Files, folders, links, archives and transfers on a host."""

@@ -1,0 +1,390 @@
+"""Archives: what is in them, whether a folder already holds it, unpacking and packing on a host."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.filescripts import mode_argument
+from kubexm_exec.connectors.safepaths import WAY, refusal
+from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.files.operations import temporary_folder
+from kubexm_exec.runner.files.state import path_list
+from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
+from kubexm_exec.runner.quote import EACH, script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+Format = Literal["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
+EntryKind = Literal["file", "directory", "link", "hardlink", "other"]
+
+_SUFFIXES: Final[dict[str, Format]] = {
+    ".tar": "tar",
+    ".tar.gz": "tar.gz",
+    ".tgz": "tar.gz",
+    ".tar.xz": "tar.xz",
+    ".txz": "tar.xz",
+    ".tar.bz2": "tar.bz2",
+    ".tbz2": "tar.bz2",
+    ".zip": "zip",
+}
+_FLAGS: Final[dict[Format, str]] = {"tar": "", "tar.gz": "z", "tar.xz": "J", "tar.bz2": "j"}
+_KINDS: Final[dict[str, EntryKind]] = {"-": "file", "d": "directory", "l": "link", "h": "hardlink"}
+_LISTING: Final = 64 << 20
+_SPECIAL, _OUTSIDE, _OPEN = 96, 97, 95
+
+# Archives are read from standard input: GNU tar would take "a:b" for a file on the host a.
+_LIST_TAR: Final = (
+    WAY
+    + r"""
+reach "$2"
+case $(tar --version 2>/dev/null) in *GNU*) echo escaped;; *) echo plain;; esac
+tar -t"$1"f - <"./$name" || exit
+printf '\0'
+tar -tv"$1"f - <"./$name" | cut -c 1-10
+"""
+)
+# Whether nobody else can change a file, or put another in its place: neither there nor in a folder above.
+_CLOSED: Final = (
+    WAY
+    + rf"""
+reach "$1"
+is=$(stat -c %u/%a -- "./$name") || exit
+case $is in *[2367]|*[2367]?) exit {_OPEN} ;; 0/*) ;; *) [ -O "./$name" ] || exit {_OPEN} ;; esac
+! shared || exit {_OPEN}
+while [ "$PWD" != / ]; do
+  is=$(stat -c %u .) && cd -P .. || exit
+  ! shared || case $mode_of_here/$is in
+    [1357]???/0|[1357]???/$(id -u)) [ "$owner_of_here" = 0 ] || [ -O . ] ;;
+    *) false ;;
+  esac || exit {_OPEN}
+done
+"""
+)
+_COPY: Final = WAY + 'reach "$1"; umask 077; cat <"./$name" >"$2"'
+_LIST_ZIP: Final = WAY + 'reach "$1"; unzip -l "./$name"'
+# It is unpacked into a folder of our own, looked at, and only then put in place: nothing that is there already can lead
+# it elsewhere, and what may not be in it never gets there.
+_UNPACK: Final = (
+    WAY
+    + PLACE
+    + rf"""
+src=$1 root=$2 flags=$3 strip=$4 new=$5 owner=$6 special=$7 fill=$8
+reach "$root/."
+tidy
+private "$new" || exit
+trap 'cd -P "$stage" && leave "$new"' EXIT
+hold && mkdir t || exit
+reach "$src"
+exec 8<"./$name"
+cd -P "$stage" || exit
+if [ "$flags" = zip ]; then
+  [ -n "$special" ] && set -- -K || set --
+  unzip -q -o "$@" /proc/self/fd/8 -d t
+  code=$?
+  # unzip's 1 is a warning: all was done.
+  [ $code -le 1 ] || exit $code
+else tar -x"$flags"of - --strip-components="$strip" -C t <&8 || exit; fi
+find t -type f -exec stat -c '%h %i' {{}} + |
+  awk '$1 > 1 {{ n[$2]++; h[$2] = $1 }} END {{ for (i in n) if (n[i] != h[i]) exit 1 }}' || exit {_OUTSIDE}
+odd=$(find t \( -type f \( -perm -4000 -o -perm -2000 \) \) -o ! -type f ! -type d ! -type l)
+if [ -n "$odd" ] && [ -z "$special" ]; then printf '%s\n' "${{odd#t/}}"; exit {_SPECIAL}; fi
+if [ -n "$owner" ] && [ -n "$odd" ]; then
+  # Giving a file away takes these bits off.
+  find t -exec sh -c '
+    o=$1; shift
+    for f do
+      m=; if [ -f "$f" ] && ! [ -L "$f" ]; then m=$(stat -c %a -- "$f"); fi
+      chown -h -- "$o" "$f" && {{ [ -z "$m" ] || chmod -- "$m" "$f"; }} || exit
+    done' kx "$owner" {{}} + || exit
+elif [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
+sync -f . 2>/dev/null || sync
+( cd -P .. && place "$stage/t" )
+"""
+)
+_CONTENT_TAR: Final = WAY + 'reach "$2"; tar -x"$1"Of - --strip-components="$3" <"./$name" | sha256sum'
+_CONTENT_ZIP: Final = WAY + 'reach "$1"; unzip -p "./$name" | sha256sum'
+_CONTENT_FOLDER: Final = EACH + 'each 500 sh -c "$1" kx read "" "" | sha256sum'
+_GIVE: Final = EACH + 'each 500 sh -c "$1" kx change "$2" ""'
+_PACK: Final = (
+    WAY
+    + r"""
+mode=$5
+go "$3"
+umask 077
+if [ -z "$mode" ] && [ -f "./$name" ] && ! [ -L "./$name" ] && [ -O "./$name" ]; then
+  mode=$(stat -c %a -- "./$name")
+fi
+private "$4" || exit
+( reach "$2/."; tar -c"$1"f - . >&8 ) 8>"./$name" && chmod -- "${mode:-0600}" "./$name" &&
+  mv -fT -- "./$name" "../$name"
+code=$?
+leave "$4"
+exit $code
+"""
+)
+_ROW: Final = re.compile(r"\s*\d+\s+\d{2,4}-\d\d-\d{2,4}\s+\d\d:\d\d   ?(.*)")
+_ESCAPE: Final = re.compile(r"\\([0-7]{3}|.)")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+class Entry(Struct, frozen=True):
+    """One thing in an archive, under the name that it will have in the folder it is unpacked to."""
+
+    name: str
+    kind: EntryKind
+    sha256: str = ""
+    """Of a file, where it is known."""
+    target: str = ""
+    """Of a link, where it is known; of a hard link, the name in the archive."""
+    special: str = ""
+    """What makes it dangerous: it would run as somebody else, or is no file at all."""
+
+
+def format_of(path: str, given: Format | None = None) -> Format:
+    """The format that was given, or that the name tells."""
+    if given is not None:
+        return given
+    name = posixpath.basename(path).lower()
+    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
+        if name.endswith(suffix):
+            return _SUFFIXES[suffix]
+    raise StepFailed(
+        f"{path}: its name does not tell what kind of archive it is",
+        hint=f"set `format` to one of {', '.join(dict.fromkeys(_SUFFIXES.values()))}",
+    )
+
+
+def checked(entries: Sequence[Entry], archive: str, strip: int, *, special: bool = False) -> list[Entry]:
+    """The entries under their final names; refuses an archive that would write outside its folder.
+
+    Also one that holds what would run as somebody else, or is no file at all, unless ``special`` allows that.
+    """
+    result: list[Entry] = []
+    links: set[str] = set()
+    for entry in entries:
+        below = _below(archive, entry.name, links)
+        if entry.kind == "hardlink" and entry.target:
+            _below(archive, entry.target, links)
+        if entry.kind == "link":
+            links.add("/".join(below))
+        if entry.special and not special:
+            raise _is_special(archive, f"{entry.name!r} is {entry.special}")
+        kept = below[strip:]
+        if kept:
+            result.append(Entry("/".join(kept), entry.kind, entry.sha256, entry.target, entry.special))
+    if not result:
+        raise StepFailed(
+            f"{archive}: nothing is left of it" if strip else f"{archive}: it is empty",
+            hint=f"stripComponents: {strip} takes away all of its names" if strip else "",
+        )
+    return result
+
+
+def _below(archive: str, name: str, links: Collection[str]) -> list[str]:
+    """The parts of a name in an archive; refuses one that leads out of the folder, also through a link of its own."""
+    parts = name.split("/")
+    below = [part for part in parts if part not in ("", ".")]
+    through = any("/".join(below[:count]) in links for count in range(1, len(below)))
+    if name.startswith("/") or ".." in parts or through:
+        raise _climbs_out(archive, name)
+    return below
+
+
+def special_bits(mode: int) -> str:
+    """What a file's mode makes dangerous about it, in words."""
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return "a device"
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        return "a pipe or socket"
+    runs = [word for bit, word in ((0o4000, "owner"), (0o2000, "group")) if mode & bit]
+    return f"a program that runs as its {' and '.join(runs)}" if runs and not stat.S_ISDIR(mode) else ""
+
+
+def _is_special(archive: str, what: str) -> StepFailed:
+    return StepFailed(
+        f"{archive}: refused, because in it {what}",
+        hint="nothing was unpacked; if you trust this archive, say `allowSpecial: true`",
+    )
+
+
+def _climbs_out(archive: str, name: str) -> StepFailed:
+    return StepFailed(
+        f"{archive}: refused, because its entry {name!r} would be written outside the folder",
+        hint="nothing was unpacked; do not trust this archive",
+    )
+
+
+@contextlib.contextmanager
+def steady(session: Session, path: str) -> Iterator[str]:
+    """Where to read an archive on the host that is looked at more than once: a copy, if others may change it."""
+    found = execute(session, script(_CLOSED, path, question=True), check=False, live=False)
+    if found.exit_code == 0:
+        yield path
+        return
+    if found.exit_code != _OPEN:
+        raise file_failure(session, "list", path, found)
+    with temporary_folder(session) as folder:
+        copy = f"{folder}/archive"
+        copied = execute(session, script(_COPY, path, copy), check=False, live=False)
+        if copied.exit_code != 0:
+            raise file_failure(session, "copy", path, copied)
+        try:
+            yield copy
+        except StepFailed as error:
+            error.message = error.message.replace(copy, path)
+            raise
+
+
+def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:
+    """What is in an archive on the host, under the names it has in there."""
+    if fmt == "zip":
+        command = script(_LIST_ZIP, path, env={"LC_ALL": "C.UTF-8"}, max_output=_LISTING)
+    else:
+        command = script(_LIST_TAR, _FLAGS[fmt], path, max_output=_LISTING)
+    result = execute(session, command, check=False, live=False)
+    _check(session, "list", path, fmt, result)
+    text = result.stdout.decode("utf-8", "surrogateescape")
+    return _zip_entries(text) if fmt == "zip" else _tar_entries(text, path)
+
+
+def _tar_entries(text: str, path: str) -> list[Entry]:
+    style, _, rest = text.partition("\n")
+    listing, _, letters = rest.partition("\0")
+    names = listing.removesuffix("\n").split("\n") if listing else []
+    kinds = letters.removesuffix("\n").split("\n") if letters else []
+    if len(names) != len(kinds):
+        raise StepFailed(f"list {path}: it holds names with line breaks, which this host's tar cannot list safely")
+    if style == "escaped":
+        names = [_unescaped(name) for name in names]
+    return [
+        Entry(name, _KINDS.get(mode[:1], "other"), special=_special(mode))
+        for name, mode in zip(names, kinds, strict=True)
+    ]
+
+
+def _special(mode: str) -> str:
+    """The same of a mode as `tar` shows it, such as ``-rwsr-xr-x``."""
+    kinds = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "p": stat.S_IFIFO, "s": stat.S_IFSOCK, "d": stat.S_IFDIR}
+    bits = (0o4000 if mode[3:4] in ("s", "S") else 0) | (0o2000 if mode[6:7] in ("s", "S") else 0)
+    return special_bits(kinds.get(mode[:1], stat.S_IFREG) | bits)
+
+
+def _unescaped(name: str) -> str:
+    if "\\" not in name:
+        return name
+
+    def byte(found: re.Match[str]) -> str:
+        code = found[1]
+        # Octal escapes are bytes: put them back as such, and read the whole as UTF-8 afterwards.
+        return chr(int(code, 8)) if len(code) == 3 else _ESCAPES.get(code, code)
+
+    # Latin-1 is one character a byte, so that escaped and plain bytes meet.
+    raw = name.encode("utf-8", "surrogateescape").decode("latin-1")
+    return _ESCAPE.sub(byte, raw).encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _zip_entries(text: str) -> list[Entry]:
+    names = [row[1] for line in text.splitlines() if (row := _ROW.fullmatch(line))]
+    return [Entry(name, "directory" if name.endswith("/") else "file") for name in names]
+
+
+def same_content(session: Session, path: str, fmt: Format, strip: int, folder: str, files: Sequence[str]) -> bool:
+    """Whether the files in a folder hold, in this order, what the archive's files hold; nothing is written."""
+    if not files:
+        return True
+    command = script(_CONTENT_ZIP, path) if fmt == "zip" else script(_CONTENT_TAR, _FLAGS[fmt], path, str(strip))
+    inside = execute(session, command, check=False, live=False)
+    names = path_list(posixpath.join(folder, name) for name in files)
+    outside = execute(session, script(_CONTENT_FOLDER, IN_FOLDERS, stdin=names), check=False, live=False)
+    return inside.exit_code == outside.exit_code == 0 and inside.stdout == outside.stdout
+
+
+class Unpacking(Struct, frozen=True):
+    """How an archive is unpacked."""
+
+    strip: int = 0
+    owner: str = ""
+    """``user``, ``:group`` or ``user:group`` of what is unpacked; empty: the user we are."""
+    special: bool = False
+    """Whether it may hold programs that run as somebody else, devices, pipes and sockets."""
+    follow: bool = False
+    """Whether a link that is there already in the place of a folder is followed."""
+
+
+def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking) -> None:
+    """Unpack an archive on the host into an existing folder; its owners are never those in the archive."""
+    flags = "zip" if fmt == "zip" else _FLAGS[fmt]
+    command = script(
+        _UNPACK,
+        path,
+        folder,
+        flags,
+        str(how.strip),
+        f".kx-{secrets.token_hex(8)}.tree",
+        how.owner,
+        "yes" if how.special else "",
+        "follow" if how.follow else "yes",
+        env={"LC_ALL": "C.UTF-8"} if fmt == "zip" else None,
+    )
+    result = execute(session, command, check=False, live=False)
+    if result.exit_code == _SPECIAL:
+        raise _is_special(path, f"{result.out.splitlines()[0]!r} is a program that runs as somebody else, or no file")
+    if result.exit_code == _OUTSIDE:
+        raise _climbs_out(path, "(a hard link)")
+    _check(session, "unpack", path, fmt, result)
+
+
+def give_away(session: Session, paths: Iterable[str], owner: str) -> None:
+    """Change the owner of many files, links and folders."""
+    result = execute(session, script(_GIVE, IN_FOLDERS, owner, stdin=path_list(paths)), check=False, live=False)
+    if result.exit_code != 0:
+        raise file_failure(session, "change the owner of", "what was unpacked", result)
+
+
+def pack(session: Session, folder: str, path: str, fmt: Format, mode: int | None = None) -> None:
+    """Pack all that is in a folder into an archive beside which it is written first; an old one is replaced.
+
+    Without a mode, that of an old one of ours is kept, and a new one is closed: so may be what is in it.
+    """
+    command = script(_PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode))
+    result = execute(session, command, check=False, live=False)
+    _check(session, "pack", path, fmt, result)
+
+
+def is_packed(session: Session, folder: str, path: str, fmt: Format) -> bool:
+    """Whether an archive holds just what is in a folder now: names, modes, owners, times and content."""
+    body = (
+        WAY
+        + r"""
+list() { tar -tv"$1"f -; }
+reach "$3"
+a=$(list "$1" <"./$name") && b=$( (reach "$2/."; tar -cf - .) | list "") && [ "$a" = "$b" ] || exit 1
+a=$(tar -x"$1"Of - <"./$name" | sha256sum) && b=$( (reach "$2/."; tar -cf - .) | tar -xOf - | sha256sum) && [ "$a" = "$b" ]
+"""  # noqa: E501
+    )
+    result = execute(session, script(body, _FLAGS[fmt], folder, path), check=False, live=False)
+    if refusal(reason_of(result.err)[0]):
+        raise file_failure(session, "look at", path, result)
+    return result.exit_code == 0
+
+
+def _check(session: Session, what: str, path: str, fmt: Format, result: CommandResult) -> None:
+    if result.exit_code == 127:
+        command = script("unzip" if fmt == "zip" else "tar")
+        error = failure(session, command, result)
+        error.hint = f"the host needs {'unzip' if fmt == 'zip' else 'tar'} for this archive: install it first"
+        raise error
+    # unzip's 1 is a warning: all was done.
+    if result.exit_code != 0 and not (fmt == "zip" and result.exit_code == 1):
+        hint = "" if "ermission" in result.err or "No such" in result.err else f"is it really a {fmt} archive?"
+        raise file_failure(session, what, path, result, hint=hint)

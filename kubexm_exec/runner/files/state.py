@@ -1,0 +1,299 @@
+"""What is at a path of a host, and how that is found out for many paths with one command."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, Literal, TypeVar
+
+from msgspec import Struct
+
+from kubexm_exec.connectors.base import Command, CommandResult
+from kubexm_exec.connectors.safepaths import WAY, refusal
+from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.quote import EACH, script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+Kind = Literal["absent", "file", "directory", "link", "other"]
+MOST_PATHS: Final = 200
+"""Paths that one command is asked about."""
+LARGE: Final = 256 << 10
+"""Bytes of a file beyond which no digest is made of it unless a step needs that now."""
+
+
+class FileState(Struct, frozen=True):
+    """What is at a path; the link itself if it is one."""
+
+    path: str
+    kind: Kind = "absent"
+    mode: int = 0
+    owner: str = ""
+    group: str = ""
+    uid: int = -1
+    gid: int = -1
+    size: int = 0
+    sha256: str = ""
+    """Of a file's content; empty if it was not asked for or may not be read."""
+    target: str = ""
+    """Of a link."""
+    to_folder: bool = False
+    """Of a link: whether it leads to a folder."""
+    device: int = -1
+    """The file system that it is on."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        return self.kind != "absent"
+
+    def holds(self, data: bytes) -> bool:
+        """Whether a file holds these bytes, as far as is known."""
+        if not self.sha256:
+            return len(data) == self.size
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+    def owned_by(self, owner: str | None, group: str | None) -> bool:
+        """Whether it belongs to that user and that group (names or numbers); None stands for any."""
+        return owner in (None, self.owner, str(self.uid)) and group in (None, self.group, str(self.gid))
+
+
+# One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
+# processes however many paths there are (a function has arguments of its own without one). What cannot be found is
+# asked for once more, for the reason. The way to each has to be one that can be trusted. Its arguments are whether
+# digests are wanted, of how many of the paths (of the others those of small files are), and the paths.
+SCRIPT: Final = (
+    WAY
+    + r"""
+kind() {
+  if [ -L "$1" ]; then if [ -d "$1" ]; then k=m; else k=l; fi
+  elif [ -f "$1" ]; then if [ -r "$1" ]; then k=f; else k=u; fi
+  elif [ -d "$1" ]; then k=d
+  elif [ -e "$1" ]; then k=o
+  else k=a; fi
+}
+there() {
+  for p do shift; kind "$p"; [ $k = a ] || set -- "$@" "$p"; done
+  [ $# -eq 0 ] || exec stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
+}
+sums() {
+  i=0
+  for p do
+    shift; kind "$p"
+    if [ $k = f ]; then
+      if [ $i -lt "$own" ]; then [ "$digest" = no ] || set -- "$@" "$p"
+      else
+        s=${rows#*/*/*/}
+        [ "${s%%/*}" -gt LARGE ] || set -- "$@" "$p"
+      fi
+    fi
+    [ $k = a ] || rows=${rows#*"
+"}
+    i=$((i + 1))
+  done
+  [ $# -eq 0 ] || sha256sum -- "$@"
+}
+absent() {
+  for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
+  [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
+}
+digest=$1 own=$2 kinds= was=$PWD folder=; shift 2
+for p do
+  if [ "${p%/*}" != "$folder" ]; then
+    folder=${p%/*}
+    at "$p" || [ -z "$why" ] || stop
+  fi
+done
+cd -- "$was"
+for p do kind "$p"; kinds=$kinds$k; done
+rows=$(there "$@") || exit
+printf '%s\n' "$kinds${rows:+
+$rows}"
+for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done
+if [ $digest = yes ] || [ $own -lt $# ]; then sums "$@" || exit; fi
+printf '\0\n'
+absent "$@"
+""".replace("LARGE", str(LARGE))
+)
+# The same for any number of paths, which come as its input.
+MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2" {MOST_PATHS}'
+_KINDS: Final[dict[str, Kind]] = {
+    "a": "absent",
+    "f": "file",
+    "u": "file",
+    "d": "directory",
+    "l": "link",
+    "m": "link",
+    "o": "other",
+}
+_STAT: Final = re.compile(r"([0-7]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/(.*)")
+_DIGEST: Final = re.compile(r"\\?([0-9a-f]{64})  ?\*?")
+_NOT_THERE: Final = frozenset({"no such file or directory", "not a directory"})
+_LOOP: Final = os.strerror(errno.ELOOP).lower()
+_MOST_BYTES: Final = 24 << 10
+_LONGEST_ANSWER: Final = 256 << 20
+_TRIES: Final = 3
+
+
+def inspect(
+    session: Session, paths: Sequence[str], *, digest: bool = True, more: Sequence[str] = ()
+) -> list[FileState]:
+    """The state of each path, in one round trip however many they are.
+
+    Behind them come those of ``more``, which are few, and of which large files have no digest.
+    """
+    if not paths:
+        return []
+    wanted = "yes" if digest else "no"
+    every = [*paths, *more]
+    if more and not _is_short(every):
+        every = list(paths)
+    if _is_short(every):
+        command = script(SCRIPT, wanted, str(len(paths)), *every, max_output=8 << 20, question=True)
+    else:
+        command = script(MANY, SCRIPT, wanted, stdin=path_list(every), max_output=_LONGEST_ANSWER)
+    return asked(
+        session,
+        command,
+        paths[0],
+        lambda result: parse(session, every, Answer.of(result), result, digest=digest, own=len(paths)),
+    )
+
+
+def _is_short(paths: Sequence[str]) -> bool:
+    """Whether they are few enough for the arguments of one command."""
+    size = sum(len(path.encode("utf-8", "surrogateescape")) + 1 for path in paths)
+    return len(paths) <= MOST_PATHS and size <= _MOST_BYTES
+
+
+def path_list(paths: Iterable[str]) -> bytes:
+    """The paths as `each` reads them."""
+    return b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+
+
+T = TypeVar("T")
+
+
+def asked(session: Session, command: Command, path: str, read: Callable[[CommandResult], T]) -> T:
+    """What a question about files gives; it is asked again if something changed just then."""
+    for _ in range(_TRIES):
+        result = execute(session, command, check=False, live=False)
+        if result.exit_code == 0:
+            try:
+                return read(result)
+            except ChangedMeanwhile:
+                continue
+        elif result.exit_code in (126, 127) or refusal(reason_of(result.err)[0]):
+            break
+    raise file_failure(
+        session, "look at", path, result, hint="the host needs sh, stat, readlink and sha256sum (GNU or busybox)"
+    )
+
+
+class ChangedMeanwhile(Exception):
+    """The parts of an answer do not fit together: something came or went between them."""
+
+
+def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResult, fine: Collection[str]) -> None:
+    """A path below a folder that may not be entered looks absent, and is not."""
+    # One complaint may hold line breaks, as names do.
+    for line in re.split(r"\n(?=stat: )", result.err):
+        reason, _ = reason_of(" ".join(line.split("\n")))
+        if reason and reason not in fine:
+            path = next((path for path in paths if path in line), paths[0])
+            raise file_failure(session, "look at", path, CommandResult(command="", exit_code=1, stderr=line.encode()))
+
+
+def parse(
+    session: Session,
+    paths: Sequence[str],
+    answer: Answer,
+    result: CommandResult,
+    *,
+    digest: bool,
+    own: int,
+    loops: bool = False,
+) -> list[FileState]:
+    """The states in the rest of an answer, which may have come in several parts.
+
+    ``own``: of how many of the paths the digests are wanted as ``digest`` says; of the rest, those of small files are
+    there. What lies behind links that go round in a circle is a failure; with ``loops`` it is absent.
+    """
+    _raise_if_hidden(session, paths, result, {*_NOT_THERE, _LOOP} if loops else _NOT_THERE)
+    states: list[FileState] = []
+    while len(states) < len(paths):
+        kinds = answer.until("\n")
+        some = paths[len(states) : len(states) + len(kinds)]
+        if not kinds or len(some) != len(kinds) or not set(kinds) <= _KINDS.keys():
+            raise StepFailed(
+                "the host's answer to a question about files makes no sense",
+                stdout=result.out[:2000],
+                stderr=result.err,
+                hint="does its shell print something at every start? It must not do so without a terminal.",
+            )
+        states += _states(some, kinds, answer, digest, own - len(states))
+    return states
+
+
+class Answer:
+    """A text that is read from its beginning, piece by piece."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    @classmethod
+    def of(cls, result: CommandResult) -> Answer:
+        """What a command has printed."""
+        return cls(result.stdout.decode("utf-8", "surrogateescape"))
+
+    def until(self, mark: str) -> str:
+        """What comes before the mark; raises ChangedMeanwhile if there is none."""
+        end = self._text.find(mark, self._at)
+        if end < 0:
+            raise ChangedMeanwhile
+        piece = self._text[self._at : end]
+        self._at = end + len(mark)
+        return piece
+
+
+def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own: int) -> Iterator[FileState]:
+    rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind != "a"]
+    targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
+    # No name holds a NUL, so this is the end of the digests whatever the files are called.
+    lines = answer.until("\0\n").split("\n")
+    digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
+    stats, links, sums = iter(rows), iter(targets), iter(digests)
+    for number, (path, letter) in enumerate(zip(paths, kinds, strict=True)):
+        if letter == "a":
+            yield FileState(path)
+            continue
+        row = next(stats)
+        if row is None:
+            raise ChangedMeanwhile
+        mode, uid, gid, size, device, owner, group = row.groups()
+        summed = letter == "f" and (digest if number < own else int(size) <= LARGE)
+        sha256 = next(sums, "") if summed else ""
+        if summed and not sha256:
+            raise ChangedMeanwhile
+        yield FileState(
+            path,
+            kind=_KINDS[letter],
+            mode=int(mode, 8),
+            # A number without a name in the host's user table belongs to itself.
+            owner=owner if owner != "UNKNOWN" else uid,
+            group=group if group != "UNKNOWN" else gid,
+            uid=int(uid),
+            gid=int(gid),
+            size=int(size),
+            sha256=sha256,
+            target=next(links) if letter in "lm" else "",
+            to_folder=letter == "m",
+            device=int(device),
+        )
+    if next(sums, ""):
+        raise ChangedMeanwhile

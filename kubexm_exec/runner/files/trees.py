@@ -1,0 +1,464 @@
+"""Folders with all that is in them: compared in one round trip, and changed with one stream, each file atomically."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kubexm_exec.connectors.base import CommandCancelled, CommandResult, CommandTimedOut
+from kubexm_exec.connectors.filescripts import DROP
+from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.files.attributes import have_any
+from kubexm_exec.runner.files.state import (
+    MANY,
+    SCRIPT,
+    Answer,
+    ChangedMeanwhile,
+    FileState,
+    Kind,
+    asked,
+    parse,
+    path_list,
+)
+from kubexm_exec.runner.files.tarstream import Member, TarStream
+from kubexm_exec.runner.files.transfer import LARGE, Target, send
+from kubexm_exec.runner.quote import EACH, script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.transfers import Source
+from kubexm_exec.step import StepFailed
+
+_LONGEST_ANSWER: Final = 256 << 20
+_FEW: Final = 3
+"""So many files are sent quicker one by one, over the shell that is there."""
+_OURS: Final = re.compile(r"\.kx-[0-9a-f.]+\.(?:tmp|part|tree)")
+"""Names of what transfers leave for a while."""
+_TYPES: Final[Mapping[int, Kind]] = {0x8: "file", 0x4: "directory", 0xA: "link"}
+
+# Who we are; then everything below the folder, each with a mark behind its name (which may hold line breaks); then what
+# is asked about the paths that come as input.
+_LOOK: Final = (
+    WAY
+    + r"""
+id -u && id -g || exit
+if [ "$3" = yes ] && [ -d "$4" ]; then
+  ( reach "$4/." && find . -xdev -name '.kx-*.tree' -prune -o -exec stat -c "%f/%u/%g/%s/%d/%U/%G/%n/$5" {} + ) || exit
+fi
+printf '=%s\n' "$5"
+"""
+    + MANY
+)
+_LISTED: Final = re.compile(r"([0-9a-f]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/([^/]*)/(.*)", re.DOTALL)
+# Runs a command on the names that paths have in their folders, one folder after the other: the way to each is checked.
+IN_FOLDERS: Final = (
+    WAY
+    + r"""
+act() {
+  case $what in
+    read) cat -- "$@" ;;
+    remove) rm -f -- "$@" ;;
+    empty) rmdir -- "$@" ;;
+    make) mkdir -m "$mode" -- "$@" ;;
+    change) for e do change "${e#./}" "$owner" "$mode" || return; done ;;
+  esac
+}
+last() { k=$1; shift; shift "$k"; act "$@"; }
+what=$1 owner=$2 mode=$3 folder=; shift 3
+n=$#
+while [ $n -gt 0 ]; do
+  if [ "${1%/*}" != "$folder" ]; then
+    [ $# -eq $n ] || last $n "$@" || exit
+    i=0
+    for e do shift; [ $i -ge $n ] || set -- "$@" "$e"; i=$((i + 1)); done
+    folder=${1%/*}
+    go "$1"
+  else name=${1##*/}; fi
+  shift; n=$((n - 1))
+  set -- "$@" "./$name"
+done
+[ $# -eq 0 ] || act "$@"
+"""
+)
+_READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
+# `tidy`, called in the folder, removes stages that killed runs have left there: nobody works in one for a day.
+# `place FOLDER`, called in the folder that is filled, puts what lies in FOLDER of a stage into it. One mv a folder, not
+# one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
+PLACE: Final = r"""
+tidy() {
+  find . -maxdepth 1 -type d -name '.kx-*.tree' \( -perm 700 -o -perm 2700 \) -mtime +0 -user "$(id -u)" \
+    -exec rm -rf -- {} + 2>/dev/null
+}
+move() {
+  d=$1 n=$(($# - 1)); shift
+  if [ $n -gt 300 ]; then
+    find "$d/." -maxdepth 1 ! -type d -exec sh -c 'exec mv -f -- "$@" ./' kx {} +
+    return
+  fi
+  while [ $n -gt 0 ]; do
+    e=$1 n=$((n - 1)); shift
+    if [ -L "$e" ] || { [ -e "$e" ] && ! [ -d "$e" ]; }; then set -- "$@" "$e"; fi
+  done
+  [ $# -eq 0 ] || mv -f -- "$@" ./
+}
+into() {
+  name=${1##*/} hops=0
+  if [ -z "$fill" ]; then :
+  elif [ -L "./$name" ] && [ "$fill" != follow ]; then
+    echo "kx: ${PWD%/}/$name is a link to $(readlink -- "./$name"), and a folder is to be filled there" >&2
+    return 1
+  elif ! [ -d "./$name" ]; then
+    m=$(stat -c %a -- "$1") && (umask 077; mkdir -- "./$name") || return
+    change "$name" "$owner" "${m#"${m%???}"}" || return
+  fi
+  walk "$name/" || stop
+}
+place() {
+  d=$1
+  set -- "$d"/* "$d"/.[!.]* "$d"/..?*
+  move "$d" "$@" || return
+  for e do
+    if [ -d "$e" ] && ! [ -L "$e" ]; then ( into "$e" && place "$e" ) || return; fi
+  done
+}
+"""
+# All of it is on the disk before anything is changed, in a folder inside: that is the same file system even if the
+# folder is a mount point. Then each file is renamed into its place.
+_CHANGE: Final = (
+    EACH
+    + WAY
+    + PLACE
+    + r"""
+root=$1 new=$2 owner=$3 mode=$4 flags=$5 in=$6
+umask 077
+reach "$root/."
+tidy
+private "$new" || exit
+fill=
+trap 'leave "$new"' EXIT
+hold || exit
+mkdir t && tar -"$flags"f - || exit
+[ -f end ] || { echo "its end did not arrive" >&2; exit 1; }
+if [ -n "$owner" ]; then chown -hR -- "$owner" t || exit; fi
+for f in again-*; do if [ -s "$f" ]; then each 500 chmod -- "${f#again-}" <"$f" || exit; fi; done
+if [ -s links ]; then
+  each 2 sh -c 'd=t/$2; mkdir -p -- "${d%/*}" && exec ln -s -- "$1" "$d"' kx <links || exit
+fi
+sync -f . 2>/dev/null || sync
+if [ -s gone ]; then each 500 sh -c "$in" kx remove "" "" <gone || exit; fi
+if [ -s emptied ]; then each 500 sh -c "$in" kx empty "" "" <emptied || exit; fi
+if [ -s folders ]; then
+  each 500 sh -c "$in" kx make "" "$mode" <folders || exit
+  if [ -n "$owner" ]; then each 500 sh -c "$in" kx change "$owner" "" <folders || exit; fi
+fi
+( cd -P .. && place "$stage/t" ) || exit
+for f in own-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "${f#own-}" "" <"$f" || exit; fi; done
+for f in mode-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "" "${f#mode-}" <"$f" || exit; fi; done
+:
+"""
+)
+
+
+class TreeLook(Struct, frozen=True):
+    """What a folder is like."""
+
+    states: Mapping[str, FileState]
+    """What was asked about."""
+    below: tuple[FileState, ...]
+    """All that is in the folder, without digests and targets; empty unless it was asked for.
+
+    Of another file system that is mounted in it, only the mount point.
+    """
+    uid: int
+    gid: int
+    """Who we are on the host."""
+    device: int
+    """The file system that the folder is on."""
+
+
+class NewFile(Struct, frozen=True):
+    """A file to be put in place; numbers of owner and group as it should have them if nothing else is said."""
+
+    path: str
+    content: bytes | Source
+    mode: int
+    uid: int
+    gid: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.size
+
+
+class TreeChange(Struct):
+    """What is to be changed below a folder, all of it named by full paths."""
+
+    gone: list[str] = field(default_factory=list)
+    """Files and links to be removed."""
+    emptied: list[str] = field(default_factory=list)
+    """Folders to be removed, those inside others first."""
+    folders: list[str] = field(default_factory=list)
+    """Folders to be made, those above others first."""
+    folder_mode: int = 0o755
+    files: list[NewFile] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    """Targets by path."""
+    owner: str = ""
+    """``user``, ``:group`` or ``user:group`` of all that is made and put in place; empty: the numbers of each."""
+    owners: dict[str, list[str]] = field(default_factory=dict)
+    """Paths that are there, by the owner they are to have."""
+    modes: dict[int, list[str]] = field(default_factory=dict)
+    """Paths that are there, by the mode they are to have."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.files or self.links or self.more)
+
+    @property
+    def more(self) -> bool:
+        """Whether there is anything to do beside putting files and links in place."""
+        return bool(self.gone or self.emptied or self.folders or self.owners or self.modes)
+
+
+class Trees:
+    """Operations on folders with all that is in them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def look(self, root: str, paths: Sequence[str], *, below: bool = False) -> TreeLook:
+        """The state of many paths, with digests; with ``below`` also of everything that is in the folder."""
+        mark = f"kx{secrets.token_hex(12)}"
+        command = script(
+            _LOOK,
+            SCRIPT,
+            "yes",
+            "yes" if below else "no",
+            root,
+            mark,
+            stdin=path_list(paths),
+            max_output=_LONGEST_ANSWER,
+        )
+        return asked(self._session, command, root, lambda result: self._read_look(root, paths, result, mark))
+
+    def _read_look(self, root: str, paths: Sequence[str], result: CommandResult, mark: str) -> TreeLook:
+        if result.dropped:
+            raise StepFailed(f"look at {root}: there is too much in it", hint="take the folders in it one by one")
+        answer = Answer.of(result)
+        uid, gid = int(answer.until("\n")), int(answer.until("\n"))
+        listed = _below(root, answer.until(f"={mark}\n").split(f"/{mark}\n")[:-1])
+        states = {
+            state.path: state
+            for state in parse(self._session, paths, answer, result, digest=True, own=len(paths), loops=True)
+        }
+        # The folder itself is listed first; its path may be a link to it.
+        itself = listed[0] if listed else states.get(root, FileState(root))
+        return TreeLook(states, tuple(listed[1:]), uid, gid, itself.device)
+
+    def preload(self, states: Sequence[FileState]) -> None:
+        """Read the content of many small files now, in one round trip, so that ``content`` has them at hand."""
+        seen = self._session.seen
+        some = [state for state in states if state.kind == "file" and state.sha256 and state.sha256 not in seen]
+        if len(some) > 1:
+            for state, data in zip(some, self.read(some), strict=True):
+                seen[state.sha256] = data
+
+    def read(self, states: Sequence[FileState]) -> list[bytes]:
+        """The content of many files, in one round trip; one that has changed since is a failure."""
+        if not states:
+            return []
+        total = sum(state.size for state in states)
+        command = script(_READ, IN_FOLDERS, stdin=path_list(state.path for state in states), max_output=total + 1)
+        result = execute(self._session, command, check=False, live=False)
+        if result.exit_code != 0:
+            raise file_failure(self._session, "read", states[0].path, result)
+        contents, at = [], 0
+        for state in states:
+            data = result.stdout[at : at + state.size]
+            if result.dropped or len(result.stdout) != total or not state.holds(data):
+                raise StepFailed(
+                    f"read {state.path}: it changes all the time", hint="stop what writes to it, and run it again"
+                )
+            contents.append(data)
+            at += state.size
+        return contents
+
+    def have_attributes(self, root: str, states: Sequence[FileState]) -> bool | None:
+        """Whether any of many files below a folder has extended attributes; None if the host cannot tell."""
+        return have_any(self._session, root, [state.path for state in states]) if states else False
+
+    def change(self, root: str, change: TreeChange, look: TreeLook) -> None:
+        """Make the changes: all is sent before the first of them, and each file is replaced in one go."""
+        self._session.progress(f"upload {posixpath.basename(root) or root}", None, None)
+        alone = [file for file in change.files if self._goes_alone(file, change, look)]
+        lone = {file.path for file in alone}
+        together = [file for file in change.files if file.path not in lone]
+        for home, files, links in _by_file_system(root, together, change, look):
+            first = home == root
+            if files or links or (first and change.more):
+                self._change(home, _part(change, links, first=first), files, links, look)
+        for file in alone:
+            self._send(file, change.owner, look)
+
+    @staticmethod
+    def _goes_alone(file: NewFile, change: TreeChange, look: TreeLook) -> bool:
+        """Whether it is too large for the stream, or belongs to somebody else and we may not just give it away."""
+        foreign = look.uid != 0 and (file.uid, file.gid) != (look.uid, look.gid)
+        few = len(change.files) <= _FEW and not change.more and not change.links
+        return file.size >= LARGE or foreign or few
+
+    def _send(self, file: NewFile, owner: str, look: TreeLook) -> None:
+        user, _, group = owner.partition(":")
+        if (file.uid, file.gid) != (look.uid, look.gid):
+            user, group = user or str(file.uid), group or str(file.gid)
+        target = Target(file.path, file.mode, user or None, group or None)
+        if isinstance(file.content, Source):
+            send(self._session, file.content, target)
+            return
+        session = self._session
+        try:
+            session.connector.put(
+                file.content,
+                target.path,
+                mode=target.mode,
+                owner=target.owner,
+                group=target.group,
+                deadline=session.deadline,
+                cancel=session.cancel,
+            )
+        except OSError as error:
+            raise file_failure(session, "write", target.path, error) from error
+
+    def _change(
+        self, root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str], look: TreeLook
+    ) -> None:
+        session = self._session
+        stage = f".kx-{secrets.token_hex(8)}.tree"
+        flags = "xpm" if look.uid == 0 else "xpmo"
+        total = sum(file.size for file in files)
+        name = posixpath.basename(root) or root
+        large = total >= LARGE
+
+        def progress(done: int) -> None:
+            session.progress(f"upload {name}", done, total)
+
+        def waiting() -> None:
+            session.progress(f"{name}: waits, {session.transfers.uploads} uploads are going on", None, None)
+
+        stream = TarStream(_members(root, change, files, links), progress if large else None)
+        mode = f"{change.folder_mode:04o}"
+        command = script(_CHANGE, root, stage, change.owner, mode, flags, IN_FOLDERS, stdin=stream)
+        try:
+            if large:
+                with session.transfers.upload(session.deadline, session.cancel, waiting):
+                    result = execute(session, command, check=False, live=False)
+            else:
+                result = execute(session, command, check=False, live=False)
+        except (CommandTimedOut, CommandCancelled, StepFailed) as error:
+            execute(session.for_cleanup(), script(DROP, f"{root.rstrip('/')}/x", stage), check=False, live=False)
+            if isinstance(error, StepFailed):
+                raise
+            raise type(error)(f"while writing to {root}") from error
+        if result.exit_code in (126, 127):
+            raise failure(session, script("tar"), result)
+        if result.exit_code != 0:
+            raise file_failure(session, "write to", root, result)
+
+
+def is_transient(path: str) -> bool:
+    """Whether it is something that a transfer leaves for a while."""
+    return _OURS.fullmatch(posixpath.basename(path)) is not None
+
+
+def _below(root: str, records: Sequence[str]) -> list[FileState]:
+    states: list[FileState] = []
+    for record in records:
+        found = _LISTED.fullmatch(record)
+        if found is None:
+            raise ChangedMeanwhile
+        raw, uid, gid, size, device, owner, group, name = found.groups()
+        states.append(
+            FileState(
+                root if name == "." else posixpath.join(root, name.removeprefix("./")),
+                kind=_TYPES.get(int(raw, 16) >> 12, "other"),
+                mode=int(raw, 16) & 0o7777,
+                owner=owner if owner != "UNKNOWN" else uid,
+                group=group if group != "UNKNOWN" else gid,
+                uid=int(uid),
+                gid=int(gid),
+                size=int(size),
+                device=int(device),
+            )
+        )
+    return states
+
+
+def _by_file_system(
+    root: str, files: Sequence[NewFile], change: TreeChange, look: TreeLook
+) -> Iterator[tuple[str, list[NewFile], dict[str, str]]]:
+    """The files and links by the topmost folder on their file system: nothing is renamed across two. The root first."""
+    homes: dict[str, str] = {root: root}
+    new = set(change.folders)
+    groups: dict[str, tuple[list[NewFile], dict[str, str]]] = {root: ([], {})}
+
+    def home(folder: str) -> str:
+        if folder not in homes:
+            above = posixpath.dirname(folder)
+            there = look.states.get(folder)
+            over = look.states.get(above)
+            homes[folder] = home(above)
+            if there is not None and there.exists and folder not in new:
+                mounted = over is not None and there.device != over.device
+                if mounted or there.kind == "link":
+                    homes[folder] = folder
+        return homes[folder]
+
+    for file in files:
+        groups.setdefault(home(posixpath.dirname(file.path)), ([], {}))[0].append(file)
+    for path, target in change.links.items():
+        groups.setdefault(home(posixpath.dirname(path)), ([], {}))[1][path] = target
+    for folder, (some, links) in groups.items():
+        yield folder, some, links
+
+
+def _part(change: TreeChange, links: Mapping[str, str], *, first: bool) -> TreeChange:
+    """What is done along with these links: their owners are set where they are put, all the rest with the root."""
+    elsewhere = change.links.keys() - links.keys()
+    owners = {
+        owner: mine
+        for owner, paths in change.owners.items()
+        if (mine := [path for path in paths if (path not in elsewhere if first else path in links)])
+    }
+    return replace(change, owners=owners) if first else TreeChange(owner=change.owner, owners=owners)
+
+
+def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str]) -> Iterator[Member]:
+    """What the script finds beside it, the files under their names in the folder, and a last one: it is all there."""
+    below = root.rstrip("/") + "/"
+    yield Member("gone", path_list(change.gone))
+    yield Member("emptied", path_list(change.emptied))
+    yield Member("folders", path_list(change.folders))
+    pairs = [word for path, target in links.items() for word in (target, path.removeprefix(below))]
+    yield Member("links", path_list(pairs))
+    for owner, paths in change.owners.items():
+        yield Member(f"own-{owner}", path_list(paths))
+    for mode, paths in change.modes.items():
+        yield Member(f"mode-{mode:04o}", path_list(paths))
+    again: dict[int, list[str]] = {}
+    for file in files:
+        name = f"t/{file.path.removeprefix(below)}"
+        if change.owner and file.mode & 0o6000:
+            # Giving a file away takes these bits off.
+            again.setdefault(file.mode, []).append(name)
+        yield Member(name, file.content, file.mode, file.uid, file.gid)
+    for mode, names in again.items():
+        yield Member(f"again-{mode:04o}", path_list(names))
+    yield Member("end", b"")

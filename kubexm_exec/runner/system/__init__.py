@@ -1,0 +1,1 @@
+"""Parts of a host's system: users, services, mounts, kernel, firewall, schedules."""

@@ -1,0 +1,206 @@
+"""Openings in the firewall of a host: firewalld, ufw, or rules of nftables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.files.probe import TOOLS, Held, Look, look, refused
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.system.nftables import Chain, live_script, read_chains
+from kubexm_exec.step import StepFailed
+
+Backend = Literal["auto", "firewalld", "ufw", "nftables"]
+Found = Literal["", "firewalld", "firewalld-offline", "ufw", "nftables"]
+RULES: Final = "/etc/nftables.d/kubexm.nft"
+CONFIGS: Final = ("/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft")
+
+# What is there is asked in the order of who would win: firewalld and ufw write rules that nft shows too.
+_LOOK: Final = r"""
+want=$1 kind=$2 value=$3 zone=$4 found= trouble=
+is() { [ "$want" = auto ] || [ "$want" = "$1" ]; }
+ask() { part "$1"; shift; "$@" 2>&1; }
+if is firewalld && have firewall-cmd; then
+  # Each question starts a Python there: systemd is asked first, if it knows; 252 says that firewalld does not run.
+  said= code=252
+  if [ ! -d /run/systemd/system ] || systemctl is-active -q firewalld; then
+    said=$(firewall-cmd ${zone:+--zone="$zone"} --query-"$kind=$value" 2>&1); code=$?
+  fi
+  if [ $code != 252 ]; then
+    found=firewalld
+    part live; printf %s "$said"
+    ask permanent firewall-cmd --permanent ${zone:+--zone="$zone"} --query-"$kind=$value"
+  elif [ "$want" = firewalld ] && have firewall-offline-cmd; then
+    found=firewalld-offline
+    ask permanent firewall-offline-cmd ${zone:+--zone="$zone"} --query-"$kind=$value"
+  fi
+fi
+if [ -z "$found" ] && is ufw && have ufw; then
+  said=$(ufw status 2>&1)
+  case $said in
+    *'Status: active'*) found=ufw ;;
+    *'Status: inactive'*) [ "$want" = auto ] || found=ufw ;;
+    *) trouble=$said. ;;
+  esac
+  [ -z "$found" ] || ask added ufw show added
+fi
+if [ -z "$found" ] && is nftables && have nft; then
+  if said=$(nft list chains 2>&1); then
+    part chains
+    printf '%s\n' "$said" | awk '
+      $1 == "table" { family = $2; table = $3 } $1 == "chain" { chain = $2 }
+      / hook input / && family ~ /^(inet|ip|ip6)$/ { print family, table, chain }' |
+    while read -r family table chain; do
+      nft -j list chain "$family" "$table" "$chain"
+      nft -j list chain "$family" "$table" kubexm 2>/dev/null
+    done
+  else trouble=$said.; fi
+fi
+[ -z "$trouble" ] || { part trouble; printf %s "${trouble%.}"; }
+part found; printf %s "$found"
+"""
+_FIREWALLD: Final = (
+    TOOLS
+    + r"""
+tool=$1 zone=$2 what=$3; shift 3
+for how do
+  case $how in
+    live) "$tool" ${zone:+--zone="$zone"} "$what" || exit ;;
+    permanent) "$tool" --permanent ${zone:+--zone="$zone"} "$what" || exit ;;
+    offline) "$tool" ${zone:+--zone="$zone"} "$what" || exit ;;
+  esac
+done
+"""
+)
+_UFW: Final = TOOLS + 'ufw "$@"'
+_NFT: Final = TOOLS + "nft -f -"
+_NFT_CHECK: Final = TOOLS + 'nft -c -f "$1"'
+
+
+class Opening(Struct, frozen=True):
+    """Packets that may come in."""
+
+    port: str
+    """``80``, or ``30000-32767``."""
+    protocol: str
+    source: str = ""
+    """Network that they come from; empty for any."""
+    zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.port}/{self.protocol}" + (f" from {self.source}" if self.source else "")
+
+    @property
+    def is_v6(self) -> bool:
+        """Whether the source is an IPv6 network."""
+        return ":" in self.source
+
+    def firewalld(self) -> tuple[str, str]:
+        """Kind and value, as in ``--add-KIND=VALUE``."""
+        if not self.source:
+            return "port", f"{self.port}/{self.protocol}"
+        family = "ipv6" if self.is_v6 else "ipv4"
+        source = f'rule family="{family}" source address="{self.source}"'
+        return "rich-rule", f'{source} port port="{self.port}" protocol="{self.protocol}" accept'
+
+    def ufw(self) -> list[str]:
+        """The words after ``ufw``, as ``ufw show added`` would show them too."""
+        port = self.port.replace("-", ":")
+        if not self.source:
+            return ["allow", f"{port}/{self.protocol}"]
+        return ["allow", "from", self.source, "to", "any", "port", port, "proto", self.protocol]
+
+
+class Firewall(Struct, frozen=True):
+    """What guards a host, and whether something is open in it."""
+
+    found: Found
+    live: bool = False
+    permanent: bool = False
+    chains: tuple[Chain, ...] = ()
+    """Those of nftables that turn such packets away."""
+    iptables: bool = False
+    """Whether rules that iptables made turn packets away."""
+    rules: Held | None = None
+    config: Held | None = None
+
+
+class Firewalls:
+    """Openings in the firewall of a host."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def look(self, opening: Opening, backend: Backend) -> Firewall:
+        """What guards the host, and whether that is open."""
+        kind, value = opening.firewalld()
+        seen = look(
+            self._session, [RULES, *CONFIGS], _LOOK, backend, kind, value, opening.zone, what="look at firewalls"
+        )
+        if "trouble" in seen.parts:
+            said = seen.text("trouble").strip().splitlines()[-1:] or ["no answer"]
+            raise StepFailed(f"look at firewalls: {said[0]}", hint="only root may see them: use `become`")
+        match seen.text("found"):
+            case "firewalld" | "firewalld-offline" as found:
+                permanent = _answer(seen, "permanent")
+                live = _answer(seen, "live") if found == "firewalld" else permanent
+                return Firewall(found, live, permanent)
+            case "ufw":
+                rule = f"ufw {' '.join(opening.ufw())}"
+                there = any(line.partition(" comment ")[0].strip() == rule for line in seen.lines("added"))
+                return Firewall("ufw", there, there)
+        chains = read_chains(seen.lines("chains"))
+        guards = tuple(chain for chain in chains if chain.filters and not chain.iptables and chain.takes(opening))
+        config = next((seen.files[path] for path in CONFIGS if seen.files[path].exists), None)
+        return Firewall(
+            "nftables" if guards else "",
+            live=bool(guards) and all(chain.has(opening) for chain in guards),
+            chains=guards,
+            iptables=any(chain.filters and chain.iptables for chain in chains),
+            rules=seen.files[RULES],
+            config=config,
+        )
+
+    def set_live(self, now: Firewall, opening: Opening, is_open: bool) -> None:
+        """Open or close it in the running firewall; for ufw and an idle firewalld that is all there is to do."""
+        match now.found:
+            case "firewalld":
+                self._firewalld("firewall-cmd", opening, is_open, ["live"])
+            case "firewalld-offline":
+                self._firewalld("firewall-offline-cmd", opening, is_open, ["offline"])
+            case "ufw":
+                words = opening.ufw() if is_open else ["delete", *opening.ufw()]
+                self._do(f"ufw {' '.join(words)}", _UFW, *words)
+            case "nftables":
+                commands = live_script(now.chains, opening, is_open)
+                self._do("change nftables", _NFT, stdin=commands.encode())
+
+    def set_permanent(self, opening: Opening, is_open: bool) -> None:
+        """Open or close it in what firewalld starts with."""
+        self._firewalld("firewall-cmd", opening, is_open, ["permanent"])
+
+    def check(self, config: str) -> None:
+        """Whether nftables can load what it starts with."""
+        self._do(f"check {config}", _NFT_CHECK, config)
+
+    def _firewalld(self, tool: str, opening: Opening, is_open: bool, how: Sequence[str]) -> None:
+        kind, value = opening.firewalld()
+        verb = "add" if is_open else "remove"
+        self._do(f"{tool} --{verb}-{kind}={value}", _FIREWALLD, tool, opening.zone, f"--{verb}-{kind}={value}", *how)
+
+    def _do(self, what: str, body: str, *arguments: str, stdin: bytes | None = None) -> None:
+        result = execute(self._session, script(body, *arguments, stdin=stdin), check=False, live=False)
+        if result.exit_code != 0:
+            raise refused(self._session, what, result)
+
+
+def _answer(seen: Look, name: str) -> bool:
+    said = seen.text(name).strip()
+    if said not in ("yes", "no"):
+        hint = "`firewall-cmd --get-zones` lists the zones" if "INVALID_ZONE" in said else ""
+        raise StepFailed(f"firewalld: {said or 'no answer'}", hint=hint)
+    return said == "yes"

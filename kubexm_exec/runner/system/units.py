@@ -1,0 +1,165 @@
+"""Unit files of systemd: looked at together with the unit's state, checked before they are used, and taken up."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.errors import reason_of
+from kubexm_exec.runner.files.probe import TOOLS, Held, look
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.system.services import ServiceState
+from kubexm_exec.runner.system.services_systemd import PROPERTIES, parse
+from kubexm_exec.step import StepFailed
+
+# A unit's own folder of drop-ins is listed too: all of it goes when the unit goes.
+_LOOK: Final = r"""
+p=$1 d=$2; shift 2
+for u do part "show $u"; systemctl show -p "$p" -- "$u" || exit; done
+part dropins
+[ -z "$d" ] || for f in "$d"/*.conf; do if [ -f "$f" ]; then printf '%s\n' "$f"; fi; done
+:
+"""
+_RELOAD: Final = TOOLS + "systemctl --no-ask-password daemon-reload"
+# Exits 0 whatever it finds: the lines say it. A unit that is not ours is taken as the host has it.
+_VERIFY: Final = (
+    TOOLS
+    + r"""
+command -v systemd-analyze >/dev/null 2>&1 || exit 0
+d=$(mktemp -d "${TMPDIR:-/tmp}/kx.XXXXXXXXXX") || exit
+trap 'rm -rf -- "$d"' EXIT
+cd -- "$d" && tar -xf - || exit
+for u do
+  shift
+  if ! [ -e "./$u" ]; then
+    f=$(systemctl show -p FragmentPath --value -- "$u")
+    [ -n "$f" ] && cp -- "$f" "./$u" || continue
+  fi
+  set -- "$@" "$d/$u"
+done
+[ $# -gt 0 ] || exit 0
+said=$(systemd-analyze verify --man=no --recursive-errors=no "$@" 2>&1)
+case $said in *'unrecognized option'*) said=$(systemd-analyze verify --man=no "$@" 2>&1) ;; esac
+printf '%s\n%s\n' "$d/" "$said"
+"""
+)
+_CALENDAR: Final = (
+    TOOLS
+    + r"""
+command -v systemd-analyze >/dev/null 2>&1 || { echo missing; exit 0; }
+for c do
+  if said=$(systemd-analyze calendar -- "$c" 2>&1); then
+    printf 'next %s\n' "$(printf '%s\n' "$said" | sed -n 's/^ *Next elapse: *//p')"
+  else printf 'bad %s\n' "$c"; fi
+done
+"""
+)
+_FATAL: Final = re.compile(r"has a bad unit file setting|failed to load properly|Refusing\.")
+
+
+class UnitLook(Struct, frozen=True):
+    """Files of units as they are, and how the units are."""
+
+    files: Mapping[str, Held]
+    states: Mapping[str, ServiceState]
+    dropins: Sequence[str] = ()
+
+
+class Verdict(Struct, frozen=True):
+    """What systemd thinks of unit files."""
+
+    complaints: Sequence[str] = ()
+    fatal: bool = False
+    """It would not load them."""
+
+
+class Units:
+    """Unit files of one host with systemd; made by ``Runner.units``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def needed(self, what: str, hint: str = "") -> None:
+        """A host without systemd is a failure."""
+        init = self._session.facts()["init"]
+        if init != "systemd":
+            raise StepFailed(
+                f"{what}: the host has no systemd, its init system is {init}",
+                hint=hint or "leave such hosts out with `when: facts.init == 'systemd'`",
+            )
+
+    def look(self, units: Sequence[str], files: Sequence[str], dropins: str = "") -> UnitLook:
+        """Some files, the states of some units, and the names in a folder of drop-ins, in one round trip."""
+        try:
+            seen = look(
+                self._session, files, _LOOK, PROPERTIES, dropins, *dict.fromkeys(units), what=f"look at {units[0]}"
+            )
+        except StepFailed as failure:
+            if "/dev/null" in failure.message:
+                raise StepFailed(
+                    f"unit {units[0]} is masked",
+                    hint="a link to /dev/null is in its place: unmask it first with a service step, `masked: false`",
+                ) from failure
+            raise
+        states = {unit: parse(unit, seen.text(f"show {unit}")) for unit in units}
+        return UnitLook(seen.files, states, seen.lines("dropins"))
+
+    def reload(self) -> None:
+        """Have systemd read all unit files again."""
+        result = execute(self._session, script(_RELOAD), check=False, live=False)
+        if result.exit_code != 0:
+            raise _failure(self._session, "reload systemd", result)
+
+    def verify(self, units: Sequence[str], files: Mapping[str, str]) -> Verdict:
+        """What systemd thinks of units with these files, by names such as ``x.service`` and ``x.service.d/y.conf``."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for name, text in files.items():
+                data = text.encode("utf-8", "surrogateescape")
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(data), 0o600
+                tar.addfile(entry, io.BytesIO(data))
+        result = execute(self._session, script(_VERIFY, *units, stdin=packed.getvalue()), check=False, live=False)
+        if result.exit_code != 0:
+            raise _failure(self._session, f"verify {units[0]}", result)
+        folder, _, said = result.out.partition("\n")
+        if not folder:
+            return Verdict()
+        ours = [line.replace(folder, "") for line in said.splitlines() if folder in line or _names(line, units)]
+        return Verdict(ours, fatal=bool(_FATAL.search("\n".join(ours))))
+
+    def calendar(self, expressions: Sequence[str]) -> list[str]:
+        """When each expression comes next, in the host's words; one that makes no sense to it is a failure."""
+        result = execute(self._session, script(_CALENDAR, *expressions), check=False, live=False)
+        lines = result.out.splitlines()
+        bad = [line.removeprefix("bad ") for line in lines if line.startswith("bad ")]
+        if bad:
+            raise StepFailed(
+                f"schedule {bad[0]!r}: systemd does not understand it",
+                hint="write it as in OnCalendar=, such as `daily`, `Mon..Fri 03:00` or `*:0/15`; "
+                "try `systemd-analyze calendar`",
+            )
+        return [line.removeprefix("next ") for line in lines if line.startswith("next ")]
+
+
+def _names(line: str, units: Sequence[str]) -> bool:
+    return any(line.startswith((f"{unit}:", f"Unit {unit} ")) for unit in units)
+
+
+def _failure(session: Session, what: str, result: CommandResult) -> StepFailed:
+    reason = reason_of(result.err)[0] or f"exit code {result.exit_code}"
+    denied = re.search(r"access denied|authentication|permission denied", result.err, re.IGNORECASE)
+    return StepFailed(
+        f"{what}: {reason}",
+        exit_code=result.exit_code,
+        stderr="" if session.sensitive else result.err,
+        hint="work as a user who may: `become: true` for this host" if denied else "",
+    )

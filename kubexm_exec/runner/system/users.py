@@ -1,0 +1,407 @@
+"""Users and groups of a host: what is known about them, and how they are made, changed and removed."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NoReturn, Protocol
+
+from msgspec import Struct
+
+from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.errors import reason_of
+from kubexm_exec.runner.files.attributes import TAR
+from kubexm_exec.runner.files.probe import TOOLS
+from kubexm_exec.runner.quote import script
+from kubexm_exec.runner.session import Session
+from kubexm_exec.step import StepFailed
+
+Tools = Literal["shadow", "busybox", "none"]
+
+_EPOCH: Final = datetime.date(1970, 1, 1)
+# The two tables as they are, then what only directories (LDAP and such) know of the names that are asked for. Of the
+# password's hash only its digest leaves the host.
+_LOOK: Final = (
+    TOOLS
+    + r"""
+n=$1 h=$2; shift 2
+if command -v usermod >/dev/null 2>&1; then echo tools:shadow
+elif command -v adduser >/dev/null 2>&1; then echo tools:busybox; fi
+sed 's/^/user:/' /etc/passwd || exit
+sed 's/^/group:/' /etc/group || exit
+if command -v getent >/dev/null 2>&1; then
+  [ -z "$n" ] || getent passwd "$n" 2>/dev/null | sed 's/^/elsewhere:/'
+  [ $# -eq 0 ] || getent group "$@" 2>/dev/null | sed 's/^/group-elsewhere:/'
+fi
+[ -n "$n" ] || exit 0
+if [ -z "$h" ]; then
+  h=$(n=$n awk -F: '$1 == ENVIRON["n"] { print $6; exit }' /etc/passwd)
+  if [ -z "$h" ]; then
+    b=$(useradd -D 2>/dev/null | sed -n 's/^HOME=//p')
+    h=${b:-/home}/$n
+  fi
+fi
+if [ -d "$h" ]; then printf 'home:yes:%s\n' "$h"; else printf 'home:no:%s\n' "$h"; fi
+if [ -r /etc/shadow ]; then
+  s=$(n=$n awk -F: '$1 == ENVIRON["n"] { print $8 ":" $2; exit }' /etc/shadow)
+  e=${s%%:*} s=${s#*:} l=no
+  case $s in '!'*) l=yes; while [ "${s#!}" != "$s" ]; do s=${s#!}; done ;; '*'*) l=yes s= ;; esac
+  d=; [ -z "$s" ] || d=$(printf %s "$s" | sha256sum)
+  printf 'shadow:%s:%s:%s\n' "$l" "$e" "${d%% *}"
+fi
+"""
+)
+# Exits 3 if there would be an account that anybody can enter without a password.
+_PASSWORD: Final = (
+    TOOLS
+    + r"""
+n=$1 s=
+[ "$2" != yes ] || IFS= read -r s || [ -n "$s" ] || exit 4
+if [ "$2" = no ]; then
+  s=$(n=$n awk -F: '$1 == ENVIRON["n"] { print $2; exit }' /etc/shadow) || exit
+fi
+case $3 in
+  yes) case $s in '!'* | '*'*) ;; *) s=!$s ;; esac ;;
+  no) while [ "${s#!}" != "$s" ]; do s=${s#!}; done; case $s in '' | '*'*) exit 3 ;; esac ;;
+esac
+printf '%s:%s\n' "$n" "$s" | chpasswd -e
+"""
+)
+_FIELD: Final = r"""n=$1 awk -F: '$1 == ENVIRON["n"] { printf "%s", $2; exit }' /etc/shadow"""
+# It is put in place only when all of it belongs to its user.
+_HOME: Final = (
+    WAY
+    + r"""
+[ -d "$1" ] && exit 0
+at "$1" || [ -z "$why" ] || stop
+umask 022; mkdir -p -- "${1%/*}/" || exit
+go "$1"
+private "$4" && umask 077 && mkdir -- "./$name" || exit
+fill() {
+  if [ -d /etc/skel ]; then cp -pR /etc/skel/. "./$name/" || return; fi
+  m=$(awk '$1 == "HOME_MODE" { print $2; exit }' /etc/login.defs 2>/dev/null)
+  chmod -- "${m:-0700}" "./$name" && chown -hR -- "$1" "./$name" && mv -T -- "./$name" "../$name"
+}
+fill "$2:$3"
+code=$?
+leave "$4"
+exit $code
+"""
+)
+# A home is only taken away as long as nobody has put anything of his own into it.
+_UNMAKE_HOME: Final = (
+    WAY
+    + r"""
+at "$1" || { [ -z "$why" ] || stop; exit 0; }
+[ -d "./$name" ] && ! [ -L "./$name" ] || exit 0
+home=${PWD%/}/$name
+cd -P -- "./$name" && [ "$PWD" = "$home" ] || exit
+more='for f do cmp -s "$f" "/etc/skel/$f" || { echo more; break; }; done'
+if find . ! -type d -exec sh -c "$more" kx {} + | grep -q more; then exit 3; fi
+go "$1"
+rm -rf -- "./$name"
+"""
+)
+_REMOVE_HOME: Final = (
+    WAY
+    + r"""
+for p do
+  at "$p" || { [ -z "$why" ] || stop; continue; }
+  [ -e "./$name" ] || continue
+  rm -rf -- "./$name" || exit
+done
+"""
+)
+# Relative to the root, so that one archive holds the home and the mail; absent parts are left out.
+_PACK: Final = (
+    WAY
+    + TAR
+    + r"""
+for p do at "$p" || [ -z "$why" ] || stop; done
+cd / || exit
+for p do shift; p=${p#/}; if [ -e "$p" ]; then set -- "$@" "./$p"; fi; done
+[ $# -eq 0 ] || archive -czf - -- "$@"
+"""
+)
+_UNPACK: Final = TAR + "cd / && archive -xzpf -"
+_HINTS: Final = (
+    (r"cannot lock|permission denied|only root", "work as a user who may: `become: true` for this host"),
+    (r"is currently (used|logged)", "its processes are still running: stop them first"),
+    (r"uid .*(not unique|already exists|in use)", "another user has this number: look at `getent passwd`"),
+    (r"gid .*(already exists|in use|not unique)", "another group has this number: look at `getent group`"),
+    (r"invalid (user|group) name", "this host does not take such a name: use small letters, digits, `_` and `-`"),
+    (r"primary group", "give its users another group first, or remove them"),
+)
+
+
+class User(Struct, frozen=True):
+    """A line of the table of users."""
+
+    name: str
+    uid: int
+    gid: int
+    comment: str = ""
+    home: str = ""
+    shell: str = ""
+    local: bool = True
+    """False if it comes from a directory such as LDAP, where this host cannot change it."""
+
+
+class Group(Struct, frozen=True):
+    """A line of the table of groups."""
+
+    name: str
+    gid: int
+    members: tuple[str, ...] = ()
+    local: bool = True
+
+
+class Accounts(Struct, frozen=True):
+    """What a host answered about its users and groups, and about the one user that it was asked for."""
+
+    users: Mapping[str, User]
+    groups: Mapping[str, Group]
+    tools: Tools = "none"
+    home: str = ""
+    """The home folder of the user that was asked for; of one who is not there, that which it would get."""
+    home_exists: bool = False
+    locked: bool = False
+    expires: str = ""
+    """The day as ``YYYY-MM-DD``; empty: never."""
+    password: str = ""
+    """The sha256 of the hash of the password; empty if there is none."""
+    shadow: bool = False
+    """Whether passwords could be looked at."""
+
+    def group_name(self, gid: int) -> str:
+        """The name of a group, or its number if it has none."""
+        return next((group.name for group in self.groups.values() if group.gid == gid), str(gid))
+
+    def find_group(self, name: str) -> Group | None:
+        """A group by name or number."""
+        if name in self.groups:
+            return self.groups[name]
+        return next((group for group in self.groups.values() if name == str(group.gid)), None)
+
+    def groups_of(self, name: str) -> tuple[str, ...]:
+        """The groups that a user is in besides its own first one, sorted."""
+        return tuple(sorted(group.name for group in self.groups.values() if name in group.members))
+
+    def first_group_of(self, group: Group) -> tuple[str, ...]:
+        """The users whose own first group it is, sorted."""
+        return tuple(sorted(user.name for user in self.users.values() if user.gid == group.gid))
+
+
+class UserChange(Struct, frozen=True, kw_only=True):
+    """What is to be set of a user; None is left alone, or for a new one to the host."""
+
+    uid: int | None = None
+    group: str | None = None
+    groups: tuple[str, ...] | None = None
+    """All groups it shall be in, besides its first one."""
+    home: str | None = None
+    shell: str | None = None
+    comment: str | None = None
+    expires: str | None = None
+    """A day, or an empty text for never."""
+    system: bool = False
+    create_home: bool = False
+
+    def __bool__(self) -> bool:
+        wanted = (self.uid, self.group, self.groups, self.home, self.shell, self.comment, self.expires)
+        return any(value is not None for value in wanted)
+
+
+class AccountTools(Protocol):
+    """The programs of a host that change users and groups."""
+
+    def add_user(self, name: str, change: UserChange) -> CommandResult:
+        """Make a user."""
+
+    def change_user(self, accounts: Accounts, name: str, change: UserChange) -> CommandResult:
+        """Change a user."""
+
+    def remove_user(self, name: str) -> CommandResult:
+        """Remove a user, but none of its files."""
+
+    def add_group(self, name: str, gid: int | None, system: bool) -> CommandResult:
+        """Make a group."""
+
+    def renumber_group(self, group: Group, gid: int) -> CommandResult:
+        """Give a group another number."""
+
+    def set_members(self, group: Group, members: Sequence[str]) -> CommandResult:
+        """Put just these users into a group."""
+
+    def remove_group(self, name: str) -> CommandResult:
+        """Remove a group."""
+
+
+class Users:
+    """Users and groups of one host; made by ``Runner.users``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    # what is there
+
+    def look(self, name: str = "", *, home: str = "", groups: Sequence[str] = ()) -> Accounts:
+        """All users and groups with one question, and more about one user; ``groups`` may come from a directory."""
+        command = script(_LOOK, name, home, *groups, max_output=16 << 20)
+        result = execute(self._session, command, check=False, live=False)
+        if result.exit_code != 0:
+            what = f"look for user {name}" if name else "look at users and groups"
+            raise StepFailed(
+                f"{what}: {reason_of(result.err)[0] or 'no answer'}",
+                exit_code=result.exit_code,
+                hint="the host needs /etc/passwd and /etc/group, and sh, sed and awk",
+            )
+        return parse(result.stdout.decode("utf-8", "surrogateescape"))
+
+    def password_field(self, name: str) -> bytes:
+        """The hash of a password as the host stores it, for an undo; never show it."""
+        result = execute(self._session, script(_FIELD, name), check=False, live=False)
+        if result.exit_code != 0:
+            raise StepFailed(f"user {name}: {reason_of(result.err)[0]}", hint="only root may read /etc/shadow")
+        return result.stdout
+
+    # users
+
+    def add(self, accounts: Accounts, name: str, change: UserChange) -> None:
+        """Make a user."""
+        self._done(f"make user {name}", self._tools(accounts).add_user(name, change))
+
+    def change(self, accounts: Accounts, name: str, change: UserChange) -> None:
+        """Change what is to be changed of a user."""
+        if change:
+            self._done(f"change user {name}", self._tools(accounts).change_user(accounts, name, change))
+
+    def remove(self, accounts: Accounts, name: str) -> None:
+        """Remove a user, but none of its files."""
+        self._done(f"remove user {name}", self._tools(accounts).remove_user(name))
+
+    def set_password(self, name: str, field: bytes | None, locked: bool | None = None) -> None:
+        """Set the hash as it is stored, or lock or unlock the password; it goes over standard input alone."""
+        lock = "" if locked is None else "yes" if locked else "no"
+        stdin = None if field is None else field + b"\n"
+        command = script(_PASSWORD, name, "no" if field is None else "yes", lock, stdin=stdin)
+        result = execute(self._session, command, check=False, live=False)
+        if result.exit_code == 3:
+            raise StepFailed(
+                f"unlock user {name}: it has no password to unlock",
+                exit_code=3,
+                hint="anybody could enter without one: give a `passwordHash` too",
+            )
+        self._done(f"set the password of user {name}", result)
+
+    def make_home(self, home: str, uid: int, gid: int) -> None:
+        """Make a home folder from the skeleton, if there is none; 0700 unless the host has a HOME_MODE."""
+        command = script(_HOME, home, str(uid), str(gid), f".kx-{secrets.token_hex(8)}.tree")
+        self._done(f"make {home}", execute(self._session, command, check=False))
+
+    def unmake_home(self, home: str) -> bool:
+        """Remove a home folder that holds nothing but the skeleton; False if it holds more, and stays."""
+        result = execute(self._session, script(_UNMAKE_HOME, home), check=False, live=False, expect=(0, 3))
+        if result.exit_code != 3:
+            self._done(f"remove {home}", result)
+        return result.exit_code == 0
+
+    def remove_files(self, paths: Sequence[str]) -> None:
+        """Remove the folders and files that belonged to a user."""
+        self._done(f"remove {' and '.join(paths)}", execute(self._session, script(_REMOVE_HOME, *paths), check=False))
+
+    def pack(self, paths: Sequence[str], limit: int) -> bytes | None:
+        """The folders and files as one archive; None if it would be larger than the limit."""
+        result = execute(self._session, script(_PACK, *paths, max_output=limit), check=False, live=False)
+        if result.exit_code != 0:
+            self._fail(f"keep {' and '.join(paths)}", result)
+        return None if result.dropped else result.stdout
+
+    def unpack(self, packed: bytes) -> None:
+        """Put back what was packed."""
+        self._done("put back files", execute(self._session, script(_UNPACK, stdin=packed), check=False, live=False))
+
+    # groups
+
+    def add_group(self, accounts: Accounts, name: str, gid: int | None = None, *, system: bool = False) -> None:
+        """Make a group."""
+        self._done(f"make group {name}", self._tools(accounts).add_group(name, gid, system))
+
+    def renumber_group(self, accounts: Accounts, name: str, gid: int) -> None:
+        """Give a group another number; files keep the old one."""
+        self._done(f"change group {name}", self._tools(accounts).renumber_group(accounts.groups[name], gid))
+
+    def set_members(self, accounts: Accounts, name: str, members: Sequence[str]) -> None:
+        """Put just these users into a group."""
+        group = accounts.groups.get(name, Group(name, -1))
+        self._done(f"change group {name}", self._tools(accounts).set_members(group, members))
+
+    def remove_group(self, accounts: Accounts, name: str) -> None:
+        """Remove a group."""
+        self._done(f"remove group {name}", self._tools(accounts).remove_group(name))
+
+    def _tools(self, accounts: Accounts) -> AccountTools:
+        from kubexm_exec.runner.system.users_tools import BusyboxTools, ShadowTools
+
+        if accounts.tools == "shadow":
+            return ShadowTools(self._session)
+        if accounts.tools == "busybox":
+            return BusyboxTools(self._session)
+        raise StepFailed(
+            "change users or groups: the host has neither usermod nor adduser",
+            hint="install its package of such tools: passwd on Debian, shadow-utils or shadow elsewhere",
+        )
+
+    def _done(self, what: str, result: CommandResult) -> None:
+        if result.exit_code != 0:
+            self._fail(what, result)
+
+    def _fail(self, what: str, result: CommandResult) -> NoReturn:
+        reason = reason_of(result.err)[0] or f"exit code {result.exit_code}"
+        said = result.err.lower()
+        hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
+        stderr = "" if self._session.sensitive else result.err
+        raise StepFailed(f"{what}: {reason}", exit_code=result.exit_code, stderr=stderr, hint=hint)
+
+
+def parse(text: str) -> Accounts:
+    """The answer of a host to the question about its users and groups."""
+    users: dict[str, User] = {}
+    groups: dict[str, Group] = {}
+    more: dict[str, Any] = {}
+    for line in text.split("\n"):
+        kind, _, rest = line.partition(":")
+        cells = rest.split(":")
+        match kind:
+            case "user" | "elsewhere" if len(cells) == 7 and cells[2].isdecimal() and cells[3].isdecimal():
+                name, _, uid, gid, comment, home, shell = cells
+                users.setdefault(name, User(name, int(uid), int(gid), comment, home, shell, kind == "user"))
+            case "group" | "group-elsewhere" if len(cells) == 4 and cells[2].isdecimal():
+                members = tuple(member for member in cells[3].split(",") if member)
+                groups.setdefault(cells[0], Group(cells[0], int(cells[2]), members, kind == "group"))
+            case "tools":
+                more["tools"] = rest
+            case "home":
+                more |= {"home_exists": cells[0] == "yes", "home": rest.partition(":")[2]}
+            case "shadow" if len(cells) == 3:
+                more |= {"locked": cells[0] == "yes", "expires": day_of(cells[1]), "password": cells[2], "shadow": True}
+    return Accounts(users, groups, **more)
+
+
+def day_of(days: str) -> str:
+    """The day that a number of days since 1970 stands for; empty for none."""
+    if not days.isdecimal():
+        return ""
+    return (_EPOCH + datetime.timedelta(int(days))).isoformat()
+
+
+def days_of(day: str) -> str:
+    """The number of days since 1970 of ``YYYY-MM-DD``; empty for none."""
+    return str((datetime.date.fromisoformat(day) - _EPOCH).days) if day else ""
+
+
+__all__ = ["AccountTools", "Accounts", "Group", "User", "UserChange", "Users", "day_of", "days_of"]

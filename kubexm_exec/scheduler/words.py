@@ -1,0 +1,91 @@
+"""The words spoken with the scheduler: what it is told, what it tells, and what that means inside."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from kubexm_exec.model.graph import FailurePolicy, Hook
+from kubexm_exec.model.result import SkipReason, Status
+from kubexm_exec.scheduler.state import (
+    CANCELLED,
+    CONDITION,
+    DEPENDENCY,
+    FAILED,
+    IGNORED,
+    LIMIT,
+    PRECHECK,
+    SUCCESS,
+    VIEW,
+    Act,
+    Action,
+    Node,
+)
+
+StopReason: TypeAlias = Literal["failFast", "rollback", "cancel"]
+"""Why no new action starts."""
+
+FORCE: Final = {"": 0, "failFast": 1, "rollback": 1, "cancel": 2}
+"""Which stop outdoes which."""
+EXEMPT: Final[dict[str, tuple[Hook, ...]]] = {
+    "": tuple(Hook),
+    "failFast": (Hook.ON_FAILURE, Hook.ALWAYS),
+    "rollback": (Hook.ON_FAILURE, Hook.ALWAYS),
+    "cancel": (Hook.ALWAYS,),
+}
+"""Whose actions still start after a stop."""
+STOPS: Final[dict[FailurePolicy, StopReason]] = {
+    FailurePolicy.FAIL_FAST: "failFast",
+    FailurePolicy.ROLLBACK: "rollback",
+}
+"""The stop that a failed node is, by the graph's policy."""
+_SKIPS: Final = {
+    SkipReason.PRECHECK: PRECHECK,
+    SkipReason.CONDITION: CONDITION,
+    SkipReason.DEPENDENCY: DEPENDENCY,
+    SkipReason.LIMIT: LIMIT,
+}
+
+
+class Outcome(Struct, frozen=True):
+    """What an action came to: Success, Failed, Skipped (with the reason) or Cancelled."""
+
+    status: Status
+    reason: SkipReason | None = None
+
+
+class Transition(NamedTuple):
+    """An end that the scheduler decided: of an action, or of a node as a whole (``host`` is empty)."""
+
+    node: str
+    host: str
+    status: Status
+    reason: SkipReason | None = None
+    cause: str = ""
+    """The nearest failed node: the fewest edges away, then the first in graph order; the one that stopped the run."""
+    message: str = ""
+
+
+def code_of(outcome: Outcome, node: Node) -> int:
+    """The state an action ends in."""
+    if outcome.status is Status.SUCCESS:
+        return SUCCESS
+    if outcome.status is Status.FAILED:
+        return IGNORED if node.spec.policy.ignore_errors else FAILED
+    if outcome.status is Status.CANCELLED:
+        return CANCELLED
+    if outcome.status is Status.SKIPPED and outcome.reason is not None:
+        return _SKIPS[outcome.reason]
+    raise ValueError(f"an action of {node.id} cannot end as {outcome.status} without a reason")
+
+
+def name_of(action: Action) -> str:
+    """An action, for people."""
+    return f"{action[0]} on {action[1]}" if action[1] else f"the pause of {action[0]}"
+
+
+def look_of(act: Act) -> str:
+    """How it stands with an action, for people."""
+    status, reason = VIEW[act.state]
+    return f"it is {status}" + (f" ({reason})" if reason else "")

@@ -1,0 +1,227 @@
+"""Resolves references to secrets, such as `env:NAME` or `file:PATH#key`, and has their values masked from then on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from kubexm_exec.secrets.redact import MASK, Redactor, StreamMask
+from kubexm_spec.diagnostics import did_you_mean
+
+__all__ = ["MASK", "EnvSecrets", "FileSecrets", "Redactor", "SecretError", "SecretProvider", "Secrets", "StreamMask"]
+
+GROUP: Final = "kubexm.secrets"
+LIMIT: Final = 1024 * 1024
+"""A secret file larger than this is taken for a mistake."""
+_FORM: Final = "write env:NAME, file:PATH#key or vault:PATH#key"
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9-]{0,15}")
+_KINDS: Final = {int: "a number", float: "a number", bool: "a boolean", dict: "a mapping", list: "a list"}
+
+
+class SecretError(Exception):
+    """A reference that gives no secret: which one, what is wrong, and what to do. Never holds the value."""
+
+    def __init__(self, reference: str, what: str, hint: str = "") -> None:
+        super().__init__(f'secret "{reference}": {what}' + (f"; {hint}" if hint else ""))
+        self.reference = reference
+        self.what = what
+        self.hint = hint
+
+
+class SecretProvider(Protocol):
+    """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings.
+
+    It may have a set ``hidden``: more that is to be masked, such as the token it logs in with; and ``early = True`` if
+    what it gives is there before a run begins: then all that a run will need is looked up before its first action.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None: ...
+
+    def resolve(self, reference: str) -> str:
+        """The value behind a whole reference such as ``env:NAME``; raises SecretError."""
+
+
+class EnvSecrets:
+    """Secrets in environment variables: ``env:NAME``."""
+
+    early = True
+
+    def __init__(self, warn: Callable[[str], None], environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+
+    def resolve(self, reference: str) -> str:
+        """The value of the variable; one that is not set, or empty, is an error."""
+        name = reference.partition(":")[2]
+        if not name:
+            raise SecretError(reference, "names no environment variable", _FORM)
+        value = self._environ.get(name)
+        if value is None:
+            guess = did_you_mean(name, self._environ)
+            raise SecretError(reference, f"the environment variable {name} is not set", guess or f"export {name}=...")
+        if not value:
+            raise SecretError(reference, f"the environment variable {name} is empty", f"export {name}=...")
+        return value
+
+
+class FileSecrets:
+    """Secrets in files: ``file:PATH`` (the text without its last line end) or ``file:PATH#key`` (YAML or JSON).
+
+    A key with dots goes into mappings in the mapping. A relative path starts at the current folder.
+    """
+
+    early = True
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+
+    def resolve(self, reference: str) -> str:
+        """The text, or the value of the key; it must be text, since 0123 as a number is another password."""
+        name, _, key = reference.partition(":")[2].partition("#")
+        if not name:
+            raise SecretError(reference, "names no file", _FORM)
+        text = self._read(reference, name)
+        value = _lookup(reference, name, key, text) if key else text.removesuffix("\n").removesuffix("\r")
+        if not value:
+            raise SecretError(reference, f"{_what(name, key)} is empty", "put the value there")
+        return value
+
+    def _read(self, reference: str, name: str) -> str:
+        try:
+            path = Path(name).expanduser()
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise SecretError(reference, f"{name} is not a file", _FORM)
+            if status.st_size > LIMIT:
+                raise SecretError(reference, f"{name} is larger than 1 MiB", "is it the right file?")
+            if status.st_mode & stat.S_IROTH:
+                self._warn(f"the secret file {name} can be read by everybody on this machine; chmod 600 {name}")
+            return path.read_text("utf-8")
+        except FileNotFoundError:
+            raise SecretError(reference, f"there is no file {name}", _where(name)) from None
+        except UnicodeDecodeError:
+            # From None: the exception that it replaces holds the bytes of the file.
+            raise SecretError(reference, f"{name} is not UTF-8 text", "encode it, as base64 for example") from None
+        except OSError as error:
+            raise SecretError(
+                reference, f"{name} cannot be read: {error.strerror}", "check its owner and mode"
+            ) from None
+        except (ValueError, RuntimeError) as error:  # a NUL in the path; a ~user who does not exist
+            raise SecretError(reference, f"not a path: {error}", _FORM) from None
+
+
+class Secrets:
+    """All providers behind one door: resolves a reference once, keeps the value in memory only, and has it masked."""
+
+    def __init__(self, redactor: Redactor, warn: Callable[[str], None] | None = None) -> None:
+        self.redactor = redactor
+        self.warnings: list[str] = []
+        """What somebody should be told: files that everybody can read, values too short to be masked."""
+        self._tell = warn
+        self._lock = threading.Lock()
+        self._providers: dict[str, SecretProvider] = {}
+        self._values: dict[str, str] = {}
+
+    def resolve(self, reference: str) -> str:
+        """The value behind ``scheme:rest``; raises SecretError."""
+        with self._lock:
+            if reference not in self._values:
+                provider = self._provider(reference)
+                try:
+                    value = provider.resolve(reference)
+                finally:
+                    self.redactor.add(getattr(provider, "hidden", ()))
+                if not self.redactor.add(value):
+                    self._warn(f'the secret "{reference}" is too short to be masked in output; use a longer one')
+                self._values[reference] = value
+            return self._values[reference]
+
+    def is_early(self, reference: str) -> bool:
+        """Whether the secret can be had before a run begins; raises SecretError if it never can."""
+        with self._lock:
+            return bool(getattr(self._provider(reference), "early", False))
+
+    def _provider(self, reference: str) -> SecretProvider:
+        scheme, colon, _ = reference.partition(":")
+        # Whoever wrote the password itself in place of a reference must not find it in the log.
+        if not colon or not _SCHEME.fullmatch(scheme):
+            raise SecretError("...", "this is not a reference to a secret", _FORM)
+        if scheme not in self._providers:
+            self._providers[scheme] = _load(f"{scheme}:...", scheme)(self._warn)
+        return self._providers[scheme]
+
+    def _warn(self, message: str) -> None:
+        if message not in self.warnings:
+            self.warnings.append(message)
+            if self._tell is not None:
+                self._tell(message)
+
+
+def _load(reference: str, scheme: str) -> type[SecretProvider]:
+    from kubexm_exec.plugins import Registry, RegistryError
+
+    try:
+        return Registry[type[SecretProvider]](GROUP, "secret provider").load(scheme)
+    except RegistryError as error:
+        raise SecretError(reference, error.message, error.hint) from error
+
+
+def _where(name: str) -> str:
+    return "check the path" if Path(name).is_absolute() else f"relative paths start at {Path.cwd()}"
+
+
+def _what(name: str, key: str) -> str:
+    return f'"{key}" in {name}' if key else name
+
+
+def _lookup(reference: str, name: str, key: str, text: str) -> str:
+    data = _parse(reference, name, text)
+    if not isinstance(data, Mapping):
+        hint = f'leave out "#{key}" to take all of its text'
+        raise SecretError(reference, f"{name} is not a mapping of keys to values", hint)
+    return pick(reference, name, key, data)
+
+
+def pick(reference: str, name: str, key: str, data: Mapping[str, Any]) -> str:
+    """The text under a key; one with dots goes into mappings in the mapping. ``name`` says of what, in errors."""
+    value: Any = data
+    done: list[str] = []
+    for part in [key] if key in data else key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            names = [str(each) for each in value] if isinstance(value, Mapping) else []
+            # Other keys are named only as a guess for a slip of the pen: what else is in the file is nobody's business.
+            what = f"{_what(name, '.'.join([*done, part]))} is not there"
+            raise SecretError(reference, what, did_you_mean(part, names) or "check the name of the key")
+        value = value[part]
+        done.append(part)
+    if not isinstance(value, str):
+        kind = "empty" if value is None else f"not text but {_KINDS.get(type(value), 'something else')}"
+        raise SecretError(reference, f"{_what(name, key)} is {kind}", "write the value in quotes")
+    return value
+
+
+def _parse(reference: str, name: str, text: str) -> Any:
+    """The data of a YAML or JSON text. Errors say where, and never quote the text."""
+    if name.endswith(".json"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise SecretError(reference, f"{name}:{error.lineno}:{error.colno} is not JSON") from None
+        except RecursionError:
+            raise SecretError(reference, f"{name} is nested too deeply") from None
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
+        raise SecretError(reference, f"{place} is not YAML") from None
+    except (YAMLError, RecursionError, ValueError):
+        raise SecretError(reference, f"{name} is not YAML") from None

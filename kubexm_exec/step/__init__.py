@@ -1,0 +1,443 @@
+"""The step SDK: all that an author of a step type needs, and nothing of the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+from msgspec import Struct
+from msgspec import field as struct_field
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from kubexm_exec.connectors.base import Cancel, CommandResult
+from kubexm_exec.http.messages import HttpError, Reply, check_url
+from kubexm_exec.model.result import FailureKind, ForecastState
+from kubexm_exec.resources.source import PREFIX as RESOURCE
+from kubexm_exec.resources.source import LocalResource, ResourceError
+from kubexm_exec.resources.source import Source as Resource
+from kubexm_spec.duration import Duration
+
+if TYPE_CHECKING:
+    from kubexm_exec.runner import Runner
+
+__all__ = [
+    "RESOURCE",
+    "Cancel",
+    "CommandResult",
+    "Diff",
+    "Duration",
+    "Expression",
+    "Forecast",
+    "HostView",
+    "HttpError",
+    "Inspected",
+    "LocalFile",
+    "LocalResource",
+    "Outputs",
+    "Params",
+    "Reply",
+    "Resource",
+    "ResourceError",
+    "ResourceName",
+    "ResourceUrl",
+    "Result",
+    "Standing",
+    "Step",
+    "StepContext",
+    "StepFailed",
+    "StepList",
+    "TemplateName",
+    "check_url",
+]
+
+
+class Params(BaseModel):
+    """Base of a step type's parameters: camelCase in YAML, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, validate_default=False
+    )
+
+
+class Outputs(BaseModel):
+    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``.
+
+    ``extra="allow"`` in a subclass means any name.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class TemplateName(Struct, frozen=True):
+    """Marks a string parameter as the name of a template: it is looked up, and its references checked, when compiling.
+
+    Use it as ``src: Annotated[str, TemplateName()]``.
+    """
+
+
+class Inspected(Struct, frozen=True):
+    """Marks a string parameter as a path on the host about which, and its folder, ``precheck`` asks ``inspect``.
+
+    Several such steps in a row are then answered with one question to the host.
+    """
+
+
+class LocalFile(Struct, frozen=True):
+    """Marks a string parameter as a file or folder on the control node.
+
+    It is relative to the spec's file, and must exist when compiling. ``resource:NAME`` is the file of a resource.
+    """
+
+
+class ResourceName(Struct, frozen=True):
+    """Marks a string parameter as the name of a resource of the spec; the step calls ``ctx.resource``."""
+
+
+class ResourceUrl(Struct, frozen=True):
+    """Marks a string parameter as the address of a resource that is written in the step itself.
+
+    ``sha256``, ``headers`` and the other keys of a resource stand beside it, under the same names.
+    """
+
+
+class Expression(Struct, frozen=True):
+    """Marks a parameter as a bare expression (as in ``when``).
+
+    It is not rendered with the others; the step calls ``ctx.evaluate``.
+    """
+
+    names: tuple[str, ...] = ()
+    """Top-level names that the step itself gives to ``ctx.evaluate``, beyond those every expression sees."""
+
+
+class StepList(Struct, frozen=True):
+    """Marks a parameter as steps (spec data): they are checked when compiling; their expressions are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What would change, or changed, at one place of a host."""
+
+    path: str
+    before: str | None = None
+    """Text before; None if there was nothing, or if it is not text."""
+    after: str | None = None
+    note: str = ""
+    """What is not content, such as ``0640 -> 0600`` or ``created``."""
+
+    def unified(self, context: int = 3) -> str:
+        """The change of content as a unified diff without its two header lines; empty if there is none to show."""
+        import difflib
+
+        if self.before == self.after or (self.before is None and self.after is None):
+            return ""
+        before = (self.before or "").splitlines()
+        after = (self.after or "").splitlines()
+        lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not looked at."""
+
+    state: ForecastState
+    message: str = ""
+    diffs: tuple[Diff, ...] = ()
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    runs: bool = False
+    """Nothing would change, and still ``run`` is called: for its outputs, or for what it says."""
+    asks: bool = False
+    """``run`` only asks the host, so that ``check`` and ``drift`` call it too."""
+    decides: bool = True
+    """Whether the host was looked at, so that this tells if the work is done already. If the connection drops during
+    ``run``, only such a forecast may lead to a second run."""
+    hint: str = ""
+    """If it does not decide: what to write in the spec so that it does."""
+
+    @classmethod
+    def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast:
+        """Everything is as it should be; ``run`` is not called. Outputs are those that ``run`` would have given."""
+        return cls(ForecastState.SATISFIED, message, (), outputs or {})
+
+    @classmethod
+    def tells(cls, message: str = "") -> Forecast:
+        """``run`` is called, and only tells somebody something: there is nothing that could be otherwise."""
+        return cls(ForecastState.SATISFIED, message, runs=True)
+
+    @classmethod
+    def reads(cls, message: str = "") -> Forecast:
+        """``run`` is called, and only asks: ``check`` and ``drift`` call it too, so that its outputs are known."""
+        return cls(ForecastState.SATISFIED, message, runs=True, asks=True)
+
+    @classmethod
+    def harmless(cls, message: str = "") -> Forecast:
+        """``run`` is called, but changes nothing. ``check`` does not call it: it is not looked at."""
+        return cls(ForecastState.NOT_LOOKED_AT, message, runs=True)
+
+    @classmethod
+    def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast:
+        """``run`` would change something."""
+        return cls(ForecastState.CHANGE, message, tuple(diffs))
+
+    @classmethod
+    def always(cls, message: str = "", hint: str = "") -> Forecast:
+        """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
+
+        ``check`` says that it was not looked at. ``hint`` says what to write in the spec so that it can be told.
+        """
+        return cls(ForecastState.NOT_LOOKED_AT, message, decides=False, hint=hint)
+
+    @classmethod
+    def unknown(cls, because: str) -> Forecast:
+        """It cannot be said before it is tried, because of that."""
+        return cls(ForecastState.UNKNOWN, because, decides=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What ``run`` returns when the work was done."""
+
+    changed: bool = True
+    message: str = ""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    stdout: str = ""
+    stderr: str = ""
+    command: str = ""
+    exit_code: int | None = None
+    fragment: Sequence[Mapping[str, Any]] = ()
+    """More steps (spec data, like the entries of ``steps:``): run on this host before what waits for this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What an undo finds before it begins, compared with what the run found and with what it left."""
+
+    changed: tuple[str, ...] = ()
+    """What is neither as it was before the run nor as the run left it, each by name and in few words: somebody else
+    changed it since, and it is left alone unless ``--overwrite`` says otherwise."""
+    before: bool = False
+    """Everything is as it was before the run: there is nothing to undo."""
+    unknown: str = ""
+    """Why it cannot be told whether somebody else was there; then it is undone, and this is said."""
+
+
+class StepFailed(Exception):
+    """The work said no. Say what and where in ``message``, and in ``hint`` what to do.
+
+    ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        command: str = "",
+        exit_code: int | None = None,
+        stdout: str = "",
+        stderr: str = "",
+        hint: str = "",
+        kind: FailureKind = FailureKind.FAILED,
+        outputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.command = command
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.hint = hint
+        self.kind = kind
+        self.outputs = outputs or {}
+        self.result: CommandResult | None = None
+        """The command whose exit code this is, as it ended, if it was one."""
+
+
+class HostView(Struct, frozen=True):
+    """What a step may know of its host."""
+
+    name: str
+    address: str = ""
+    internal_address: str = ""
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    labels: Mapping[str, str] = struct_field(default_factory=dict)
+    user: str | None = None
+
+
+class StepContext(ABC):
+    """Everything a step may use; made by the engine for one action. Steps never see the engine or other hosts."""
+
+    host: HostView
+    """The host that it works on."""
+    origin: HostView
+    """The host that it works for: the same one, unless a hook works for a host of its step at another place."""
+    node: str
+    """Id of the node, for messages."""
+    run_id: str
+    attempt: int
+    runner: Runner
+    """Files, commands and more on this host."""
+    log: Any
+    """A structlog logger with run, node and host bound."""
+    sensitive: bool
+    """True if values of this step must not be shown: leave content out of messages and diffs."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """Facts of the host, gathered on first use."""
+
+    @abstractmethod
+    def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
+        """A place to remember things, shared by the actions of that scope; it lives as long as the run."""
+
+    @abstractmethod
+    def secret(self, reference: str) -> str:
+        """The value behind a reference such as ``vault:PATH#key``; it is masked in all output from now on."""
+
+    @abstractmethod
+    def holds_secret(self, data: str | bytes) -> bool:
+        """Whether a secret of this run is in there: then leave it out of messages and diffs, and its file is 0600."""
+
+    @abstractmethod
+    def local_path(self, path: str) -> Path:
+        """A path on the control node, relative to the file that the step was written in.
+
+        ``resource:NAME`` is the file of a resource, fetched if it must be.
+        """
+
+    @abstractmethod
+    def resource(self, resource: str | Resource) -> Resource:
+        """A resource of the spec by its name, or one of the step's own, as this host sees it; nothing is fetched.
+
+        One that is in the run's bundle is never left to the host to fetch: it may have no network.
+        """
+
+    @abstractmethod
+    def fetch(self, resource: Resource) -> LocalResource:
+        """The file of a resource on the control node, verified; fetched once, however many hosts ask for it.
+
+        In a check nothing is fetched: then what is not here yet makes the forecast unknown.
+        """
+
+    @abstractmethod
+    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+        """A template rendered for this host; it is searched in the user's folders, then in the shipped ones.
+
+        ``variables`` are top-level names in it.
+        """
+
+    @abstractmethod
+    def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """The value of a bare expression for this host; ``variables`` are more top-level names in it."""
+
+    @abstractmethod
+    def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
+        """Tell the people who watch how far the work is."""
+
+    @abstractmethod
+    def save_undo(self, data: Mapping[str, Any]) -> None:
+        """Remember (plain JSON data), BEFORE changing something, what ``rollback`` needs; a later call replaces it."""
+
+    @abstractmethod
+    def keep(self, data: bytes) -> str:
+        """Store bytes for a later undo (content that is replaced, say); the token goes into ``save_undo``."""
+
+    @abstractmethod
+    def kept(self, token: str) -> bytes:
+        """The bytes that were stored under a token."""
+
+    @abstractmethod
+    def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
+        """Ask the person who runs this for yes or no.
+
+        Without a person, or after the timeout, it is the default; without a default, StepFailed is raised.
+        """
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Wait; ends early (with the engine's own exception) when the run is cancelled or the step's time is over."""
+
+    @abstractmethod
+    def time_left(self) -> float | None:
+        """Seconds until this attempt's timeout, or None."""
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Step(Generic[P]):
+    """A step type: one class with typed parameters. Its docstring is its documentation.
+
+    Subclass ``Step[YourParams]``; the engine makes one object for each action, with its rendered parameters in
+    ``self.params``.
+    """
+
+    params_model: ClassVar[type[Params]] = Params
+    """Found from ``Step[YourParams]``."""
+    outputs_model: ClassVar[type[Outputs]] = Outputs
+    """What ``Result.outputs`` may hold."""
+    undo_repeats: ClassVar[bool] = True
+    """Whether ``rollback`` may be called again if nobody knows how far it came before: it looks, or brings back what
+    was saved, however often. If not, somebody has to say what became of it."""
+    reversible: ClassVar[bool] = False
+    """True if ``rollback`` can undo what ``run`` did."""
+    changes: ClassVar[bool] = True
+    """False if it never changes anything, so that there is never anything to undo."""
+    example: ClassVar[str] = ""
+    """A YAML list item as it would stand under ``steps:``; it is validated by the tests."""
+
+    def __init__(self, params: P) -> None:
+        self.params = params
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type) and issubclass(argument, Params):
+                    cls.params_model = argument
+
+    @classmethod
+    def undoable(cls, params: Mapping[str, Any]) -> bool:
+        """Whether this use of the step, with parameters as they are written in the spec, leaves nothing that stays.
+
+        It is asked when compiling, so that plans can name what cannot be undone.
+        """
+        return cls.reversible or not cls.changes
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        """Say what ``run`` would do. It must change nothing, not even a temporary file."""
+        return Forecast.always()
+
+    def run(self, ctx: StepContext) -> Result:
+        """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""
+        raise StepFailed(f"{type(self).__name__} has no `run`: its author did not say what to do")
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Look whether all that ``rollback`` would touch still is as ``run`` left it; it must change nothing.
+
+        ``run`` may have broken off in the middle, and so may an earlier ``rollback``: whatever is as it was before, or
+        as it was left, nobody else has changed. Compare by digest: what is saved must hold no secret. Without this
+        method nobody looks, and `kubexm runs rollback` says so beforehand.
+        """
+        return Standing()
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Undo what ``run`` did, from what it saved. Doing it twice must be harmless."""
+        raise StepFailed("this step cannot be undone")
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What two attempts of one action saved, as one: ``rollback`` is called once, for all of them.
+
+        What was there before the first of them is what comes back; a later one may have changed more than that.
+        """
+        return {**later, **first}
+
+
+StepFactory = Callable[[Params], Step[Any]]

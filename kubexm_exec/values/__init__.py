@@ -1,0 +1,1 @@
+"""Values: expressions, their sandbox and limits, their evaluation for a host, and templates."""

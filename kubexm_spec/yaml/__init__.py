@@ -1,0 +1,1 @@
+"""YAML: text to data with positions, and data formatted as text."""

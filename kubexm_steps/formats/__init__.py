@@ -1,0 +1,1 @@
+"""File formats that steps read and write."""

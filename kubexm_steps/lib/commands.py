@@ -1,0 +1,180 @@
+"""What ``command`` and ``script`` have in common: guards, outputs, and what counts as a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from kubexm_exec.runner import Command
+from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed
+from kubexm_steps.lib.types import HostPath, Text
+
+CommandLine = str | list[str]
+"""A line of POSIX shell, or an argument vector."""
+
+RESULT_NAMES = ("stdout", "stderr", "exitCode")
+
+
+class RunParams(Params):
+    """The parameters of everything that runs a program on the host."""
+
+    cwd: HostPath | None = Field(None, description="Folder on the host that it runs in.")
+    env: dict[str, Text] = Field(default_factory=dict, description="Variables added to the usual environment.")
+    stdin: Text | None = Field(None, description="Text for its standard input; without it there is none to read.")
+    expect: list[int] = Field(
+        default_factory=lambda: [0], min_length=1, description="Exit codes that mean success; any other is a failure."
+    )
+    creates: HostPath | None = Field(None, description="Do nothing if this path exists on the host.")
+    removes: HostPath | None = Field(None, description="Do nothing if this path does not exist on the host.")
+    unless: CommandLine | None = Field(
+        None,
+        description="Do nothing if this command succeeds (exit code 0): a shell line, or a list of arguments. It is "
+        "run by `check` too, so it must change nothing.",
+    )
+    only_if: CommandLine | None = Field(
+        None, description="Do nothing unless this command succeeds; written and run like `unless`."
+    )
+    read_only: bool = Field(
+        False,
+        description="It only asks: it changes nothing, as `changedWhen: false` says, and `check` and `drift` run it "
+        "too, so that what depends on its outputs is known.",
+    )
+    changed_when: Annotated[str | bool | None, Expression(names=RESULT_NAMES)] = Field(
+        None,
+        description="Expression over `stdout`, `stderr` and `exitCode` that says whether something was changed. "
+        "Without it every run counts as a change.",
+    )
+
+    @field_validator("unless", "only_if")
+    @classmethod
+    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
+        if value is not None and (not value or not value[0]):
+            raise ValueError("the command is empty")
+        return value
+
+    @model_validator(mode="after")
+    def _changes_nothing(self) -> Self:
+        if self.read_only and self.changed_when is not None and not only_asks(self.changed_when):
+            raise ValueError("readOnly says that it never changes anything; leave changedWhen out")
+        return self
+
+
+class RunOutputs(Outputs):
+    """What later steps can know of a command."""
+
+    stdout: str = Field(description="Standard output as text, without line breaks at its end (its last 1 MiB).")
+    stderr: str = Field(description="Standard error, in the same way.")
+    exit_code: int | None = Field(description="Exit code; nothing (null) if a guard said that it need not run.")
+
+
+_GUARDS = (
+    "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only asks) it is looked at, and "
+    "tried again, by itself"
+)
+NOT_RUN: Mapping[str, Any] = {"stdout": "", "stderr": "", "exitCode": None}
+"""The outputs of a command that a guard kept from running."""
+
+
+def guarded(ctx: StepContext, params: RunParams) -> Forecast | None:
+    """Why it need not run; None if it must."""
+    paths = [path for path in (params.creates, params.removes) if path is not None]
+    there = {state.path: state.exists for state in ctx.runner.inspect_all(paths, digest=False)} if paths else {}
+    if params.creates is not None and there[params.creates]:
+        return Forecast.satisfied(f"{params.creates} exists", NOT_RUN)
+    if params.removes is not None and not there[params.removes]:
+        return Forecast.satisfied(f"{params.removes} does not exist", NOT_RUN)
+    if params.unless is not None and _succeeds(ctx, params, params.unless):
+        return Forecast.satisfied("the command in `unless` succeeded", NOT_RUN)
+    if params.only_if is not None and not _succeeds(ctx, params, params.only_if):
+        return Forecast.satisfied("the command in `onlyIf` did not succeed", NOT_RUN)
+    return None
+
+
+def only_asks(changed_when: object) -> bool:
+    """Whether the spec says that a command never changes anything."""
+    return changed_when is False or (isinstance(changed_when, str) and changed_when.strip().lower() == "false")
+
+
+def changes_nothing(params: Mapping[str, Any]) -> bool:
+    """Whether parameters as they are written say that it never changes anything."""
+    return params.get("readOnly") is True or only_asks(params.get("changedWhen"))
+
+
+def would_run(params: RunParams, shown: str) -> Forecast:
+    """The forecast of a command that must run: a change if a guard says so, else only running it tells."""
+    if params.read_only:
+        return Forecast.reads(f"only asks: {shown}")
+    if only_asks(params.changed_when):
+        return Forecast.harmless(f"would run, and change nothing: {shown}")
+    if any(guard is not None for guard in (params.creates, params.removes, params.unless, params.only_if)):
+        return Forecast.change(f"would run: {shown}")
+    return Forecast.always(f"would run: {shown}", hint=_GUARDS)
+
+
+def _succeeds(ctx: StepContext, params: RunParams, line: CommandLine) -> bool:
+    command = make_command(line, params.cwd, params.env)
+    return ctx.runner.run(command, check=False, live=False).exit_code == 0
+
+
+def make_command(
+    line: CommandLine,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    *,
+    pty: bool = False,
+) -> Command:
+    """A shell line or an argument vector as a Command."""
+    data = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
+    if isinstance(line, str):
+        return Command(shell=line, cwd=cwd, env=env or {}, stdin=data, pty=pty)
+    return Command(argv=tuple(line), cwd=cwd, env=env or {}, stdin=data, pty=pty)
+
+
+def run_command(ctx: StepContext, params: RunParams, command: Command) -> CommandResult:
+    """Run it; what it gave is known to later steps also if it fails."""
+    try:
+        return ctx.runner.run(command, expect=params.expect)
+    except StepFailed as error:
+        if error.result is not None:
+            error.outputs = outputs_of(error.result)
+        raise
+
+
+def outputs_of(done: CommandResult) -> dict[str, Any]:
+    """What later steps can know of a command that has ended."""
+    return {"stdout": done.out.rstrip("\r\n"), "stderr": done.err.rstrip("\r\n"), "exitCode": done.exit_code}
+
+
+def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: str) -> Result:
+    """The result of a command that succeeded."""
+    outputs = outputs_of(done)
+    changed = not params.read_only
+    if params.changed_when is not None:
+        answer = params.changed_when
+        if isinstance(answer, str):
+            answer = ctx.evaluate(answer, outputs)
+        if not isinstance(answer, bool):
+            raise StepFailed(
+                f"changedWhen gave {answer!r}, which is neither true nor false" if not ctx.sensitive
+                else "changedWhen gave neither true nor false",
+                command=shown,
+                exit_code=done.exit_code,
+                hint="compare with something: `'created' in stdout`",
+                outputs=outputs,
+            )  # fmt: skip
+        changed = answer
+    message = "" if done.exit_code == 0 else f"exit code {done.exit_code}, as expected"
+    if ctx.sensitive:
+        return Result(changed=changed, message=message, outputs=outputs, command=shown, exit_code=done.exit_code)
+    return Result(
+        changed=changed,
+        message=message,
+        outputs=outputs,
+        stdout=done.out,
+        stderr=done.err,
+        command=shown,
+        exit_code=done.exit_code,
+    )

@@ -1,0 +1,94 @@
+"""Files of the system that a step edits beside what it does to the running system: shown, written and remembered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kubexm_exec.runner import Held
+from kubexm_exec.step import Diff, StepContext
+from kubexm_steps.lib.files import HIDDEN, NEW_FILE, as_text, attributes_record
+from kubexm_steps.lib.standing import file_left
+
+
+class Edit(Struct, frozen=True):
+    """A file as it is, and the text that it should have; None: no file."""
+
+    held: Held
+    after: str | None
+    mode: int = NEW_FILE
+    """Of a file that is new."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return self.held.exists if self.after is None else not self.held.exists or self.held.text != self.after
+
+    def back(self) -> Edit:
+        """What undoes it, once it is done."""
+        held = self.held
+        state = replace(held.state, kind="absent" if self.after is None else "file")
+        now = replace(held, state=state, data=(self.after or "").encode("utf-8", "surrogateescape"), folder=True)
+        return Edit(now, held.text if held.exists else None, held.state.mode if held.exists else self.mode)
+
+    def diff(self, ctx: StepContext) -> Diff:
+        """The change for people."""
+        note = "removed" if self.after is None else "" if self.held.exists else "created"
+        before = as_text(self.held.data) if self.held.exists else None
+        if ctx.sensitive or ctx.holds_secret(self.held.data) or ctx.holds_secret(self.after or ""):
+            return Diff(self.held.path, note=", ".join(part for part in (note, HIDDEN) if part))
+        if self.held.exists and before is None:
+            return Diff(self.held.path, note=", ".join(part for part in (note, "not shown: it is no text") if part))
+        return Diff(self.held.path, before, self.after, note)
+
+
+def diffs(ctx: StepContext, edits: Iterable[Edit]) -> list[Diff]:
+    """What would change in the files."""
+    return [edit.diff(ctx) for edit in edits if edit.any]
+
+
+def save(ctx: StepContext, edits: Iterable[Edit], **more: Any) -> None:
+    """Remember what ``restore`` of the files needs, and what else the step's own undo does."""
+    changing = [edit for edit in edits if edit.any]
+    folders = {edit.held.path.rpartition("/")[0] for edit in changing if not edit.held.folder}
+    ctx.save_undo({"files": [_record(ctx, edit) for edit in changing], "folders": sorted(folders), **more})
+
+
+def _record(ctx: StepContext, edit: Edit) -> Mapping[str, Any]:
+    held, state = edit.held, edit.held.state
+    left: dict[str, Any] = {"kind": "absent"}
+    if edit.after is not None:
+        text = edit.after.encode("utf-8", "surrogateescape")
+        left = file_left(
+            ctx, state, sha256=hashlib.sha256(text).hexdigest(), secret=ctx.sensitive or ctx.holds_secret(text),
+            mode=state.mode if held.exists else edit.mode, owner=None, group=None,
+        )  # fmt: skip
+    if not held.exists:
+        return {"path": state.path, "kind": "absent", "left": [left]}
+    return {
+        "path": state.path,
+        "kind": "file",
+        "left": [left],
+        "mode": state.mode,
+        "owner": str(state.uid),
+        "group": str(state.gid),
+        "content": ctx.keep(held.data),
+        **attributes_record(ctx, state),
+    }
+
+
+def apply(ctx: StepContext, edits: Iterable[Edit]) -> None:
+    """Write, or remove, those files that are not as they should be."""
+    for edit in edits:
+        if not edit.any:
+            continue
+        if edit.after is None:
+            ctx.runner.remove(edit.held.path)
+            continue
+        if not edit.held.folder:
+            ctx.runner.mkdir(edit.held.path.rpartition("/")[0])
+        ctx.runner.write(edit.held.path, edit.after, mode=None if edit.held.exists else edit.mode)

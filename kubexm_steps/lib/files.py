@@ -1,0 +1,452 @@
+"""What every step that writes files has in common: what would change, how it is shown, done, and undone."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
+from pydantic import Field
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
+from kubexm_steps.lib.standing import file_left, files_standing, merge_files, state_left
+from kubexm_steps.lib.types import show_mode
+
+KEEP_LIMIT: Final = 64 << 20
+"""Bytes of replaced content that one action keeps for its undo; beyond it, it cannot be undone."""
+SHOWN_LIMIT: Final = 1 << 20
+"""Bytes of a file that are read to show what changes in it."""
+NEW_FILE: Final = 0o644
+SECRET_FILE: Final = 0o600
+HIDDEN: Final = "content hidden"
+NO_ATTRIBUTES: Final = "the host has no GNU tar to keep them with"
+_WARNED: Final = "kubexm: said that extended attributes are not kept"
+EMPTY: Final = hashlib.sha256(b"").hexdigest()
+
+
+class FileOutputs(Outputs):
+    """What later steps can know of the file."""
+
+    path: str = Field(description="The file on the host.")
+    sha256: str = Field("", description="Digest of its content; empty if it was removed or holds a secret.")
+    size: int = Field(0, description="Its size in bytes.")
+
+
+class Content(Struct, frozen=True):
+    """What a file should hold: bytes, or a file on the control node that is too large to be read at once."""
+
+    sha256: str
+    size: int
+    data: bytes | None = None
+    local: Path | None = None
+
+    @classmethod
+    def of(cls, data: bytes | str) -> Content:
+        """These bytes, or this text."""
+        raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        return cls(hashlib.sha256(raw).hexdigest(), len(raw), raw)
+
+    @classmethod
+    def of_file(cls, ctx: StepContext, path: Path) -> Content:
+        """What is in a file on the control node; it is read once a run."""
+        source = ctx.runner.source(path)
+        return cls(source.sha256, source.size, None, path)
+
+    def text(self) -> str | None:
+        """The text to show; None if it is none or too much."""
+        if self.size > SHOWN_LIMIT:
+            return None
+        return as_text(self.data if self.local is None else self.local.read_bytes())
+
+
+class Wanted(Struct, frozen=True):
+    """A file as it should be. Content None: whatever is there, and a new file is empty."""
+
+    path: str
+    content: Content | None
+    mode: int | None = None
+    owner: str | None = None
+    group: str | None = None
+    create_parents: bool = False
+    new_mode: int = NEW_FILE
+    """The mode of a file that is not there yet, unless ``mode`` says otherwise; one that is there keeps its own."""
+
+
+class Change(Struct, frozen=True):
+    """What lies between a file as it is and as it should be."""
+
+    wanted: Wanted
+    before: FileState
+    mode: int
+    """The mode it will have."""
+    content: bool
+    permissions: bool
+    ownership: bool
+
+    @property
+    def created(self) -> bool:
+        """Whether there was no such file (a link that is replaced counts as none)."""
+        return self.before.kind != "file"
+
+    becomes: Literal["file", "absent", "link", ""] = "file"
+    """What there will be; empty if that is not known before."""
+    target: str = ""
+    """Of the link that there will be."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return self.content or self.permissions or self.ownership
+
+    def left(self, ctx: StepContext) -> dict[str, Any] | None:
+        """What is there when it is done; None if that is not known before."""
+        wanted = self.wanted
+        match self.becomes:
+            case "":
+                return None
+            case "absent":
+                return {"kind": "absent"}
+            case "link":
+                return {"kind": "link", "target": self.target, "owner": "", "group": ""}
+        sha256 = None
+        if self.content:
+            sha256 = EMPTY if wanted.content is None else wanted.content.sha256
+        return file_left(
+            ctx, self.before, sha256=sha256, secret=is_secret(ctx, wanted), mode=self.mode,
+            owner=wanted.owner, group=wanted.group,
+        )  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """What changes apart from content, in few words."""
+        if self.created:
+            what = "created" if self.before.kind == "absent" else f"link to {self.before.target} becomes a file"
+            owners = {"owner": self.wanted.owner, "group": self.wanted.group}
+            # Numbers come from steps that know whose file it is, and tell nobody anything.
+            named = [f"{noun} {name}" for noun, name in owners.items() if name and not name.isdigit()]
+            return [what, show_mode(self.mode), *named]
+        notes = [f"{show_mode(self.before.mode)} -> {show_mode(self.mode)}"] if self.permissions else []
+        if self.ownership:
+            owner, group = self.wanted.owner or self.before.owner, self.wanted.group or self.before.group
+            notes.append(f"{self.before.owner}:{self.before.group} -> {owner}:{group}")
+        return notes
+
+    def summary(self) -> str:
+        """What changes, for a message."""
+        if self.before.kind != "file":
+            return "new" if self.before.kind == "absent" else self.notes()[0]
+        return ", ".join([*(["content"] if self.content else []), *self.notes()])
+
+
+def is_secret(ctx: StepContext, wanted: Wanted) -> bool:
+    """Whether nobody else may read the file: the step says so, or a secret is in it."""
+    data = None if wanted.content is None else wanted.content.data
+    return ctx.sensitive or (data is not None and ctx.holds_secret(data))
+
+
+def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
+    """What would have to change; something that is no file there is a failure."""
+    if before.kind == "directory":
+        raise StepFailed(
+            f"write {wanted.path}: it is a folder",
+            hint="choose another path, or remove the folder first with a directory step",
+        )
+    if before.kind == "other":
+        raise StepFailed(f"write {wanted.path}: it is a device, pipe or socket", hint="choose another path")
+    fixed = wanted.mode if wanted.mode is not None else SECRET_FILE if is_secret(ctx, wanted) else None
+    if before.kind != "file":
+        return Change(wanted, before, wanted.new_mode if fixed is None else fixed, True, True, True)
+    mode = before.mode if fixed is None else fixed
+    return Change(
+        wanted,
+        before,
+        mode,
+        content=wanted.content is not None and wanted.content.sha256 != before.sha256,
+        permissions=mode != before.mode,
+        ownership=not before.owned_by(wanted.owner, wanted.group),
+    )
+
+
+def forecast_file(ctx: StepContext, wanted: Wanted) -> Forecast:
+    """What ``write_file`` would do."""
+    folder = posixpath.dirname(wanted.path)
+    before, parent = ctx.runner.inspect_all([wanted.path, folder])
+    change = compare(ctx, wanted, before)
+    if not change.any:
+        return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
+    if parent.kind == "absent" and not wanted.create_parents:
+        return Forecast.unknown(f"the folder {folder} is not there yet")
+    verb = "create" if change.created else "change"
+    diff = file_diff(ctx, change)
+    if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
+        warn_of_attributes(ctx, wanted.path)
+    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff])
+
+
+def file_diff(ctx: StepContext, change: Change) -> Diff:
+    """The change for people: content as a diff where it is text that may be shown."""
+    notes = change.notes()
+    if not change.content:
+        return Diff(change.wanted.path, note=", ".join(notes))
+    if is_secret(ctx, change.wanted):
+        return Diff(change.wanted.path, note=", ".join([*notes, HIDDEN]))
+    after = "" if change.wanted.content is None else change.wanted.content.text()
+    before = "" if change.created else shown_text(ctx, change.before)
+    if before is None or after is None:
+        sizes = f"{change.before.size} -> {change.wanted.content.size if change.wanted.content else 0} bytes"
+        return Diff(change.wanted.path, note=", ".join([*notes, f"not shown: {sizes}"]))
+    if not change.created and before.splitlines() == after.splitlines():
+        notes = [*notes, "only line ends differ"]
+    return Diff(change.wanted.path, None if change.created else before, after, ", ".join(notes))
+
+
+def shown_text(ctx: StepContext, state: FileState) -> str | None:
+    """The text of a file as it is; None if it is none, or too much to be shown."""
+    return None if state.size > SHOWN_LIMIT else as_text(ctx.runner.content(state, limit=SHOWN_LIMIT))
+
+
+def as_text(data: bytes | None) -> str | None:
+    """The bytes as text, if they are some."""
+    if data is None or b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def write_file(ctx: StepContext, wanted: Wanted) -> Result:
+    """Make the file what it should be, and remember what is needed to undo that."""
+    folder = posixpath.dirname(wanted.path)
+    before, parent = ctx.runner.inspect_all([wanted.path, folder])
+    change = compare(ctx, wanted, before)
+    if not change.any:
+        return Result(
+            changed=False, message=f"{wanted.path} is as it should be", outputs=file_outputs(ctx, wanted, before)
+        )
+    make = wanted.create_parents and parent.kind not in ("directory", "link")
+    folders = ctx.runner.missing_folders(folder) if make else []
+    remember(ctx, [change], folders)
+    if folders:
+        ctx.runner.mkdir(folders[-1])
+    apply_change(ctx, change)
+    verb = "created" if change.created else "changed"
+    message = f"{verb} {wanted.path}" + ("" if before.kind == "absent" else f" ({change.summary()})")
+    return Result(message=message, outputs=file_outputs(ctx, wanted, before))
+
+
+def apply_change(ctx: StepContext, change: Change) -> None:
+    """Write the file, or change only its mode or owner if that is all."""
+    wanted = change.wanted
+    if not change.content:
+        if change.ownership:
+            ctx.runner.chown(wanted.path, wanted.owner, wanted.group)
+        # Giving a file away takes its set-user-id bits off, so the mode comes last.
+        if change.permissions or (change.ownership and change.mode & 0o6000):
+            ctx.runner.chmod(wanted.path, change.mode)
+        return
+    if wanted.content is not None and wanted.content.local is not None:
+        ctx.runner.send(
+            wanted.content.local,
+            wanted.path,
+            mode=change.mode,
+            owner=wanted.owner,
+            group=wanted.group,
+            known=change.before,
+        )
+        return
+    data = b"" if wanted.content is None else wanted.content.data or b""
+    ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group)
+
+
+def forecast_absence(ctx: StepContext, path: str) -> Forecast:
+    """What ``remove_file`` would do."""
+    state = ctx.runner.inspect(path, digest=False)
+    if state.kind == "absent":
+        return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
+    _refuse_folder(state)
+    before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
+    note = f"link to {state.target} removed" if state.kind == "link" else "removed"
+    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)])
+
+
+def remove_file(ctx: StepContext, path: str) -> Result:
+    """Remove the file or link, and remember it."""
+    outputs = {"path": path, "sha256": "", "size": 0}
+    state = ctx.runner.inspect(path)
+    if state.kind == "absent":
+        return Result(changed=False, message=f"{path} is not there", outputs=outputs)
+    _refuse_folder(state)
+    remember(ctx, [removal(state)], [])
+    ctx.runner.remove(path)
+    return Result(message=f"removed {path}", outputs=outputs)
+
+
+def removal(before: FileState) -> Change:
+    """The change by which a file or link goes away."""
+    return Change(Wanted(before.path, None), before, before.mode, True, False, False, becomes="absent")
+
+
+def linking(before: FileState, target: str) -> Change:
+    """The change by which a link comes to a place."""
+    return Change(
+        Wanted(before.path, None), before, before.mode, True, False, False, becomes="link", target=target
+    )  # fmt: skip
+
+
+def _refuse_folder(state: FileState) -> None:
+    if state.kind == "directory":
+        raise StepFailed(
+            f"remove {state.path}: it is a folder", hint="use a directory step with `state: absent` for folders"
+        )
+    if state.kind == "other":
+        raise StepFailed(f"remove {state.path}: it is a device, pipe or socket, which this step leaves alone")
+
+
+def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[str, Any]:
+    """What later steps see of the file."""
+    digest, size = before.sha256, before.size
+    if wanted.content is not None:
+        digest, size = wanted.content.sha256, wanted.content.size
+    elif before.kind != "file":
+        digest, size = EMPTY, 0
+    # A digest of a secret can be tried against guesses.
+    return {"path": wanted.path, "sha256": "" if is_secret(ctx, wanted) else digest, "size": size}
+
+
+def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Save what ``restore`` needs, before anything is changed, and give it back; ``more`` is the step's own.
+
+    Too much content is not kept: then there is no undo.
+    """
+    total = sum(change.before.size for change in changes if change.content and change.before.kind == "file")
+    if total > KEEP_LIMIT:
+        ctx.log.warning("cannot be undone: too much content is replaced", bytes=total, limit=KEEP_LIMIT)
+        return {}
+    undo = {"files": [_record(ctx, change) for change in changes], "folders": list(folders), **more}
+    ctx.save_undo(undo)
+    return undo
+
+
+def remember_left(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Save once more what ``remember`` gave, with what the files are now: that could not be known before."""
+    if undo:
+        states = ctx.runner.inspect_all([record["path"] for record in undo["files"]])
+        files = [
+            {**record, "left": [state_left(ctx, state, secret=ctx.sensitive)]}
+            for record, state in zip(undo["files"], states, strict=True)
+        ]
+        ctx.save_undo({**undo, "files": files})
+
+
+def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
+    state = change.before
+    left = change.left(ctx)
+    record: dict[str, Any] = {"path": state.path, "kind": state.kind, "left": [] if left is None else [left]}
+    if state.kind != "absent":
+        record |= {"owner": str(state.uid), "group": str(state.gid)}
+    if state.kind == "link":
+        record["target"] = state.target
+    elif state.kind == "file":
+        record["mode"] = state.mode
+        if change.content:
+            record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
+        # Whoever gives a file away takes its capabilities off.
+        if change.content or change.ownership:
+            record |= attributes_record(ctx, state)
+        if "attributes" in record and "content" not in record and state.size <= KEEP_LIMIT:
+            record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
+    return record
+
+
+def attributes_record(ctx: StepContext, state: FileState) -> dict[str, Any]:
+    """The extended attributes of a file that is replaced, for its record; a host that cannot tell them is named."""
+    found = ctx.runner.attributes(state)
+    if found is None:
+        warn_of_attributes(ctx, state.path)
+    return {"attributes": dict(found)} if found else {}
+
+
+def warn_of_attributes(ctx: StepContext, path: str) -> None:
+    """Say, once a host, that an undo will not bring back extended attributes."""
+    if not ctx.cache("host").get(_WARNED):
+        ctx.cache("host")[_WARNED] = True
+        ctx.log.warning(f"an undo brings back no extended attributes: {NO_ATTRIBUTES}", path=path)
+
+
+P = TypeVar("P", bound=Params)
+
+
+class RestoringStep(Step[P], Generic[P]):
+    """A step whose undo puts files back, besides whatever else it does."""
+
+    reversible = True
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the files with what was left."""
+        return files_standing(ctx, undo.get("files", ()), made=undo.get("folders", ()))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        restore(ctx, undo)
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each file, and of all else, what was there before the first attempt."""
+        merged = {**later, **{name: value for name, value in first.items() if value is not None}}
+        for name, value in later.items():
+            if name in first and isinstance(value, dict) and isinstance(first[name], dict):
+                merged[name] = {**value, **first[name]}
+        if "left" in later:
+            left = later["left"]
+            merged["left"] = {**first.get("left", {}), **left} if isinstance(left, dict) else left
+        merged["files"] = merge_files(first.get("files", ()), later.get("files", ()))
+        merged["folders"] = list(dict.fromkeys([*first.get("folders", ()), *later.get("folders", ())]))
+        return merged
+
+
+def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Put back what ``remember`` saved; what was created goes away, with its folders if nothing else is in them."""
+    for record in reversed(undo.get("files", ())):
+        restore_file(ctx, record)
+    remove_made(ctx, list(undo.get("folders", ())))
+
+
+def remove_made(ctx: StepContext, folders: Sequence[str]) -> None:
+    """Remove folders that a step had made, as far as nothing else is in them by now."""
+    if stay := ctx.runner.remove_empty(folders):
+        ctx.log.warning("the folder stays: there is something else in it", path=stay[0])
+
+
+def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
+    """Put back one file or link as it was."""
+    path = record["path"]
+    if record["kind"] == "absent":
+        ctx.runner.remove(path)
+    elif record["kind"] == "link":
+        ctx.runner.symlink(record["target"], path)
+        if "owner" in record:
+            ctx.runner.chown(path, record["owner"], record["group"])
+    elif record.get("attributes"):
+        ctx.runner.write_with(
+            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"],
+            attributes=record["attributes"],
+        )  # fmt: skip
+    elif "content" in record:
+        ctx.runner.write(
+            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"]
+        )
+    else:
+        # To give a file to whom it belongs would take its capabilities off too.
+        if not ctx.runner.inspect(path, digest=False).owned_by(record["owner"], record["group"]):
+            ctx.runner.chown(path, record["owner"], record["group"])
+        ctx.runner.chmod(path, record["mode"])
+
+
+def local_failure(what: str, path: Path, error: OSError) -> StepFailed:
+    """The failure of something on the control node."""
+    reason = (error.strerror or str(error)).lower()
+    return StepFailed(f"{what} {path} on the control node: {reason}", hint="this file belongs beside the spec")

@@ -1,0 +1,427 @@
+"""What steps that write whole folders have in common: what differs, how it is shown, done, and undone."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, field
+from pydantic import Field
+
+from kubexm_exec.runner import FileState
+from kubexm_exec.runner.files.trees import NewFile, TreeChange, TreeLook, is_transient
+from kubexm_exec.step import Diff, Standing, StepContext, StepFailed
+from kubexm_steps.lib.files import (
+    KEEP_LIMIT,
+    SHOWN_LIMIT,
+    Change,
+    Content,
+    Wanted,
+    compare,
+    file_diff,
+    linking,
+    remove_made,
+    restore_file,
+    warn_of_attributes,
+)
+from kubexm_steps.lib.localtrees import LeftOut, Tree, permissions
+from kubexm_steps.lib.standing import files_standing, merge_files, without_what_is_behind
+from kubexm_steps.lib.types import HostPath, Mode, OneFileParams
+
+MOST_DIFFS: Final = 50
+_PRELOADED: Final = 4 << 20
+
+
+class TreeParams(OneFileParams):
+    """The parameters of every step that may write a folder."""
+
+    mode: Mode | None = Field(
+        None,
+        description='Permissions of all files as an octal string such as `"0644"`. Without it, a file that is there '
+        "keeps its own, and a new one has those of the source.",
+    )
+    path: HostPath = Field(description="Where it goes on the host, as an absolute path.")
+    dir_mode: Mode | None = Field(
+        None, description='Permissions of folders that are made, such as `"0750"`; else those of the source.'
+    )
+
+
+class Plan(Struct):
+    """What is missing, different or too much on the host."""
+
+    tree: Tree
+    look: TreeLook
+    folders: list[str] = field(default_factory=list)
+    links: list[Change] = field(default_factory=list)
+    files: list[Change] = field(default_factory=list)
+    gone: list[FileState] = field(default_factory=list)
+    emptied: list[FileState] = field(default_factory=list)
+    """Those inside others first."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.folders or self.links or self.files or self.gone or self.emptied)
+
+    def count(self) -> str:
+        """What is copied, for a message."""
+        parts = [(len(self.files), "file"), (len(self.links), "link"), (len(self.folders), "folder")]
+        return ", ".join(f"{number} {noun}{'s' if number > 1 else ''}" for number, noun in parts if number)
+
+    @property
+    def too_much(self) -> int:
+        """How many things are removed."""
+        return len(self.gone) + len(self.emptied)
+
+
+def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool, left_out: LeftOut) -> Plan:
+    """Compare the folder on the host with the local one, in one round trip."""
+    above = posixpath.dirname(tree.path)
+    look = ctx.runner.trees.look(tree.path, [above, *tree.folders, *tree.links, *tree.files], below=delete)
+    plan = Plan(tree, look)
+    kept: set[str] = set()
+    if delete:
+        kept = _surplus(plan, left_out)
+    places = _Places(plan, delete, kept)
+    for path in tree.folders:
+        # The folder itself may be reached by a link also where everything in it is to be as in the source.
+        linked = not delete or path == tree.path
+        if not places.at(path, ("directory", "link to a folder") if linked else ("directory",), "a folder").exists:
+            plan.folders.append(path)
+            places.new.add(path)
+    for path, target in tree.links.items():
+        state = places.at(path, ("file", "link", "link to a folder"), "a link")
+        if (state.kind, state.target) != ("link", target):
+            plan.links.append(linking(state, target))
+    for path, local in tree.files.items():
+        state = places.at(path, ("file", "link", "link to a folder"), "a file")
+        change = compare(ctx, wanted_file(ctx, params, local, path, permissions(local)), state)
+        if change.any:
+            plan.files.append(change)
+    # Those deepest down first: a folder is removed when it is empty.
+    plan.emptied.sort(key=lambda state: state.path.count("/"), reverse=True)
+    return plan
+
+
+def wanted_file(ctx: StepContext, params: TreeParams, local: Path, path: str, new_mode: int) -> Wanted:
+    """A local file as it should be on the host."""
+    content = Content.of_file(ctx, local)
+    return Wanted(path, content, params.mode, params.owner, params.group, params.create_parents, new_mode)
+
+
+def _folder_mode(ctx: StepContext, params: TreeParams, local: Path) -> int:
+    """The mode of a folder that is made: who owns it can always put files into it, as the step itself does."""
+    if params.dir_mode is not None:
+        return params.dir_mode
+    return 0o700 if ctx.sensitive else permissions(local) | 0o700
+
+
+def _surplus(plan: Plan, left_out: LeftOut) -> set[str]:
+    """Find what is not in the source; gives the folders that have to stay for something in them."""
+    tree, look = plan.tree, plan.look
+    wanted = {*tree.folders, *tree.links, *tree.files}
+    device = look.device
+    kept: set[str] = set()
+    surplus: list[FileState] = []
+    start = len(tree.path.rstrip("/")) + 1
+    for state in look.below:
+        folder = state.kind == "directory"
+        # Only folders tell: files of an overlay are on other devices than the folders that they are in.
+        mounted = folder and state.device != device
+        if mounted or is_transient(state.path) or left_out(state.path[start:], folder):
+            kept.update(_above(state.path, tree.path))
+            kept.add(state.path)
+        elif state.path not in wanted:
+            surplus.append(state)
+    for state in surplus:
+        if state.path not in kept:
+            (plan.emptied if state.kind == "directory" else plan.gone).append(state)
+    return kept
+
+
+def _above(path: str, root: str) -> Iterator[str]:
+    while (path := posixpath.dirname(path)) not in (root, "/", ""):
+        yield path
+
+
+class _Places:
+    """What is at the places where something is wanted."""
+
+    def __init__(self, plan: Plan, delete: bool, kept: set[str]) -> None:
+        self.new: set[str] = set()
+        """Folders that will be made: whatever a link in their place leads to, there is nothing in them."""
+        self._plan = plan
+        self._delete = delete
+        self._kept = kept
+
+    def at(self, path: str, kinds: Sequence[str], wanted: str) -> FileState:
+        """What is there; something of another kind goes away with ``delete``, if nothing in it has to stay."""
+        if posixpath.dirname(path) in self.new:
+            return FileState(path)
+        state = self._plan.look.states[path]
+        kind = "link to a folder" if state.to_folder else state.kind
+        if kind in (*kinds, "absent"):
+            return state
+        what = {"directory": "a folder", "other": "a device, pipe or socket", "link": "a link that leads to no folder"}
+        there = what.get(kind, f"a {kind}")
+        if not self._delete:
+            raise StepFailed(
+                f"copy to {path}: {wanted} is wanted there, and it is {there}",
+                hint="remove it first, or choose another path",
+            )
+        if path in self._kept:
+            raise StepFailed(
+                f"copy to {path}: {wanted} is wanted there, and it is {there} with excluded things in it",
+                hint="move those away first, or exclude the folder itself",
+            )
+        (self._plan.emptied if state.kind == "directory" else self._plan.gone).append(state)
+        return FileState(path)
+
+
+def plan_diffs(ctx: StepContext, plan: Plan) -> list[Diff]:
+    """The changes for people, the first ones of many."""
+    diffs = [Diff(path, note="folder created") for path in plan.folders]
+    diffs += [Diff(change.wanted.path, note="link") for change in plan.links]
+    removed = sorted([*plan.gone, *plan.emptied], key=lambda state: state.path)
+    diffs += [Diff(state.path, note="folder removed" if state.kind == "directory" else "removed") for state in removed]
+    left = max(0, MOST_DIFFS - len(diffs))
+    shown = plan.files[:left]
+    if not ctx.sensitive:
+        _preload(ctx, shown)
+    rest = len(diffs) + len(plan.files)
+    diffs = [*diffs[:MOST_DIFFS], *(file_diff(ctx, change) for change in shown)]
+    rest -= len(diffs)
+    return [*diffs, Diff(plan.tree.path, note=f"and {rest} more")] if rest else diffs
+
+
+def _preload(ctx: StepContext, changes: Sequence[Change]) -> None:
+    """Read what the diffs show in one go."""
+    some: list[FileState] = []
+    total = 0
+    for change in changes:
+        if change.content and change.before.kind == "file" and change.before.size <= SHOWN_LIMIT:
+            total += change.before.size
+            if total <= _PRELOADED:
+                some.append(change.before)
+    ctx.runner.trees.preload(some)
+
+
+def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
+    """Do it, and remember before that what is needed to undo it."""
+    tree, look = plan.tree, plan.look
+    made = plan.folders
+    if params.owner is None:
+        _check_owners(plan)
+    if made and made[0] == tree.path:
+        # Those above it are made too, or there is a clear failure.
+        above = ctx.runner.missing_folders(posixpath.dirname(tree.path)) if params.create_parents else []
+        made = [*above, *made]
+    _remember(ctx, plan, made)
+    if plan.folders and plan.folders[0] == tree.path:
+        mode = _folder_mode(ctx, params, tree.folders[tree.path])
+        ctx.runner.mkdir(tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents)
+    owner = f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
+    change = TreeChange(
+        gone=[state.path for state in plan.gone],
+        emptied=[state.path for state in plan.emptied],
+        folders=[path for path in plan.folders if path != tree.path],
+        folder_mode=0o700,
+        links={link.wanted.path: tree.links[link.wanted.path] for link in plan.links},
+        owner=owner,
+    )
+    # Closed until everything is in them, and only then as they should be.
+    for path in change.folders:
+        change.modes.setdefault(_folder_mode(ctx, params, tree.folders[path]), []).append(path)
+    for file in plan.files:
+        path = file.wanted.path
+        if file.content:
+            content = ctx.runner.source(tree.files[path])
+            change.files.append(NewFile(path, content, file.mode, *_numbers(file.before, look)))
+            continue
+        if file.ownership:
+            change.owners.setdefault(owner, []).append(path)
+        if file.permissions or (file.ownership and file.mode & 0o6000):
+            change.modes.setdefault(file.mode, []).append(path)
+    ctx.runner.trees.change(tree.path, change, look)
+
+
+def _check_owners(plan: Plan) -> None:
+    """Where others may put files, one of theirs may wait for what is written into it; not if all the folder is his."""
+    look = plan.look
+    for file in plan.files:
+        before, folder = file.before, look.states.get(posixpath.dirname(file.before.path))
+        if not file.content or before.kind != "file" or folder is None or before.uid in (0, look.uid, folder.uid):
+            continue
+        if folder.mode & 0o022 or folder.uid not in (0, look.uid):
+            raise StepFailed(
+                f"copy to {before.path}: it is a file of user {before.owner}, and others may put files there",
+                hint="give it an `owner`, or remove it first",
+            )
+
+
+def _numbers(before: FileState, look: TreeLook) -> tuple[int, int]:
+    """Owner and group of a file that is replaced are kept; a new one is ours, in a set-group-id folder the folder's."""
+    if before.kind == "file":
+        return before.uid, before.gid
+    folder = look.states.get(posixpath.dirname(before.path))
+    return look.uid, folder.gid if folder is not None and folder.mode & 0o2000 else look.gid
+
+
+# undo
+
+
+def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
+    replaced = [
+        change.before for change in (*plan.links, *plan.files) if change.content and change.before.kind == "file"
+    ]
+    replaced += [state for state in plan.gone if state.kind == "file"]
+    total = sum(state.size for state in replaced)
+    others = [state for state in plan.gone if state.kind == "other"]
+    if total > KEEP_LIMIT or others:
+        why = "too much content is replaced" if not others else f"{others[0].path} cannot be kept"
+        ctx.log.warning(f"cannot be undone: {why}", bytes=total, limit=KEEP_LIMIT)
+        return
+    contents = dict(zip((state.path for state in replaced), ctx.runner.trees.read(replaced), strict=True))
+    given_away = [change.before for change in plan.files if change.ownership and not change.content]
+    extended = _attributes(ctx, plan.tree.path, [*replaced, *(state for state in given_away if state.kind == "file")])
+    links = [state.path for state in plan.gone if state.kind == "link"]
+    gone = [state for state in plan.gone if state.kind == "file"]
+    gone += ctx.runner.inspect_all(links, digest=False)
+    emptied = {state.path for state in plan.emptied}
+    records = []
+    for change in (*plan.links, *plan.files):
+        path = change.before.path
+        lefts = [_left(ctx, plan, change), *([{"kind": "directory"}] if path in emptied else [])]
+        records.append({**_record(ctx, change.before, contents.get(path)), "left": lefts})
+    made_there = set(plan.folders)
+    for state in gone:
+        left = {"kind": "directory" if state.path in made_there else "absent"}
+        records.append({**_record(ctx, state, contents.get(state.path)), "left": [left]})
+    for record in records:
+        if found := extended.get(record["path"]):
+            record["attributes"] = found
+    removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
+    new = set(plan.folders)
+    linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
+    ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
+
+
+def _attributes(ctx: StepContext, root: str, states: Sequence[FileState]) -> dict[str, Mapping[str, str]]:
+    """The extended attributes of files that are replaced, of those that have some."""
+    some = ctx.runner.trees.have_attributes(root, states)
+    if some is None:
+        warn_of_attributes(ctx, root)
+    found = {state.path: ctx.runner.attributes(state) for state in states} if some else {}
+    return {path: each for path, each in found.items() if each}
+
+
+def _left(ctx: StepContext, plan: Plan, change: Change) -> dict[str, Any]:
+    """What is at the place of a file or link when the plan is done."""
+    left = change.left(ctx) or {}
+    if change.content and change.becomes == "file":
+        uid, gid = _numbers(change.before, plan.look)
+        left |= {"owner": change.wanted.owner or str(uid), "group": change.wanted.group or str(gid)}
+    return left
+
+
+def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    if state.kind != "absent":
+        record |= {"uid": state.uid, "gid": state.gid, "owner": str(state.uid), "group": str(state.gid)}
+    if state.kind == "link":
+        record["target"] = state.target
+    elif state.kind != "absent":
+        record["mode"] = state.mode
+        if content is not None:
+            record["content"] = ctx.keep(content)
+    return record
+
+
+def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+    """What an undo finds of a folder with all that was written into it."""
+    removed = [record["path"] for record in undo["removed"]]
+    return files_standing(ctx, undo["files"], made=undo["made"], removed=removed, root=undo["root"])
+
+
+def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What two attempts saved as one: of each file what was there before the first."""
+    merged = {**later, **first}
+    for name in ("files", "removed"):
+        merged[name] = merge_files(first[name], later[name])
+    for name in ("made", "linked"):
+        merged[name] = list(dict.fromkeys([*first[name], *later[name]]))
+    return merged
+
+
+def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
+    """Put back what ``apply_plan`` has changed; what was made goes away, folders only if nothing else is in them."""
+    root, records, removed = undo["root"], undo["files"], undo["removed"]
+    made = [path for path in undo["made"] if path.startswith(f"{root.rstrip('/')}/")]
+    paths = dict.fromkeys([root, *(record["path"] for record in (*records, *removed)), *made])
+    look = ctx.runner.trees.look(root, list(paths), below=True)
+    states = without_what_is_behind(look.states, [record["path"] for record in removed])
+    change = TreeChange(folder_mode=0o700)
+    # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.
+    ours = {state.path for state in look.below}
+    ours |= {
+        path for path in paths if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
+    }
+    special = [record for record in records if record.get("attributes") and "content" in record]
+    for record in records:
+        if record not in special:
+            _put_back(ctx, record, states[record["path"]], change, ours)
+    for record in removed:
+        if states[record["path"]].kind != "directory":
+            change.folders.append(record["path"])
+            change.modes.setdefault(record["mode"], []).append(record["path"])
+            change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(record["path"])
+    change.emptied = _emptied(made, look, set(change.gone))
+    if change.any:
+        if not look.states[root].exists:
+            ctx.runner.mkdir(root)
+        ctx.runner.trees.change(root, change, look)
+    for record in special:
+        restore_file(ctx, record)
+    remove_made(ctx, undo["made"])
+
+
+def _put_back(ctx: StepContext, record: Mapping[str, Any], now: FileState, change: TreeChange, ours: set[str]) -> None:
+    path, kind = record["path"], record["kind"]
+    if kind == "absent":
+        if now.kind in ("file", "link") and path in ours:
+            change.gone.append(path)
+    elif kind == "link":
+        if (now.kind, now.target) != ("link", record["target"]):
+            change.links[path] = record["target"]
+            if "uid" in record:
+                change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(path)
+    elif "content" in record:
+        data = ctx.kept(record["content"])
+        same = now.kind == "file" and now.sha256 == hashlib.sha256(data).hexdigest()
+        if not same or (now.mode, now.uid, now.gid) != (record["mode"], record["uid"], record["gid"]):
+            change.files.append(NewFile(path, data, record["mode"], record["uid"], record["gid"]))
+    elif now.kind == "file":
+        if (now.uid, now.gid) != (record["uid"], record["gid"]):
+            change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(path)
+        if now.mode != record["mode"] or record["mode"] & 0o6000:
+            change.modes.setdefault(record["mode"], []).append(path)
+
+
+def _emptied(made: Sequence[str], look: TreeLook, gone: set[str]) -> list[str]:
+    """Those of the folders that will be empty, the deepest first."""
+    inside: dict[str, int] = {}
+    for state in look.below:
+        if state.path not in gone:
+            folder = posixpath.dirname(state.path)
+            inside[folder] = inside.get(folder, 0) + 1
+    there = {state.path for state in look.below if state.kind == "directory"}
+    emptied: list[str] = []
+    for folder in sorted(made, key=lambda path: path.count("/"), reverse=True):
+        if folder in there and not inside.get(folder):
+            emptied.append(folder)
+            above = posixpath.dirname(folder)
+            inside[above] = inside.get(above, 0) - 1
+    return emptied

@@ -1,0 +1,119 @@
+"""What the steps that write unit files have in common: checking them, taking them up, and putting back the old ones."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+from pydantic import AfterValidator
+
+from kubexm_exec.runner.system.services import ServiceState
+from kubexm_exec.runner.system.services_systemd import unit_name
+from kubexm_exec.step import Params, Standing, StepContext, StepFailed
+from kubexm_steps.lib import edits as _edits
+from kubexm_steps.lib.edits import Edit
+from kubexm_steps.lib.files import NEW_FILE, SECRET_FILE, RestoringStep, restore
+from kubexm_steps.lib.services import left_as, put_back, record, service_standing
+from kubexm_steps.lib.standing import together
+
+FOLDER: Final = "/etc/systemd/system"
+_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}")
+_SECTION: Final = re.compile(r"^\[Install\]\s*?$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _unit(name: str) -> str:
+    if not _NAME.fullmatch(name) or name.startswith((".", "-")):
+        raise ValueError(f"{name!r} is not the name of a unit: letters, digits and any of `:-_.\\@`")
+    return unit_name(name)
+
+
+UnitName = Annotated[str, AfterValidator(_unit)]
+"""The name of a unit; without a kind it is a service."""
+
+
+def new_mode(ctx: StepContext, text: str) -> int:
+    """The mode of a new file: closed if a secret is in it."""
+    return SECRET_FILE if ctx.sensitive or ctx.holds_secret(text) else NEW_FILE
+
+
+def install_section(text: str) -> str:
+    """What a unit says about being enabled."""
+    return "\n".join(found.strip() for found in _SECTION.findall(text))
+
+
+def verify(ctx: StepContext, units: Sequence[str], files: Mapping[str, str]) -> str:
+    """Ask systemd about the files before they are used: what it would not load is a failure, the rest is shown."""
+    verdict = ctx.runner.units.verify(units, files)
+    if verdict.fatal:
+        raise StepFailed(
+            f"unit {units[0]}: systemd would not load it" + ("" if ctx.sensitive else f": {verdict.complaints[0]}"),
+            stderr="" if ctx.sensitive else "\n".join(verdict.complaints),
+            hint="nothing was changed; correct its content",
+        )
+    if verdict.complaints:
+        ctx.runner.show("".join(f"systemd-analyze: {line}\n" for line in verdict.complaints))
+    count = len(verdict.complaints)
+    return f"{count} warning{'s' if count > 1 else ''} of systemd-analyze" if count else ""
+
+
+U = TypeVar("U", bound=Params)
+
+
+class UnitStep(RestoringStep[U], Generic[U]):
+    """A step that writes unit files, and starts or stops what they define."""
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare the files and the units with what was left."""
+        return together(super().standing(ctx, undo), *(service_standing(ctx, unit) for unit in undo["units"]))
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back the old files, and the units to how they were."""
+        put_units_back(ctx, undo)
+
+
+def save(
+    ctx: StepContext,
+    edits: Sequence[Edit],
+    state: ServiceState,
+    *,
+    restarts: bool = False,
+    left: ServiceState | None = None,
+) -> None:
+    """Remember what ``put_units_back`` needs, and what was left as soon as that is known."""
+    unit = {**record(state), "existed": state.exists}
+    if left is not None:
+        unit["left"] = left_as(left)
+    _edits.save(ctx, edits, units=[unit], restarts=restarts)
+
+
+def put_units_back(ctx: StepContext, saved: Mapping[str, Any]) -> None:
+    """Put back the old files, and the units to how they were."""
+    changed = _is_other(ctx, saved["files"])
+    for unit in saved["units"]:
+        # Its file is still there, which is what it is stopped and disabled by.
+        if not unit["existed"]:
+            put_back(ctx, unit)
+    if changed:
+        for folder in sorted({posixpath.dirname(file["path"]) for file in saved["files"] if file["kind"] == "file"}):
+            ctx.runner.mkdir(folder)
+        restore(ctx, saved)
+        ctx.runner.units.reload()
+    for unit in saved["units"]:
+        if unit["existed"]:
+            put_back(ctx, unit, restart=changed and saved["restarts"])
+
+
+def _is_other(ctx: StepContext, files: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any file is not as it was saved: an undo that was done already leaves everything alone."""
+    if not files:
+        return False
+    for state, saved in zip(ctx.runner.inspect_all([file["path"] for file in files]), files, strict=True):
+        if saved["kind"] == "absent":
+            if state.exists:
+                return True
+        elif state.sha256 != hashlib.sha256(ctx.kept(saved["content"])).hexdigest():
+            return True
+    return False
