@@ -71,8 +71,9 @@ def command(
 def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any], dict[str, str]]:
     """The facts of the hosts that answer, and why the others did not; without secrets."""
     from kubexm_exec.cli.sidebyside import side_by_side
-    from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
     from kubexm_exec.connectors.pool import ConnectorPool
+    from kubexm_exec.control import Cancel, Deadline
+    from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
     from kubexm_exec.model.plain import plain
     from kubexm_exec.plugins import RegistryError, connector_registry
     from kubexm_exec.runner.facts import gather

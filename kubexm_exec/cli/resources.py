@@ -202,8 +202,9 @@ def fetch_command(spec: str, architectures: tuple[str, ...], bundle: str | None,
 def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResource]], list[dict[str, str]]]:
     """Everything, a few at once; what cannot be had hinders nothing else."""
     from kubexm_exec.cli.sidebyside import side_by_side
-    from kubexm_exec.connectors.base import Cancel, CommandCancelled
     from kubexm_exec.console.units import format_size
+    from kubexm_exec.control import Cancel
+    from kubexm_exec.model.errors import CommandCancelled
     from kubexm_exec.resources.source import ResourceError
 
     cancel = Cancel()

@@ -14,7 +14,7 @@ from kubexm_exec.cli import codes
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kubexm_exec.connectors.base import Cancel
+    from kubexm_exec.control import Cancel
 
 T = TypeVar("T")
 R = TypeVar("R")

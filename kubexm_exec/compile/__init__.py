@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.plugins import Registry
     from kubexm_exec.values.expressions import Expressions
-    from kubexm_spec.documents.loader import Bundle
+    from kubexm_spec.documents.bundle import Bundle
 
 
 class CompileOptions(Struct, frozen=True):
@@ -68,7 +68,8 @@ def compile_file(
     from kubexm_exec.compile.state import State
     from kubexm_exec.plugins import connector_registry, step_registry
     from kubexm_exec.values.expressions import Expressions
-    from kubexm_spec.documents.loader import Loader, load_bundle
+    from kubexm_spec.documents.bundle import load_bundle
+    from kubexm_spec.documents.loader import Loader
 
     options = options or CompileOptions()
     diagnostics = Diagnostics()

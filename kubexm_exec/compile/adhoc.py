@@ -19,7 +19,8 @@ from kubexm_exec.model.graph import Origin
 from kubexm_exec.plugins import connector_registry, step_registry
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.documents.loader import Bundle, Loader, load_bundle
+from kubexm_spec.documents.bundle import Bundle, load_bundle
+from kubexm_spec.documents.loader import Loader
 from kubexm_spec.yaml.source import SourceFile
 
 if TYPE_CHECKING:

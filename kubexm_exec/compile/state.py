@@ -15,7 +15,7 @@ from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Diagnostics, Note, Span
-from kubexm_spec.documents.loader import Bundle
+from kubexm_spec.documents.bundle import Bundle
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
 from kubexm_spec.yaml.source import Place
 

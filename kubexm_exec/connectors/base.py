@@ -2,101 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct
-
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
-
-
-class ConnectorError(Exception):
-    """The host could not be reached or the transport broke: the action is ``unreachable``, not ``failed``."""
-
-
-class OutcomeUnknown(ConnectorError):
-    """The transport broke during a command: it ran to its end, in part or not at all. Look before it is run again."""
-
-    command = ""
-    """What was running, for messages; filled in by those who know how much of it may be shown."""
-
-
-class CommandTimedOut(Exception):
-    """A command ran into its deadline; its whole process group has been killed."""
-
-
-class CommandCancelled(Exception):
-    """The run was cancelled while the command ran; its whole process group has been killed."""
-
-
-class Cancel:
-    """A flag that one thread sets and blocking calls of others look at; it can also call back, to wake them."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._next = 0
-
-    def set(self) -> None:
-        """Cancel: wake and stop everybody who holds this."""
-        self._event.set()
-        with self._lock:
-            callbacks = list(self._callbacks.values())
-        for callback in callbacks:
-            callback()
-
-    def is_set(self) -> bool:
-        """Whether it was cancelled."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float | None) -> bool:
-        """Wait that long or until cancelled; True if cancelled."""
-        return self._event.wait(seconds)
-
-    def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back when cancelled (at once if it already is); the returned function takes the callback off again."""
-        with self._lock:
-            key = self._next
-            self._next += 1
-            self._callbacks[key] = callback
-        if self._event.is_set():
-            callback()
-
-        def remove() -> None:
-            with self._lock:
-                self._callbacks.pop(key, None)
-
-        return remove
-
-
-class Deadline(Struct, frozen=True):
-    """A moment (``time.monotonic``) after which a blocking call gives up; ``None`` means never."""
-
-    at: float | None = None
-
-    @classmethod
-    def after(cls, seconds: float | None) -> Deadline:
-        """The moment that many seconds from now."""
-        return cls(None if seconds is None else time.monotonic() + seconds)
-
-    def left(self) -> float | None:
-        """Seconds left (never negative), or None."""
-        return None if self.at is None else max(0.0, self.at - time.monotonic())
-
-    def passed(self) -> bool:
-        """Whether it is over."""
-        return self.at is not None and time.monotonic() >= self.at
-
-    def earlier(self, seconds: float | None) -> Deadline:
-        """The earlier of this one and that many seconds from now."""
-        if seconds is None:
-            return self
-        other = time.monotonic() + seconds
-        return Deadline(other if self.at is None else min(self.at, other))
 
 
 class Readable(Protocol):
@@ -135,29 +47,6 @@ class Command:
         from kubexm_exec.connectors.safepaths import WAY
 
         return self.shell if self.shell else shlex.join(word.replace(WAY, "") for word in self.argv)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
-    """What a command left: exit code and bytes. A code is negative if a signal ended it."""
-
-    command: str
-    exit_code: int
-    stdout: bytes = b""
-    stderr: bytes = b""
-    seconds: float = 0.0
-    dropped: int = 0
-    """Bytes of output that were not kept."""
-
-    @property
-    def out(self) -> str:
-        """Standard output as text; what is not UTF-8 is replaced, never raised."""
-        return self.stdout.decode("utf-8", "replace")
-
-    @property
-    def err(self) -> str:
-        """Standard error as text."""
-        return self.stderr.decode("utf-8", "replace")
 
 
 OnOutput: TypeAlias = Callable[[str, bytes], None]

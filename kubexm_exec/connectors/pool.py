@@ -8,18 +8,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    CommandCancelled,
-    Connector,
-    ConnectorError,
-    ConnectorFactory,
-    Deadline,
-    HangsUp,
-    Marks,
-    User,
-)
-from kubexm_exec.connectors.semaphore import Turns
+from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, User
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
 
 
@@ -50,9 +41,9 @@ class ConnectorPool:
         self._secret = secret
         self._open_timeout = open_timeout
         # So many logins at once would all be slow, and the last ones too late.
-        self._opening = Turns(most_opening)
+        self._opening = Semaphore(most_opening)
         self._open: dict[str, Connector] = {}
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, Semaphore] = {}
         self._makers: dict[str, ConnectorFactory] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -76,7 +67,7 @@ class ConnectorPool:
             return connector
         cancel = cancel or Cancel()
         with self._lock:
-            turn = self._turns.setdefault(host, Turns(1))
+            turn = self._turns.setdefault(host, Semaphore(1))
         if not turn.take(deadline.earlier(self._open_time(host)), cancel):
             raise ConnectorError(f"{host} is still being connected to by another step")
         try:

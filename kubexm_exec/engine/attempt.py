@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import ForecastState, HostResult, NodeResult
 from kubexm_exec.step import Params

@@ -8,16 +8,18 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from kubexm_exec.connectors.base import Becomes, CommandCancelled, CommandTimedOut, Connector, Deadline
+from kubexm_exec.connectors.base import Becomes, Connector
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.output import OutputLines
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.journal import entries
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext, StepFailed
+from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
 from kubexm_exec.values.expressions import UnknownValueError
 
 SENSITIVE: Final = "(sensitive)"

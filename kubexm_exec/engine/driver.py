@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Deadline
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled, left_behind

@@ -8,13 +8,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from kubexm_exec.connectors.base import CommandTimedOut, ConnectorError
 from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, StepFailed
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, HostResult, Status
 from kubexm_exec.plugins import RegistryError
 from kubexm_exec.secrets import Redactor, SecretError
-from kubexm_exec.step import StepFailed
 from kubexm_exec.values.expressions import ExpressionError
 from kubexm_spec.documents.checking import wording
 from kubexm_spec.duration import format_duration

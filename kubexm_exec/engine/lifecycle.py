@@ -9,17 +9,17 @@ from typing import Any, Final, NoReturn
 
 from pydantic import BaseModel
 
-from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step
 from kubexm_exec.values.expressions import ExpressionError, texts
 
 KEPT: Final = 64 << 10

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kubexm_exec.connectors.pool import Loads
 from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, NodeID
 from kubexm_exec.plugins import RegistryError
-from kubexm_exec.step import StepFailed
 from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import UnknownValueError, is_dynamic
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TextIO
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 _YES: Final = frozenset({"y", "yes", "true", "ok", "approve"})
 _NO: Final = frozenset({"n", "no", "false", "deny", "reject"})

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Cancel, CommandTimedOut, Connector, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Connector
 from kubexm_exec.connectors.pool import ConnectorPool, Loads
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.attempt import ActionRecords
 from kubexm_exec.engine.blobs import BlobStore
 from kubexm_exec.engine.output import Later
@@ -23,6 +24,7 @@ from kubexm_exec.engine.prefetch import Foresight
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.prompts import Asker, InputLines
 from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from kubexm_exec.model.events import EventBus
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
 from kubexm_exec.model.result import GraphExecutionResult

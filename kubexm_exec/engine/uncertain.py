@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kubexm_exec.connectors.base import OutcomeUnknown
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.failures import find_cause
+from kubexm_exec.model.errors import OutcomeUnknown
 from kubexm_exec.model.result import FailureKind, HostResult, Status
 from kubexm_exec.step import Forecast, Step
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import CommandCancelled, Deadline
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.context import ActionContext, lasting
 from kubexm_exec.engine.failures import caused_by, failed, seconds, sensitive_mask
@@ -22,6 +22,7 @@ from kubexm_exec.engine.reversal import backwards
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.graphjson import node_from_json

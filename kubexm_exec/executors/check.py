@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.driver import Driver
 from kubexm_exec.engine.failures import caused_by
 from kubexm_exec.engine.lifecycle import Lifecycle, diff_data
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.step import Forecast, Step

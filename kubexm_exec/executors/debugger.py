@@ -10,11 +10,12 @@ from typing import Any, Final
 from msgspec import Struct, field
 from pydantic import ValidationError
 
-from kubexm_exec.connectors.base import CommandCancelled, Deadline
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.failures import failed
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors import debugview
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.scheduler import Scheduler

@@ -6,7 +6,8 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from kubexm_exec.connectors.base import Command, Connector, Deadline
+from kubexm_exec.connectors.base import Command, Connector
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.context import connector_of
 from kubexm_exec.engine.runtime import Runtime

@@ -22,10 +22,11 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError
 from urllib3.exceptions import TimeoutError as LateError
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, Deadline
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.http.attempts import LEAST_SPEED
 from kubexm_exec.http.messages import EndedError, HttpError, Reply, Request, plain_url, shown_url
 from kubexm_exec.http.redirects import redirected
+from kubexm_exec.model.errors import CommandCancelled
 
 BODY_LIMIT: Final = 1 << 20
 _CHUNK: Final = 1 << 16

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled
+from kubexm_exec.control import Cancel
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.ownership import NotOursError, own_folder
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source, safe_name
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from kubexm_exec.connectors.base import Cancel
+from kubexm_exec.control import Cancel
 from kubexm_exec.http.ranges import RestartError, piece_of
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.transfer import Answer, BrokenError, NotModifiedError

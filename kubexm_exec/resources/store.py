@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.resources.bundle import Bundle
 from kubexm_exec.resources.cache import Cache, MismatchError, digest_of
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source

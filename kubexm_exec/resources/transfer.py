@@ -9,8 +9,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled
+from kubexm_exec.control import Cancel
 from kubexm_exec.http import attempts
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.resources.cache import Part
 from kubexm_exec.resources.source import ResourceError, Source
 

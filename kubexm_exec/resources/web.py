@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kubexm_exec.connectors.base import Cancel
+from kubexm_exec.control import Cancel
 from kubexm_exec.http.client import Response, Trust, ask
 from kubexm_exec.http.messages import PASSING, EndedError, HttpError, Request
 from kubexm_exec.http.ranges import RestartError, is_tag, piece_of, range_headers

@@ -8,7 +8,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, Connector, OnOutput
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner import commands
 from kubexm_exec.runner.files import fetching, operations, transfer
 from kubexm_exec.runner.files.operations import READ_LIMIT

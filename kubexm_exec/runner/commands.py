@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from kubexm_exec.connectors.base import Command, CommandCancelled, CommandResult, CommandTimedOut, OutcomeUnknown
+from kubexm_exec.connectors.base import Command
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, OutcomeUnknown, StepFailed
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 HIDDEN: Final = "(hidden: the step is sensitive)"
 _LONGEST: Final = 200

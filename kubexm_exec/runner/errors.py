@@ -1,4 +1,4 @@
-"""Turns what a host answers into failures that say what, where and what to do next."""
+"""Semaphore what a host answers into failures that say what, where and what to do next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import posixpath
 import re
 from typing import Final
 
-from kubexm_exec.connectors.base import Command, CommandResult, ConnectorError
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.safepaths import other_names, refusal
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import ConnectorError, StepFailed
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 _REASONS: Final = {
     os.strerror(code).lower(): code

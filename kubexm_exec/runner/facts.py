@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kubexm_exec.connectors.base import Cancel, Command, Connector, ConnectorError, Deadline
-from kubexm_exec.connectors.semaphore import Turns
+from kubexm_exec.connectors.base import Command, Connector
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.runner.factscript import FACT_NAMES, SCRIPT, parse, with_skew
 
 
@@ -29,7 +30,7 @@ class Facts:
     def __init__(self, connect: Callable[[str, Deadline, Cancel], Connector]) -> None:
         self._connect = connect
         self._known: dict[str, Mapping[str, Any]] = {}
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, Semaphore] = {}
         self._lock = threading.Lock()
 
     def of(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
@@ -38,7 +39,7 @@ class Facts:
         if known is not None:
             return known
         with self._lock:
-            turn = self._turns.setdefault(host, Turns(1))
+            turn = self._turns.setdefault(host, Semaphore(1))
         if not turn.take(deadline, cancel):
             raise ConnectorError(f"facts of {host} are still being gathered by another step")
         try:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Cancel, Connector, Deadline, OnOutput
+from kubexm_exec.connectors.base import Connector, OnOutput
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.runner.transfers import Transfers
 
 if TYPE_CHECKING:

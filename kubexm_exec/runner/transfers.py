@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 UPLOADS: Final = 10
 """Large files that are sent at once: more would only make all of them slow."""

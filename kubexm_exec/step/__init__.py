@@ -13,9 +13,11 @@ from msgspec import field as struct_field
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from kubexm_exec.connectors.base import Cancel, CommandResult
+from kubexm_exec.control import Cancel
 from kubexm_exec.http.messages import HttpError, Reply, check_url
-from kubexm_exec.model.result import FailureKind, ForecastState
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
+from kubexm_exec.model.result import ForecastState
 from kubexm_exec.resources.source import PREFIX as RESOURCE
 from kubexm_exec.resources.source import LocalResource, ResourceError
 from kubexm_exec.resources.source import Source as Resource
@@ -224,37 +226,6 @@ class Standing:
     """Everything is as it was before the run: there is nothing to undo."""
     unknown: str = ""
     """Why it cannot be told whether somebody else was there; then it is undone, and this is said."""
-
-
-class StepFailed(Exception):
-    """The work said no. Say what and where in ``message``, and in ``hint`` what to do.
-
-    ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        command: str = "",
-        exit_code: int | None = None,
-        stdout: str = "",
-        stderr: str = "",
-        hint: str = "",
-        kind: FailureKind = FailureKind.FAILED,
-        outputs: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.command = command
-        self.exit_code = exit_code
-        self.stdout = stdout
-        self.stderr = stderr
-        self.hint = hint
-        self.kind = kind
-        self.outputs = outputs or {}
-        self.result: CommandResult | None = None
-        """The command whose exit code this is, as it ended, if it was one."""
 
 
 class HostView(Struct, frozen=True):

@@ -1,156 +1,272 @@
-"""Loads a pipeline with all it uses: inventory, modules and tasks from other files, and from the shipped ones."""
+"""Reads documents: each file once, each document checked once against the model of its kind."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.documents import SHIPPED_PREFIX, Loaded, Loader
+from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
+from kubexm_spec.documents.checking import check
+from kubexm_spec.documents.shipped import shipped_root
 from kubexm_spec.models import (
-    InventoryBody,
-    ModuleDocument,
-    PipelineDocument,
-    TaskDocument,
-    TaskSpec,
+    API_VERSION,
+    KINDS,
+    Document,
 )
-from kubexm_spec.yaml.source import Path, SourceFile
+from kubexm_spec.yaml.source import Path, Place, SourceFile
+
+if TYPE_CHECKING:
+    from kubexm_spec.inventories import Provider
+
+D = TypeVar("D")
+
+SHIPPED_PREFIX = "kubexm:"
 
 
-class Bundle(Struct):
-    """A pipeline and all documents it uses, checked on their own; the compiler puts them together."""
+class Loaded(Struct, Generic[D], frozen=True):
+    """A document and where it is from."""
 
-    pipeline: Loaded[PipelineDocument]
-    inventory: Loaded[InventoryBody] | None = None
-    modules: dict[Path, Loaded[ModuleDocument]] = field(default_factory=dict)
-    """Used module documents by the path of the module that uses them."""
-    tasks: dict[tuple[str, Path], Loaded[TaskDocument]] = field(default_factory=dict)
-    """Used task documents by (name of the source file, path of the task in it)."""
-    sources: dict[str, SourceFile] = field(default_factory=dict)
+    document: D
+    source: SourceFile
+    index: int
+    prefix: Path = ()
+
+    def place(self, *path: str | int) -> Place:
+        """The place of something in it."""
+        return self.source.place(self.index, (*self.prefix, *path))
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder that relative paths in it start from."""
+        return self.source.path.parent
 
 
-def load_bundle(
-    path: str | os.PathLike[str],
-    diagnostics: Diagnostics,
-    *,
-    inventory: str | None = None,
-    loader: Loader | None = None,
-) -> Bundle | None:
-    """The pipeline in a file with all it uses, or None; everything that is wrong is in the diagnostics.
+class Loader:
+    """Reads files once and checks documents once."""
 
-    ``inventory`` (a path relative to the working directory) takes the place of the pipeline's own. A ``loader`` of the
-    caller's knows afterwards what was read.
-    """
-    loader = loader or Loader(diagnostics)
-    name = os.fspath(path)
-    found_path = (
-        loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None)
-        if name.startswith(SHIPPED_PREFIX)
-        else pathlib.Path(name)
-    )
-    source = loader.source(found_path, name) if found_path is not None else None
-    if source is None:
-        return None
-    found = [i for i, data in enumerate(source.documents) if isinstance(data, dict) and data.get("kind") == "Pipeline"]
-    if len(found) != 1:
-        loaded = loader.documents(source)
-        if not found and (loaded or not diagnostics.has_errors):
-            kinds = ", ".join(sorted({type(d.document).__name__.removesuffix("Document") for d in loaded}))
-            diagnostics.error(
-                "no-pipeline",
-                f"{source.name} holds no Pipeline" + (f", but {kinds}" if kinds else ""),
-                source.place(0),
-                hint="only a Pipeline can be run",
+    def __init__(self, diagnostics: Diagnostics, *, provider: Provider | None = None) -> None:
+        self.diagnostics = diagnostics
+        self.provider = provider
+        """Asks third parties' sources of inventories."""
+        self.sources: dict[pathlib.Path, SourceFile | None] = {}
+        self.broken: list[Place] = []
+        """Documents of a known kind that do not fit their model."""
+        self._documents: dict[tuple[pathlib.Path, int], Loaded[Document] | None] = {}
+
+    def source(self, path: pathlib.Path, name: str, used_by: Place | None = None) -> SourceFile | None:
+        """The file, or None with findings (which say who uses it)."""
+        key = pathlib.Path(os.path.normpath(path.absolute()))
+        if key not in self.sources:
+            try:
+                self.sources[key] = SourceFile.load(path, name=name)
+            except SpecError as error:
+                self.sources[key] = None
+                for finding in error.diagnostics:
+                    if used_by is not None and finding.span is None:
+                        self.diagnostics.error(
+                            finding.code,
+                            finding.summary,
+                            used_by,
+                            detail=finding.detail,
+                            hint=finding.hint,
+                            notes=finding.notes,
+                        )
+                    else:
+                        self.diagnostics.add(finding)
+        return self.sources[key]
+
+    def document(self, source: SourceFile, index: int, notes: tuple[Note, ...] = ()) -> Loaded[Document] | None:
+        """A document of a file as its model, or None with findings."""
+        key = (source.path, index)
+        if key not in self._documents:
+            self._documents[key] = self._check(source, index, notes)
+        return self._documents[key]
+
+    def _check(self, source: SourceFile, index: int, notes: tuple[Note, ...]) -> Loaded[Document] | None:
+        data = source.documents[index]
+        place = source.place(index)
+        if data is None:
+            return None
+        if not isinstance(data, dict):
+            what = "list" if isinstance(data, list) else "single value"
+            self.diagnostics.error(
+                "not-a-document",
+                f"a document is a mapping with apiVersion and kind; this is a {what}",
+                place,
+                hint=f"start with: apiVersion: {API_VERSION}",
+                notes=notes,
             )
-        elif len(found) > 1:
-            diagnostics.error(
-                "several-pipelines",
-                f"{source.name} holds {len(found)} Pipelines",
-                source.place(found[1]),
-                hint="one file, one Pipeline",
+            return None
+        if not self._version(data, place, notes):
+            return None
+        kind = data.get("kind")
+        if kind is None:
+            self.diagnostics.error(
+                "missing-kind",
+                "the document does not say its kind",
+                place,
+                hint=f"add kind: one of {', '.join(KINDS)}",
+                notes=notes,
             )
-        return None
-    pipeline = loader.document(source, found[0])
-    if pipeline is None or not isinstance(pipeline.document, PipelineDocument):
-        _check_neighbours(loader, source, found[0])
-        return None
-    bundle = Bundle(Loaded(pipeline.document, source, found[0]))
-    _load_uses(loader, bundle)
-    _load_inventory(loader, bundle, inventory)
-    bundle.sources = {s.name: s for s in loader.sources.values() if s is not None and not s.virtual}
-    return bundle
+            return None
+        model = KINDS.get(kind) if isinstance(kind, str) else None
+        if model is None:
+            self.diagnostics.error(
+                "unknown-kind",
+                f'there is no kind "{kind}"; there are {", ".join(KINDS)}',
+                place.child("kind"),
+                hint=did_you_mean(str(kind), KINDS),
+                notes=notes,
+            )
+            return None
+        metadata = data.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        what = f'{kind.lower()} "{name}"' if isinstance(name, str) else f"the {kind.lower()}"
+        document = check(model, data, place, self.diagnostics, what=what, notes=notes)
+        if document is None:
+            self.broken.append(place)
+            return None
+        return Loaded(document, source, index)
 
-
-def _check_neighbours(loader: Loader, source: SourceFile, index: int) -> None:
-    """A pipeline that is wrong still has its files checked, so that all errors are shown at once."""
-    data = source.documents[index]
-    inventory = data.get("inventory")
-    if isinstance(inventory, str):
-        from kubexm_spec.documents.inventory import load_inventory
-
-        load_inventory(loader, inventory, source, source.place(index, ("inventory",)))
-    modules = data.get("modules")
-    for number, module in enumerate(modules if isinstance(modules, list) else []):
-        if not isinstance(module, dict):
-            continue
-        if isinstance(module.get("uses"), str):
-            used = loader.resolve(module["uses"], source, "Module", source.place(index, ("modules", number, "uses")))
-            if used is not None and isinstance(used.document, ModuleDocument):
-                for position, task in enumerate(used.document.tasks):
-                    if task.uses is not None:
-                        loader.resolve(task.uses, used.source, "Task", used.place("tasks", position, "uses"))
-        tasks = module.get("tasks")
-        for position, task in enumerate(tasks if isinstance(tasks, list) else []):
-            if isinstance(task, dict) and isinstance(task.get("uses"), str):
-                where = source.place(index, ("modules", number, "tasks", position, "uses"))
-                loader.resolve(task["uses"], source, "Task", where)
-
-
-def _load_uses(loader: Loader, bundle: Bundle) -> None:
-    pipeline = bundle.pipeline
-    for number, module in enumerate(pipeline.document.modules):
-        path: Path = ("modules", number)
-        if module.uses is not None:
-            used = loader.resolve(module.uses, pipeline.source, "Module", pipeline.place(*path, "uses"))
-            if used is not None and isinstance(used.document, ModuleDocument):
-                document = Loaded(used.document, used.source, used.index)
-                bundle.modules[path] = document
-                _load_tasks(loader, bundle, used.document.tasks, document, ())
+    def _version(self, data: dict[str, object], place: Place, notes: tuple[Note, ...]) -> bool:
+        version = data.get("apiVersion")
+        if version == API_VERSION:
+            return True
+        if version is None:
+            self.diagnostics.error(
+                "missing-api-version",
+                "the document does not say its apiVersion",
+                place,
+                hint=f"add apiVersion: {API_VERSION}",
+                notes=notes,
+            )
+        elif isinstance(version, str) and version.startswith("kubexm.io/"):
+            self.diagnostics.error(
+                "newer-api-version",
+                f'apiVersion "{version}" is not known to this kubexm, which reads {API_VERSION}',
+                place.child("apiVersion"),
+                hint="update kubexm, or write the document for " + API_VERSION,
+                notes=notes,
+            )
         else:
-            _load_tasks(loader, bundle, module.tasks, pipeline, path)
+            self.diagnostics.error(
+                "unknown-api-version",
+                "the apiVersion is not kubexm's",
+                place.child("apiVersion"),
+                hint=f"write apiVersion: {API_VERSION}",
+                notes=notes,
+            )
+        return False
+
+    def documents(self, source: SourceFile, notes: tuple[Note, ...] = ()) -> list[Loaded[Document]]:
+        """All documents of a file that are well-formed."""
+        loaded = (self.document(source, index, notes) for index in range(len(source.documents)))
+        return [document for document in loaded if document is not None]
+
+    def resolve(self, reference: str, base: SourceFile, kind: str, used_by: Place) -> Loaded[Document] | None:
+        """The document that ``uses`` or ``inventory`` names: ``path``, ``path#name``, ``#name`` or ``kubexm:name``."""
+        file_part, _, wanted = reference.partition("#")
+        if file_part.startswith(SHIPPED_PREFIX):
+            path = self.shipped(file_part.removeprefix(SHIPPED_PREFIX), kind, used_by)
+            if path is None:
+                return None
+            source = self.source(path, file_part, used_by)
+        elif not file_part:
+            source = base
+        else:
+            path = base.path.parent / file_part
+            shown = os.path.normpath(pathlib.Path(base.name).parent / file_part)
+            if not path.is_file():
+                self.not_found(path, file_part, kind, used_by)
+                return None
+            source = self.source(path, shown, used_by)
+        if source is None:
+            return None
+        return self.choose(source, wanted, kind, used_by)
+
+    def not_found(self, path: pathlib.Path, reference: str, kind: str, used_by: Place) -> None:
+        """Say that there is no such file, and which one may be meant."""
+        folder = path.parent
+        neighbours = sorted(p.name for p in folder.glob("*.y*ml")) if folder.is_dir() else []
+        head = reference.rpartition("/")[0]
+        guess = did_you_mean(path.name, neighbours)
+        if guess and head:
+            guess = guess.replace('"', f'"{head}/', 1)
+        self.diagnostics.error(
+            "file-not-found",
+            f'the {kind.lower()} file "{reference}" does not exist',
+            used_by,
+            hint=guess or "paths are relative to the file that names them",
+        )
+
+    def shipped(self, name: str, kind: str, used_by: Place | None) -> pathlib.Path | None:
+        """The file of a shipped document, or None with a finding."""
+        root = shipped_root("specs")
+        known = {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+        found = known.get(name) or known.get(f"{kind.lower()}s/{name}")
+        if found is None:
+            candidates = [*known, *(key.partition("/")[2] for key in known if "/" in key)]
+            self.diagnostics.error(
+                "unknown-shipped",
+                f'kubexm ships no {kind.lower()} "{name}"',
+                used_by,
+                hint=did_you_mean(name, candidates) or "shipped: " + ", ".join(sorted(known)),
+            )
+        return found
+
+    def choose(self, source: SourceFile, wanted: str, kind: str, used_by: Place) -> Loaded[Document] | None:
+        """The document of a kind in a file, by its name if there are several."""
+        notes = (Note("used by", used_by.span()),) if source.name != used_by.source.name else ()
+        # Others are not looked into: nothing of them may be named.
+        raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict) and _is_ours(d)]
+        of_kind = [(i, d) for i, d in raw if d.get("kind") == kind]
+        names = [_name(d) for _, d in of_kind]
+        if wanted:
+            chosen = [i for (i, _), name in zip(of_kind, names, strict=True) if name == wanted]
+            if not chosen:
+                self.diagnostics.error(
+                    "unknown-document",
+                    f'{source.name} has no {kind} named "{wanted}"',
+                    used_by,
+                    hint=did_you_mean(wanted, names) or f"it has {', '.join(names) or f'no {kind} at all'}",
+                )
+                return None
+        else:
+            chosen = [i for i, _ in of_kind]
+        if not chosen:
+            there = sorted({str(d.get("kind")) for _, d in raw})
+            if not raw or not any(d.get("kind") in list(KINDS) for _, d in raw):
+                # Nothing usable in it at all: its own findings say more than "no such kind".
+                before = len(self.diagnostics)
+                self.documents(source, notes)
+                if len(self.diagnostics) > before:
+                    return None
+            self.diagnostics.error(
+                "wrong-kind",
+                f"{source.name} holds no {kind}, but {', '.join(there) or 'nothing'}",
+                used_by,
+                hint=f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} is needed here",
+            )
+            return None
+        if len(chosen) > 1:
+            self.diagnostics.error(
+                "ambiguous-document",
+                f"{source.name} holds {len(chosen)} documents of kind {kind}: {', '.join(names)}",
+                used_by,
+                hint=f'name one, such as "{source.path.name}#{names[0]}"',
+            )
+            return None
+        return self.document(source, chosen[0], notes)
 
 
-def _load_tasks(
-    loader: Loader,
-    bundle: Bundle,
-    tasks: Iterable[TaskSpec],
-    owner: Loaded[PipelineDocument] | Loaded[ModuleDocument],
-    prefix: Path,
-) -> None:
-    for number, task in enumerate(tasks):
-        if task.uses is None:
-            continue
-        path = (*prefix, "tasks", number)
-        used = loader.resolve(task.uses, owner.source, "Task", owner.place(*path, "uses"))
-        if used is not None and isinstance(used.document, TaskDocument):
-            bundle.tasks[(owner.source.name, (owner.index, *path))] = Loaded(used.document, used.source, used.index)
+def _is_ours(data: dict[str, object]) -> bool:
+    return str(data.get("apiVersion")).startswith("kubexm")
 
 
-def _load_inventory(loader: Loader, bundle: Bundle, override: str | None) -> None:
-    pipeline = bundle.pipeline
-    own = pipeline.document.inventory
-    if override is None and isinstance(own, InventoryBody):
-        bundle.inventory = Loaded(own, pipeline.source, pipeline.index, ("inventory",))
-        return
-    from kubexm_spec.documents.inventory import load_inventory, override_inventory
-
-    if override is not None:
-        bundle.inventory = override_inventory(loader, override)
-    elif isinstance(own, str):
-        bundle.inventory = load_inventory(loader, own, pipeline.source, pipeline.place("inventory"))
-
-
-__all__ = ["SHIPPED_PREFIX", "Bundle", "Loaded", "Loader", "load_bundle"]
+def _name(data: dict[str, object]) -> str:
+    metadata = data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,4 +1,4 @@
-"""Turns the groups, hosts and variables of an ansible inventory into ours, with ansible's rules of precedence."""
+"""Semaphore the groups, hosts and variables of an ansible inventory into ours, with ansible's rules of precedence."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kubexm_spec.documents.hops import Hops
 from kubexm_spec.duration import Duration
 from kubexm_spec.models.common import Identifier, Labels, Metadata, Model, Name, Strings, UserName, no_items
+from kubexm_spec.models.hops import Hops
 
 
 class BecomeSpec(Model):

@@ -1,4 +1,4 @@
-"""Turns offsets in a text into lines and columns."""
+"""Semaphore offsets in a text into lines and columns."""
 
 from __future__ import annotations
 

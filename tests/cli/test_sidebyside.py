@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from kubexm_exec.cli.sidebyside import side_by_side
-from kubexm_exec.connectors.base import Cancel
+from kubexm_exec.control import Cancel
 
 LATE = 300.0
 

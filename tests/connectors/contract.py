@@ -12,18 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandCancelled,
-    CommandResult,
-    CommandTimedOut,
-    Connector,
-    Deadline,
-    OnOutput,
-    Readable,
-    Sink,
-)
+from kubexm_exec.connectors.base import Command, Connector, OnOutput, Readable, Sink
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 SOON = 60.0
 """Far more than any command here needs: it only keeps a broken connector from hanging the suite."""

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, Connector, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Command, Connector
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from tests.connectors.contract import ConnectorContract
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import ConnectorError, Deadline
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.control import Deadline
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Connector, Deadline
+from kubexm_exec.connectors.base import Connector
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Deadline
 from tests.connectors.contract import ConnectorContract
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

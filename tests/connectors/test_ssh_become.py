@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandResult,
-    CommandTimedOut,
-    Connector,
-    ConnectorError,
-    Deadline,
-)
+from kubexm_exec.connectors.base import Command, Connector
 from kubexm_exec.connectors.become import become_line
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.options import Become, Method
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from tests.connectors.contract import ConnectorContract
 from tests.lab.people import PASSWORD, PeopledHost, missing, peopled_host
 

@@ -17,8 +17,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.cli.shell import shell_argv
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OutcomeUnknown
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import ConnectorError, OutcomeUnknown
 from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, make_key, ssh_host
 

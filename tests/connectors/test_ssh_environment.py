@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.shell import Job
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.usefixtures("home")

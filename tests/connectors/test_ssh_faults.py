@@ -13,16 +13,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandCancelled,
-    ConnectorError,
-    Deadline,
-    OutcomeUnknown,
-)
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.pool import ConnectorPool
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled, ConnectorError, OutcomeUnknown
 from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

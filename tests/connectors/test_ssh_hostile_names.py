@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubexm_exec.cli.shell import shell_argv
-from kubexm_exec.connectors.base import ConnectorError, Deadline
 from kubexm_exec.connectors.ssh.config import expanded
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.options import SshOptions
+from kubexm_exec.control import Deadline
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
-from kubexm_spec.documents.hops import parse_hops
 from kubexm_spec.hostnames import is_address, is_host_name, is_user
+from kubexm_spec.models.hops import parse_hops
 
 HOSTILE = [
     "$(touch MARK)", "`touch MARK`", "a;touch MARK", "a|touch MARK", "a&touch MARK", "a\ntouch MARK", "a>MARK",

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.hostkeys import HostKeyRefused, KnownHosts, shared
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import ConnectorError
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 
 needs_sshd = pytest.mark.skipif(SSHD is None, reason=MISSING)

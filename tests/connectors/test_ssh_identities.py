@@ -11,8 +11,10 @@ from typing import TypeAlias
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, make_key, ssh_host
 

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline, OutcomeUnknown
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.scripts import END_LEFT
 from kubexm_exec.connectors.ssh.shell import nonce
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import ConnectorError, OutcomeUnknown
 from tests.lab.people import PeopledHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
 

@@ -13,16 +13,11 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandCancelled,
-    CommandResult,
-    CommandTimedOut,
-    Deadline,
-    OutcomeUnknown,
-)
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, OutcomeUnknown
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = [pytest.mark.skipif(SSHD is None, reason=MISSING), pytest.mark.usefixtures("home")]

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandTimedOut, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.shell import Job, setup
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandTimedOut
 from kubexm_exec.runner.quote import script
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled
 from tests.lab.sshd import MISSING, SSHD, ssh_host
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason=MISSING)

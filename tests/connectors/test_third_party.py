@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Connector, Deadline
+from kubexm_exec.connectors.base import Connector
+from kubexm_exec.control import Deadline
 from kubexm_exec.model.graph import GraphHost
 from tests.connectors.contract import ConnectorContract
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.text import plural
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.dryrun import DryRunExecutor
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import RUN_FINISHED
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import (

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kubexm_exec.connectors.base import Command, ConnectorError
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.executors.check import CheckExecutor
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import FailurePolicy, On
 from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status, counts

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.blobs import BlobStore
 from kubexm_exec.engine.output import OutputLines
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_PROGRESS
 from kubexm_exec.model.graph import GraphHost, Scope
 from kubexm_exec.model.result import FailureKind, Status

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine import prefetch
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.events import ACTION_FINISHED, Event
 from kubexm_exec.model.graph import Scope
 from kubexm_exec.model.result import Status

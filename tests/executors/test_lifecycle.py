@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import (
     ACTION_FINISHED,
     ACTION_RETRY,

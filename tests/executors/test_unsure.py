@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput, OutcomeUnknown
+from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import OutcomeUnknown
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy
 from kubexm_exec.model.result import FailureKind, SkipReason, Status

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, ConnectorError, Deadline
+from kubexm_exec.connectors.base import Command, Connector
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import ConnectorError
 from tests.faults.kit import SOON, Project
 from tests.lab.machines import Machine
 from tests.lab.people import PASSWORD

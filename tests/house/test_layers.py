@@ -89,7 +89,7 @@ def test_import_against_the_layers_is_found(package: str, source: str) -> None:
             "kubexm_spec",
             "import json, pydantic\nfrom ruamel.yaml import YAML\nfrom kubexm_spec.yaml.source import Place",
         ),
-        ("kubexm_exec", "import networkx\nfrom kubexm_spec import bundle"),
+        ("kubexm_exec", "import networkx\nfrom kubexm_spec.documents import bundle"),
         ("kubexm_steps", "from kubexm_exec.step import Step\nimport kubexm_spec.duration, kubexm_steps.file"),
         ("kubexm_exec", "'kubexm_steps is only named here'"),
         ("tools", "from kubexm_exec import registry"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kubexm_exec.connectors.base import CommandCancelled
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_exec.values.expressions import UnknownValueError

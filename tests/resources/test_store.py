@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, Deadline
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.http import attempts
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.resources.cache import Cache
 from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.store import ResourceStore

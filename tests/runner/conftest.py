@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner import Runner
 

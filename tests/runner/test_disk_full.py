@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Deadline
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.files.trees import NewFile, TreeChange
 from kubexm_exec.step import StepFailed

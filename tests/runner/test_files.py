@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Connector, Deadline
+from kubexm_exec.connectors.base import Connector
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.state import inspect

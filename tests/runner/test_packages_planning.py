@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Cancel, CommandResult
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner.packages.apt import Apt
 from kubexm_exec.runner.packages.data import Ask, Found, Goal, Move, Plan, Survey, Target, pair

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Deadline
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.files.probe import look
 from kubexm_exec.runner.session import Session

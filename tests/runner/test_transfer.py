@@ -14,20 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandCancelled,
-    CommandResult,
-    CommandTimedOut,
-    ConnectorError,
-    Deadline,
-    OnOutput,
-    Readable,
-)
+from kubexm_exec.connectors.base import Command, OnOutput, Readable
 from kubexm_exec.connectors.filescripts import BLOCK
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.files import transfer

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import ConnectorError, Deadline
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Deadline
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.files import trees
 from kubexm_exec.runner.files.transfer import LARGE

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, Connector, OnOutput
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.system.users import Accounts, day_of, days_of, parse

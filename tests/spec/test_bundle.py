@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.documents.loader import Bundle, load_bundle
+from kubexm_spec.documents.bundle import Bundle, load_bundle
 
 HEAD = "apiVersion: kubexm.io/v1\nkind: {}\nmetadata: {{name: {}}}\n"
 STEP = "{name: s, type: message}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_spec.documents.hops import parse_hops
 from kubexm_spec.models import ConnectionSpec
+from kubexm_spec.models.hops import parse_hops
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from kubexm_exec.connectors.base import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.lifecycle import Lifecycle

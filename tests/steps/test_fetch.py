@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, Deadline, Sink
+from kubexm_exec.connectors.base import Sink
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner import Runner
 from kubexm_exec.step import StepFailed

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_steps.http import HttpParams, first_difference

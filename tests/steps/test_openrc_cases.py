@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, Connector, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, Connector, OnOutput
 from kubexm_exec.connectors.ssh.connector import SshConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.step import StepFailed
 from tests.lab.machines import Machine
 from tests.steps import context

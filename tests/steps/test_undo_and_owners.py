@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut
+from kubexm_exec.control import Cancel
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.result import ForecastState
 from kubexm_steps import directory
 from kubexm_steps.lib import files as _files

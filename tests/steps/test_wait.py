@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kubexm_exec.connectors.base import CommandCancelled, CommandTimedOut
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.events import ACTION_PROGRESS, Event
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed

@@ -15,16 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandCancelled,
-    CommandResult,
-    CommandTimedOut,
-    Deadline,
-    OnOutput,
-)
+from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.guard import Guard
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 CHUNK: Final = 1 << 16
 KILL_GRACE: Final = 2.0

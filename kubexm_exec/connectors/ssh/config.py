@@ -10,13 +10,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-from kubexm_exec.connectors.base import ConnectorError
-from kubexm_exec.connectors.shared import once
 from kubexm_exec.connectors.ssh.fabric import private_key
 from kubexm_exec.connectors.ssh.include import config_text
 from kubexm_exec.connectors.ssh.keyfiles import check_readable, usable_key
 from kubexm_exec.connectors.ssh.options import SshOptions, check_address
-from kubexm_spec.documents.hops import is_port
+from kubexm_exec.control import once
+from kubexm_exec.model.errors import ConnectorError
+from kubexm_spec.models.hops import is_port
 
 _TOKEN: Final = re.compile("%[%hnpru]")
 

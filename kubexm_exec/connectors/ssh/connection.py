@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, ConnectorError, Deadline
-from kubexm_exec.connectors.semaphore import Turns
 from kubexm_exec.connectors.ssh.gateways import Gateways
 from kubexm_exec.connectors.ssh.link import Link, open_link
 from kubexm_exec.connectors.ssh.options import SshOptions, read_options
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
 
 
@@ -22,7 +22,7 @@ class Connection:
         self._gateways = gateways
         self._options: SshOptions | None = None
         self._link: Link | None = None
-        self._turn = Turns(1)
+        self._turn = Semaphore(1)
         self._lock = threading.Lock()
         self._closed = False
         self._was_open = False

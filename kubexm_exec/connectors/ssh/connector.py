@@ -9,18 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from kubexm_exec.connectors.base import (
-    Cancel,
-    Command,
-    CommandResult,
-    CommandTimedOut,
-    ConnectorError,
-    ConnectorFactory,
-    Deadline,
-    OnOutput,
-    OutcomeUnknown,
-    User,
-)
+from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, User
 from kubexm_exec.connectors.ssh.channels import Shell, open_script, open_shell
 from kubexm_exec.connectors.ssh.connection import Connection
 from kubexm_exec.connectors.ssh.errors import NotBegun
@@ -42,6 +31,9 @@ from kubexm_exec.connectors.ssh.shell import (
     nonce,
     raise_if_over,
 )
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnknown
 from kubexm_exec.model.graph import GraphHost
 
 _START_TIME: Final = 5.0

@@ -6,11 +6,11 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.ssh.hostkeys import host_pattern
 from kubexm_exec.connectors.ssh.keyfiles import problem, problems
 from kubexm_exec.connectors.ssh.options import SshOptions
 from kubexm_exec.connectors.ssh.proxy import ProxyFailed
+from kubexm_exec.model.errors import ConnectorError
 
 SILENT: Final = "no answer in time; is it up, and is there a firewall or another port?"
 

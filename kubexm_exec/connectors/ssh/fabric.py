@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from kubexm_exec.connectors.shared import once
+from kubexm_exec.control import once
 
 if TYPE_CHECKING:
     import paramiko

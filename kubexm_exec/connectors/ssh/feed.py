@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from kubexm_exec.connectors.base import Cancel, Deadline, Readable
+from kubexm_exec.connectors.base import Readable
 from kubexm_exec.connectors.ssh.filescripts import chunks
 from kubexm_exec.connectors.ssh.shell import Exchange, raise_if_over
+from kubexm_exec.control import Cancel, Deadline
 
 if TYPE_CHECKING:
     import paramiko

@@ -7,7 +7,7 @@ import contextlib
 from abc import abstractmethod
 from typing import BinaryIO, Final
 
-from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OnOutput, Sink
+from kubexm_exec.connectors.base import OnOutput, Sink
 from kubexm_exec.connectors.ssh.feed import Feed, feed_stream
 from kubexm_exec.connectors.ssh.filescripts import (
     CANNOT_DECODE,
@@ -19,6 +19,8 @@ from kubexm_exec.connectors.ssh.filescripts import (
     reading,
 )
 from kubexm_exec.connectors.ssh.shell import Ending, Exchange, Job, raise_if_over
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 
 CLEAN_UP_TIME: Final = 10.0
 """Seconds for stopping or removing something on the host once nobody waits for it any more."""

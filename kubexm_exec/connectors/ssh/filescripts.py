@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Final
 
-from kubexm_exec.connectors.base import Cancel, Deadline, Readable
+from kubexm_exec.connectors.base import Readable
 from kubexm_exec.connectors.filescripts import (
     AGAIN,
     BEGIN,
@@ -24,6 +24,7 @@ from kubexm_exec.connectors.filescripts import (
 )
 from kubexm_exec.connectors.safepaths import WAY, refusal
 from kubexm_exec.connectors.ssh.shell import Job, raise_if_over
+from kubexm_exec.control import Cancel, Deadline
 
 CHUNK: Final = 1 << 19
 SMALL: Final = 64 << 10

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, ConnectorError, Deadline
-from kubexm_exec.connectors.semaphore import Turns
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 
 MOST_BEHIND: Final = 50
 """Hosts behind one connection to a gateway; one thread does all the work of a connection."""
@@ -29,7 +29,7 @@ class _Place:
     """All that is known of one gateway."""
 
     def __init__(self) -> None:
-        self.turn = Turns(1)
+        self.turn = Semaphore(1)
         self.users: dict[Gateway, int] = {}
         self.failures = 0
         self.error: Exception | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kubexm_exec.connectors.base import ConnectorError
+from kubexm_exec.model.errors import ConnectorError
 
 _DEEPEST: Final = 16
 """As deep as ssh goes; a file that includes itself ends there."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.ssh.fabric import CERTIFICATE, key_from_text, private_key
 from kubexm_exec.connectors.ssh.options import SshOptions
+from kubexm_exec.model.errors import ConnectorError
 
 if TYPE_CHECKING:
     import paramiko

@@ -9,8 +9,6 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kubexm_exec.connectors.base import Cancel, CommandCancelled, CommandTimedOut, ConnectorError, Deadline
-from kubexm_exec.connectors.semaphore import Turns
 from kubexm_exec.connectors.ssh.config import authentication, key_files, ssh_config
 from kubexm_exec.connectors.ssh.errors import (
     SILENT,
@@ -29,6 +27,8 @@ from kubexm_exec.connectors.ssh.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.ssh.options import SshOptions
 from kubexm_exec.connectors.ssh.proxy import Proxy, ProxyFailed
 from kubexm_exec.connectors.ssh.route import Route, route_to
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
 
 if TYPE_CHECKING:
     import paramiko
@@ -87,7 +87,7 @@ class Link:
         self.make_room: Callable[[], None] | None = None
         """Gives channels up that nobody needs at the moment."""
         self._hop = hop
-        self._slots = Turns(MOST_CHANNELS)
+        self._slots = Semaphore(MOST_CHANNELS)
 
     @property
     def alive(self) -> bool:

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.ssh.hostkeys import Policy
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from kubexm_spec.hostnames import ADDRESS_RULE, USER_RULE, is_address, is_user
 

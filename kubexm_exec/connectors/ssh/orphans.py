@@ -9,10 +9,11 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Cancel, CommandTimedOut, ConnectorError, Deadline, OutcomeUnknown, User
-from kubexm_exec.connectors.semaphore import Turns
+from kubexm_exec.connectors.base import User
 from kubexm_exec.connectors.ssh.scripts import CLEAR_LEFT, END_LEFT
 from kubexm_exec.connectors.ssh.shell import Ending, Exchange, Job
+from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnknown
 
 _LOST: Final = "a command that was at work when an earlier connection was lost may still run there"
 _BROKE_OFF: Final = "a command that was at work when the run broke off before may still run there"
@@ -66,7 +67,7 @@ class Leftovers:
     def __init__(self) -> None:
         self._all: list[_Left] = []
         self._lock = threading.Lock()
-        self._turn = Turns(1)
+        self._turn = Semaphore(1)
 
     def __bool__(self) -> bool:
         return bool(self._all)

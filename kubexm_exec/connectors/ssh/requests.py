@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.ssh.errors import NotBegun
+from kubexm_exec.model.errors import ConnectorError
 
 if TYPE_CHECKING:
     import paramiko

@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import ConnectorError
 from kubexm_exec.connectors.ssh.config import bare, expanded, ssh_config
 from kubexm_exec.connectors.ssh.options import SshOptions
-from kubexm_spec.documents.hops import parse_hops
+from kubexm_exec.model.errors import ConnectorError
+from kubexm_spec.models.hops import parse_hops
 
 _MOST_HOPS: Final = 8
 

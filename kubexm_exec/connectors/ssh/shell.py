@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandCancelled, CommandTimedOut, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.process import Tail
 from kubexm_exec.connectors.ssh.environment import READ, USE, has_odd, lines, setting
 from kubexm_exec.connectors.ssh.scripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
 from kubexm_exec.connectors.ssh.watch import Watch
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 if TYPE_CHECKING:
     import paramiko

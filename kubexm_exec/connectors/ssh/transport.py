@@ -24,9 +24,9 @@ from paramiko.common import (
     cMSG_GLOBAL_REQUEST,
 )
 
-from kubexm_exec.connectors.base import Cancel, Deadline
 from kubexm_exec.connectors.ssh.options import Alive
 from kubexm_exec.connectors.ssh.socket import EagerSocket, HostPacketizer
+from kubexm_exec.control import Cancel, Deadline
 
 CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 """What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""

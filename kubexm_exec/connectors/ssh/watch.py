@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
-from kubexm_exec.connectors.base import Cancel
+from kubexm_exec.control import Cancel
 
 if TYPE_CHECKING:
     import paramiko

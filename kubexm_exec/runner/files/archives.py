@@ -12,9 +12,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.filescripts import mode_argument
 from kubexm_exec.connectors.safepaths import WAY, refusal
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.operations import temporary_folder
@@ -22,7 +23,6 @@ from kubexm_exec.runner.files.state import path_list
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 Format = Literal["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
 EntryKind = Literal["file", "directory", "link", "hardlink", "other"]

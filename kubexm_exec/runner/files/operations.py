@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files import attributes
@@ -21,7 +22,6 @@ from kubexm_exec.runner.files.state import FileState, inspect
 from kubexm_exec.runner.files.transfer import Target, path_of, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 READ_LIMIT: Final = 16 << 20
 """Bytes that ``read`` takes unless it is told otherwise."""

@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.safepaths import WAY, refusal
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import HIDDEN, execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.state import FileState
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 _MOST: Final = 32 << 20
 

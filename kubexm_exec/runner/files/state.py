@@ -11,13 +11,14 @@ from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Command, CommandResult
+from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.safepaths import WAY, refusal
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 Kind = Literal["absent", "file", "directory", "link", "other"]
 MOST_PATHS: Final = 200

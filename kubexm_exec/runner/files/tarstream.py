@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.transfers import Source
-from kubexm_exec.step import StepFailed
 
 _BLOCK: Final = 512
 _CHUNK: Final = 1 << 18

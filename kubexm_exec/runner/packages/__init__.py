@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.packages import repositories
 from kubexm_exec.runner.packages.apk import Apk
 from kubexm_exec.runner.packages.apt import Apt
@@ -28,7 +29,6 @@ from kubexm_exec.runner.packages.dnf import Dnf
 from kubexm_exec.runner.packages.planning import first_lookup, make_plan, wants_all
 from kubexm_exec.runner.packages.zypper import Zypper
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 from kubexm_spec.diagnostics import suggest
 
 __all__ = [

@@ -10,12 +10,14 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Command, CommandResult, Deadline, OnOutput
+from kubexm_exec.connectors.base import Command, OnOutput
+from kubexm_exec.control import Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, pair
 from kubexm_exec.runner.packages.trouble import explain, is_locked
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 # Everything that is installed before and after, as lines; printed is what is only in one of the two.
 DIFFERENCE: Final = r"""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from kubexm_exec.step import StepFailed
+from kubexm_exec.model.errors import StepFailed
 
 State = Literal["present", "absent", "latest"]
 Lookup = Literal["none", "missing", "all"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.packages.data import Ask, Change, Found, Goal, Lookup, Missing, Move, Plan, Survey, Target
 from kubexm_exec.runner.packages.versions import Compare, matches, newest
-from kubexm_exec.step import StepFailed
 
 
 def first_lookup(goal: Goal) -> Lookup:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.packages.base import Manager
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 # The age of the whole index is not made younger by the refresh of one repository. apt complains about the signature
 # of a repository that is to do without one, and goes on: only other complaints count then.

@@ -1,4 +1,4 @@
-"""Turns what package managers say when they fail into failures that say what to do next."""
+"""Semaphore what package managers say when they fail into failures that say what to do next."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import HIDDEN, last_line, shorten
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 _HOLDER: Final = re.compile(
     r"held by process (?P<pid>\d+) \((?P<program>[^)]*)\)"

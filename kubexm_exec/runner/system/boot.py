@@ -7,18 +7,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import (
-    Command,
-    CommandCancelled,
-    CommandResult,
-    CommandTimedOut,
-    ConnectorError,
-)
+from kubexm_exec.connectors.base import Command
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError, StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _TRY: Final = 20.0

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.probe import TOOLS, Held, look
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 # For one's own table no right to name a user is needed.
 _LOOK: Final = r"""

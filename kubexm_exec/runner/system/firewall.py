@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.files.probe import TOOLS, Held, Look, look, refused
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system.nftables import Chain, live_script, read_chains
-from kubexm_exec.step import StepFailed
 
 Backend = Literal["auto", "firewalld", "ufw", "nftables"]
 Found = Literal["", "firewalld", "firewalld-offline", "ufw", "nftables"]

@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.files.probe import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from kubexm_exec.step import StepFailed
+from kubexm_exec.model.errors import StepFailed
 
 if TYPE_CHECKING:
     from kubexm_exec.runner.system.firewall import Opening

@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 Active = Literal["active", "inactive", "failed", "changing"]
 Verb = Literal["start", "stop", "restart", "reload", "enable", "reenable", "disable", "mask", "unmask"]

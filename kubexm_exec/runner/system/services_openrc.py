@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.probe import TOOLS
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system.services import Active, ServiceState, Verb
-from kubexm_exec.step import StepFailed
 
 # The links of a runlevel are what rc-update makes; any runlevel counts as enabled.
 _LOOK: Final = (

@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.probe import TOOLS, Held, look
@@ -18,7 +19,6 @@ from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system.services import ServiceState
 from kubexm_exec.runner.system.services_systemd import PROPERTIES, parse
-from kubexm_exec.step import StepFailed
 
 # A unit's own folder of drop-ins is listed too: all of it goes when the unit goes.
 _LOOK: Final = r"""

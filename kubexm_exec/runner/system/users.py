@@ -10,15 +10,15 @@ from typing import Any, Final, Literal, NoReturn, Protocol
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import CommandResult
 from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.runner.files.probe import TOOLS
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.step import StepFailed
 
 Tools = Literal["shadow", "busybox", "none"]
 

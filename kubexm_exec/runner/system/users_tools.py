@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kubexm_exec.connectors.base import Command, CommandResult
+from kubexm_exec.connectors.base import Command
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.files.probe import TOOLS
 from kubexm_exec.runner.quote import script

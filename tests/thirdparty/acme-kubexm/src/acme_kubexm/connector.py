@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from kubexm_exec.connectors.base import Cancel, Command, CommandResult, ConnectorError, Deadline, OnOutput, Sink
+from kubexm_exec.connectors.base import Command, OnOutput, Sink
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 
 

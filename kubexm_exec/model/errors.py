@@ -1,0 +1,59 @@
+"""How work on a host goes wrong: it said no, the host was not there, the time was over, or the run was cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubexm_exec.model.command import CommandResult
+from kubexm_exec.model.result import FailureKind
+
+
+class ConnectorError(Exception):
+    """The host could not be reached or the transport broke: the action is ``unreachable``, not ``failed``."""
+
+
+class OutcomeUnknown(ConnectorError):
+    """The transport broke during a command: it ran to its end, in part or not at all. Look before it is run again."""
+
+    command = ""
+    """What was running, for messages; filled in by those who know how much of it may be shown."""
+
+
+class CommandTimedOut(Exception):
+    """A command ran into its deadline; its whole process group has been killed."""
+
+
+class CommandCancelled(Exception):
+    """The run was cancelled while the command ran; its whole process group has been killed."""
+
+
+class StepFailed(Exception):
+    """The work said no. Say what and where in ``message``, and in ``hint`` what to do.
+
+    ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        command: str = "",
+        exit_code: int | None = None,
+        stdout: str = "",
+        stderr: str = "",
+        hint: str = "",
+        kind: FailureKind = FailureKind.FAILED,
+        outputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.command = command
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.hint = hint
+        self.kind = kind
+        self.outputs = outputs or {}
+        self.result: CommandResult | None = None
+        """The command whose exit code this is, as it ended, if it was one."""
