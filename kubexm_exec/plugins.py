@@ -6,14 +6,11 @@ import sys
 from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from kubexm_spec.diagnostics import did_you_mean
-
-if TYPE_CHECKING:
-    from kubexm_exec.step import Step
 
 T = TypeVar("T")
 
@@ -159,21 +156,6 @@ _MODULES_OF_ANSIBLE: Final = {
 def step_registry() -> Registry[Any]:
     """Step types."""
     return Registry("kubexm.steps", "step type", _MODULES_OF_ANSIBLE)
-
-
-def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
-    """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
-    from kubexm_exec.step import Step
-
-    step: Any = registry.load(name)
-    if not (isinstance(step, type) and issubclass(step, Step)):
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-step-type",
-            f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
-            f"repair or remove the package {package}",
-        )
-    return step
 
 
 def executor_registry() -> Registry[Any]:

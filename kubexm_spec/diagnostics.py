@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 
-if TYPE_CHECKING:  # source.py raises what is defined here, so the import cannot go the other way at run time
-    from kubexm_spec.yaml.source import Place
+
+class Place(Protocol):
+    """Whatever knows where it is in a text."""
+
+    def span(self) -> Span:
+        """Its first and last character."""
 
 
 class Severity(StrEnum):

@@ -156,7 +156,6 @@ def resume(
     ``again``, ``undone``: globs of nodes whose undo broke off before: to be undone once more, or known to be undone.
     ``overwrite``: if the run's policy has it undone, then also what somebody else changed since.
     """
-    from kubexm_exec.cli.rollback import check_broken_off
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compile.compare import compare_hosts
     from kubexm_exec.executors.resumed import ResumedExecutor
@@ -261,3 +260,12 @@ def _tell_done(run: Run, actions: int, known: Sequence[Known]) -> None:
     run.bus.emit(RUN_RESUMED, **counts)
     if run.console.draws:
         run.console.output.write(f"resuming run {run.bus.run}: {done_before(counts)}\n")
+
+
+def check_broken_off(story: Story, globs: Sequence[str], run: str, form: str) -> None:
+    """End the program if somebody says something of an undo that did not break off."""
+    from kubexm_exec.executors.rollback import broken_off
+
+    for glob in globs:
+        if not broken_off(story, [glob]):
+            fail(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}", output=form)

@@ -12,13 +12,12 @@ import click
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail
 from kubexm_exec.cli.journaled import refuse, waiting
-from kubexm_exec.cli.resuming import enter_folder
+from kubexm_exec.cli.resuming import check_broken_off, enter_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.journal.history import Story
     from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.scheduler import Action
 
@@ -124,15 +123,6 @@ def _blind(past: Past, actions: Sequence[Action]) -> list[str]:
         except RegistryError:
             continue
     return found
-
-
-def check_broken_off(story: Story, globs: Sequence[str], run: str, form: str) -> None:
-    """End the program if somebody says something of an undo that did not break off."""
-    from kubexm_exec.executors.rollback import broken_off
-
-    for glob in globs:
-        if not broken_off(story, [glob]):
-            fail(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}", output=form)
 
 
 def _later(store: Store, row: RunRow) -> list[RunRow]:

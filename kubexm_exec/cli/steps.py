@@ -29,7 +29,8 @@ _UNDO = {
 @output_option
 def command(name: str | None, output: str) -> None:
     """List the installed step types with the package each comes from, or document the one named NAME."""
-    from kubexm_exec.plugins import RegistryError, load_step, step_registry
+    from kubexm_exec.plugins import RegistryError, step_registry
+    from kubexm_exec.step import load_step
 
     registry = step_registry()
     if name is None:
@@ -46,7 +47,8 @@ def command(name: str | None, output: str) -> None:
 
 
 def _list(registry: Registry[Any], output: str) -> None:
-    from kubexm_exec.plugins import RegistryError, load_step
+    from kubexm_exec.plugins import RegistryError
+    from kubexm_exec.step import load_step
     from kubexm_exec.step.describe import summary_of
 
     rows: list[dict[str, Any]] = []

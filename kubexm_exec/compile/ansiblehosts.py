@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubexm_exec.compile.hosts import var_layers
+from kubexm_exec.compile.scopes import var_layers
 from kubexm_exec.compile.state import State
 from kubexm_exec.values.expressions import ExpressionError, is_dynamic
 from kubexm_spec.documents.checking import check

@@ -9,12 +9,11 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic import Field
 
 from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, same_host
 from kubexm_exec.compile.files import check_files
+from kubexm_exec.compile.fragmentsteps import FragmentStepSpec, parse_steps
 from kubexm_exec.compile.loops import draft_nodes
-from kubexm_exec.compile.needs import check_step_needs
 from kubexm_exec.compile.references import check_references
 from kubexm_exec.compile.rendered import check_rendered
 from kubexm_exec.compile.resources import check_resources
@@ -25,41 +24,10 @@ from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.plugins import Registry
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.documents.checking import check
 from kubexm_spec.models import BaseStepSpec, StepSpec
-from kubexm_spec.models.common import RunOn
 from kubexm_spec.yaml.source import Place, SourceFile
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-
-
-class FragmentStepSpec(StepSpec):
-    """A step of a fragment; it runs on the host that returned it unless it says otherwise."""
-
-    run_on: RunOn | None = Field(default=None, description="Other hosts to run on.")
-
-
-def parse_steps(
-    steps: Sequence[Mapping[str, Any]], place: Place, diagnostics: Diagnostics
-) -> list[tuple[Place, FragmentStepSpec]]:
-    """The steps as their model, each with its place; findings for what is wrong with them."""
-    found: list[tuple[Place, FragmentStepSpec]] = []
-    names: set[str] = set()
-    for number, data in enumerate(steps):
-        where = place.child(number)
-        spec = check(FragmentStepSpec, data, where, diagnostics, what=f"step {number + 1} of the fragment")
-        if spec is None:
-            continue
-        if spec.name in names:
-            diagnostics.error("duplicate-name", f'there are two steps named "{spec.name}"', where.child("name"))
-        if spec.hooks is not None or spec.on_failure:
-            diagnostics.error("no-hooks", "a step of a fragment has no hooks of its own", where.child("name"))
-        names.add(spec.name)
-        found.append((where, spec))
-    if len(found) == len(steps):
-        for where, spec in found:
-            check_step_needs(diagnostics, spec, where, [one.name for _, one in found])
-    return found
 
 
 def compile_fragment(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from kubexm_exec.compile.hostpatterns import PatternError, choose, match
 from kubexm_exec.compile.params import is_reference, meant_reference
+from kubexm_exec.compile.scopes import var_layers
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.plugins import RegistryError
@@ -331,19 +331,6 @@ def place_of_secret(state: State, host: str, reference: str) -> Place | None:
         ),
         None,
     )
-
-
-def var_layers(
-    body: InventoryBody, roles: Iterable[str], groups: Iterable[str], host: int
-) -> list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]]:
-    """A host's inventory variables from the weakest layer to the strongest: (label, path in the inventory, values)."""
-    layers: list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]] = [("inventory vars", ("vars",), body.vars)]
-    layers.extend(
-        (f"role {role}", ("roles", role, "vars"), body.roles[role].vars) for role in roles if role in body.roles
-    )
-    layers.extend((f"group {group}", ("groups", group, "vars"), body.groups[group].vars) for group in groups)
-    layers.append(("host vars", ("hosts", host, "vars"), body.hosts[host].vars))
-    return layers
 
 
 def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:

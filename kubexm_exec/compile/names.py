@@ -12,8 +12,9 @@ from kubexm_exec.compile.loops import TAG_REASONS, TAGS_NOT_SELECTED
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.model.graph import ExecutionNode, Hook
-from kubexm_exec.plugins import RegistryError, load_step
+from kubexm_exec.plugins import RegistryError
 from kubexm_exec.runner.facts import FACT_NAMES
+from kubexm_exec.step import load_step
 from kubexm_exec.values.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
 from kubexm_exec.values.expressions import GLOBALS, ExpressionError, Reference
 from kubexm_exec.values.sandbox import MAPPING_METHODS

@@ -114,7 +114,7 @@ class _Checker:
 
     def _nested(self, steps: Any, place: Place, draft: StepDraft) -> None:
         """Steps that a step holds: their types and parameters are checked now, their references when they run."""
-        from kubexm_exec.compile.fragment import parse_steps
+        from kubexm_exec.compile.fragmentsteps import parse_steps
         from kubexm_exec.compile.types import check_with, load_type
 
         if not isinstance(steps, list):

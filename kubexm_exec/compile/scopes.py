@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 from kubexm_exec.compile.params import bind, bind_outside, check_declarations, secret_names
@@ -10,7 +10,15 @@ from kubexm_exec.compile.state import Guard, State
 from kubexm_exec.model.graph import Scope
 from kubexm_exec.values.expressions import ExpressionError, is_dynamic, texts
 from kubexm_spec.documents.loader import Loaded
-from kubexm_spec.models import ModuleBody, ModuleDocument, ModuleSpec, ResourceSpec, TaskDocument, TaskSpec
+from kubexm_spec.models import (
+    InventoryBody,
+    ModuleBody,
+    ModuleDocument,
+    ModuleSpec,
+    ResourceSpec,
+    TaskDocument,
+    TaskSpec,
+)
 from kubexm_spec.yaml.source import Place
 
 Used = Loaded[ModuleDocument] | Loaded[TaskDocument] | None
@@ -168,3 +176,16 @@ def visible_vars(state: State, scope_id: str, hosts: Mapping[str, Any] | tuple[s
     for host in hosts:
         names.update(state.hosts[host].vars)
     return names
+
+
+def var_layers(
+    body: InventoryBody, roles: Iterable[str], groups: Iterable[str], host: int
+) -> list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]]:
+    """A host's inventory variables from the weakest layer to the strongest: (label, path in the inventory, values)."""
+    layers: list[tuple[str, tuple[str | int, ...], Mapping[str, Any]]] = [("inventory vars", ("vars",), body.vars)]
+    layers.extend(
+        (f"role {role}", ("roles", role, "vars"), body.roles[role].vars) for role in roles if role in body.roles
+    )
+    layers.extend((f"group {group}", ("groups", group, "vars"), body.groups[group].vars) for group in groups)
+    layers.append(("host vars", ("hosts", host, "vars"), body.hosts[host].vars))
+    return layers

@@ -11,8 +11,18 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from kubexm_exec.compile.state import State
-from kubexm_exec.plugins import RegistryError, load_step
-from kubexm_exec.step import Expression, Inspected, LocalFile, ResourceName, ResourceUrl, Step, StepList, TemplateName
+from kubexm_exec.plugins import RegistryError
+from kubexm_exec.step import (
+    Expression,
+    Inspected,
+    LocalFile,
+    ResourceName,
+    ResourceUrl,
+    Step,
+    StepList,
+    TemplateName,
+    load_step,
+)
 from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.documents.checking import check
 from kubexm_spec.models import BaseStepSpec

@@ -6,8 +6,7 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.graphjson import node_from_json, node_to_json
+from kubexm_exec.model.graph import ExecutionNode, node_from_json, node_to_json
 from kubexm_exec.model.result import FailureKind, Status
 from kubexm_exec.scheduler import Action, Scheduler
 from kubexm_spec.diagnostics import SpecError

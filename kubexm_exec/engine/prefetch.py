@@ -8,18 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.pool import Loads
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, NodeID
 from kubexm_exec.plugins import RegistryError
+from kubexm_exec.runner.session import Ask
 from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import UnknownValueError, is_dynamic
 
 if TYPE_CHECKING:
-    from kubexm_exec.runner.files.state import FileState
+    from kubexm_exec.runner.files.filestate import FileState
 
 _FIRST_SPAN: Final = 16
 _WIDEST: Final = 64
@@ -30,13 +31,6 @@ _MOST_BYTES: Final = 12 << 10
 """Of paths, so that all of them go into one command."""
 _GOOD_FOR: Final = 1.0
 """Seconds: others may change a host too, and a step should not know much less of that than if it looked itself."""
-
-
-class Ask(Protocol):
-    """Asks the host: the states of the paths, and then those of ``more``, without digests of what is large there."""
-
-    def __call__(self, paths: Sequence[str], *, digest: bool, more: Sequence[str] = ()) -> list[FileState]:
-        """What is there."""
 
 
 class Foresight:

@@ -24,8 +24,7 @@ from kubexm_exec.journal import entries
 from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
-from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.graphjson import node_from_json
+from kubexm_exec.model.graph import ExecutionNode, node_from_json
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import Step

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kubexm_exec.journal.errors import JournalError, explained
+from kubexm_exec.journal.errors import JournalError
 
 HEAD: Final = "0001"
 """The newest revision of the schema that this version knows."""
@@ -80,28 +80,6 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
         return Path(env["KUBEXM_STATE"]).absolute()
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".local" / "state")
     return Path(base) / "kubexm"
-
-
-def open_database(url: str, *, reading: bool = False) -> Database:
-    """A database with the newest schema; raises JournalError.
-
-    ``url`` is a path of a SQLite file, or a URL such as ``postgresql://user@host/name``. ``reading``: it is only asked,
-    so that a file which cannot be written will do.
-    """
-    place = shown(url)
-    with explained(place):
-        if "://" not in url:
-            if reading:
-                from kubexm_exec.journal.sqliteread import SqliteReading, may_only_be_read
-
-                if may_only_be_read(Path(url)):
-                    return SqliteReading(Path(url), place)
-            from kubexm_exec.journal.sqlitefile import SqliteFile
-
-            return SqliteFile(Path(url), place)
-        from kubexm_exec.journal.server import Server
-
-        return Server(url, place)
 
 
 def shown(url: str) -> str:

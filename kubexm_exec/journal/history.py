@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.journal import entries as kinds
 from kubexm_exec.journal.store import Store
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.model.graphjson import node_from_json
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, node_from_json
 from kubexm_exec.model.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 

@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Struct, field
 
 from kubexm_exec.journal.crashpoints import point
-from kubexm_exec.journal.database import Door, open_database, shown
+from kubexm_exec.journal.database import Door, shown
 from kubexm_exec.journal.errors import ChangedError, FencedError, JournalError, UnknownRunError, explained
+from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Holder
 
 Entry: TypeAlias = Any

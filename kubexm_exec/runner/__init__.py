@@ -13,15 +13,14 @@ from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner import commands
 from kubexm_exec.runner.files import fetching, operations, transfer
+from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.operations import READ_LIMIT
 from kubexm_exec.runner.files.probe import Held
-from kubexm_exec.runner.files.state import FileState
 from kubexm_exec.runner.quote import join, quote, script
-from kubexm_exec.runner.session import OnProgress, Session
+from kubexm_exec.runner.session import Ahead, OnProgress, Session
 from kubexm_exec.runner.transfers import Source, Transfers
 
 if TYPE_CHECKING:
-    from kubexm_exec.engine.prefetch import Ahead
     from kubexm_exec.runner.files.archives import Entry, Format, Unpacking
     from kubexm_exec.runner.files.downloads import Downloads
     from kubexm_exec.runner.files.trees import Trees
@@ -380,7 +379,7 @@ class Runner:
     @cached_property
     def services(self) -> Services:
         """Services, by systemd or openrc."""
-        from kubexm_exec.runner.system.services import services
+        from kubexm_exec.runner.system.managers import services
 
         return services(self._session)
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Connector, OnOutput
 from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.transfers import Transfers
-
-if TYPE_CHECKING:
-    from kubexm_exec.engine.prefetch import Ahead
 
 OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
 """Called with what is done, how much of it, and how much there is in all."""
+
+
+class Ask(Protocol):
+    """Asks the host: the states of the paths, and then those of ``more``, without digests of what is large there."""
+
+    def __call__(self, paths: Sequence[str], *, digest: bool, more: Sequence[str] = ()) -> list[FileState]:
+        """What is there."""
+
+
+class Ahead(Protocol):
+    """What may know already what is asked about files."""
+
+    def inspect(self, paths: Sequence[str], ask: Ask, *, digest: bool) -> list[FileState]:
+        """The states of the paths, which may have been seen before."""
 
 
 class Session(Struct, frozen=True):

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter
 
-from kubexm_exec.plugins import Registry, RegistryError, load_step
-from kubexm_exec.step import Step
+from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.step import Step, load_step
 from kubexm_spec.duration import Duration
 
 _DURATION: Final = "duration"

@@ -16,11 +16,10 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, SpecError, did_you_mean
+from kubexm_spec.yaml.events import MAX_DEPTH, open_events, skip_collection
 from kubexm_spec.yaml.lines import LineTable
 from kubexm_spec.yaml.syntax import syntax_error
 
-MAX_DEPTH: Final = 100
-"""How many collections may be inside one another."""
 MAX_EXPANSION: Final = 1_000_000
 """How many nodes aliases may stand for, beyond ten times the nodes that are really written."""
 MAX_FINDINGS: Final = 50
@@ -89,35 +88,6 @@ def unquoted(finding: Diagnostic) -> Diagnostic:
 def load_documents(text: str, name: str, dialect: Dialect = _OURS) -> list[Any]:
     """The documents of a text; raises `SpecError` with everything that is wrong with it."""
     return _Loader(text, name, dialect).run()
-
-
-def open_events(text: str) -> Callable[[], Any]:
-    """A function that returns the next event of a text: from the C parser if there is one, else from the Python one."""
-    try:
-        from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]
-    except ImportError:  # no compiled parser for this Python: the same events, some forty times slower
-        return open_events_without_c(text)
-    next_event: Callable[[], Any] = CParser(text).get_event
-    return next_event
-
-
-def open_events_without_c(text: str) -> Callable[[], Any]:
-    """As `open_events`, always from the parser written in Python."""
-    from ruamel.yaml import YAML
-
-    next_event: Callable[[], Any] = YAML(typ="safe", pure=True).parse(text).__next__
-    return next_event
-
-
-def skip_collection(next_event: Callable[[], Any]) -> bool:
-    """Go to the end of the collection that has just begun; False if it is too deep for that."""
-    depth = 1
-    while depth:
-        name = type(next_event()).__name__
-        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
-        if depth > MAX_DEPTH:
-            return False
-    return True
 
 
 def resolve_plain(value: str) -> object:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kubexm_spec.yaml.load import MAX_DEPTH, open_events, skip_collection
+from kubexm_spec.yaml.events import MAX_DEPTH, open_events, skip_collection
 
 _PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
 Range = tuple[int, int]

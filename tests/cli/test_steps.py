@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kubexm_exec.plugins import load_step, step_registry
+from kubexm_exec.plugins import step_registry
+from kubexm_exec.step import load_step
 from kubexm_exec.step.describe import describe
 from kubexm_spec.yaml.source import SourceFile
 from tests.cli.kit import HEAD, Folder

@@ -18,8 +18,8 @@ from kubexm_exec.model.graph import (
     Origin,
     Policy,
     Retry,
+    node_to_json,
 )
-from kubexm_exec.model.graphjson import node_to_json
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 
 START = 1_700_000_000.0

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.journal.database import open_database
 from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.sqliteread import SqliteReading
 from kubexm_exec.journal.store import Store

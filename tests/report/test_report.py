@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.model.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
-from kubexm_exec.model.graphjson import node_to_json
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, node_to_json
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
 from kubexm_exec.report import render_report
 from kubexm_exec.report.collect import MOST as MOST_EVENTS

@@ -14,7 +14,7 @@ from kubexm_exec.connectors.base import Connector
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.errors import file_failure
-from kubexm_exec.runner.files.state import inspect
+from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.step import StepFailed

@@ -17,11 +17,12 @@ from kubexm_exec.runner.files.probe import Held, look
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system import firewall, mounts, names, swap
 from kubexm_exec.runner.system.cron import Crontabs
-from kubexm_exec.runner.system.firewall import Firewalls, Opening
+from kubexm_exec.runner.system.firewall import Firewalls
 from kubexm_exec.runner.system.kernel import Kernel
 from kubexm_exec.runner.system.keys import Keys
 from kubexm_exec.runner.system.mounts import MountTable
 from kubexm_exec.runner.system.names import System
+from kubexm_exec.runner.system.openings import Opening
 from kubexm_exec.runner.system.swap import SwapSpace
 from kubexm_exec.step import StepFailed
 

@@ -12,9 +12,9 @@ from kubexm_exec.control import Deadline
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.files.probe import look
 from kubexm_exec.runner.session import Session
-from kubexm_exec.runner.system.firewall import Opening
 from kubexm_exec.runner.system.git import Access
 from kubexm_exec.runner.system.nftables import Chain, config_text, live_script, read_chains, rules_text
+from kubexm_exec.runner.system.openings import Opening
 from kubexm_exec.step import StepFailed
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kubexm_spec.diagnostics import Diagnostic, SpecError
-from kubexm_spec.yaml.load import MAX_DEPTH, MAX_FINDINGS, load_documents
+from kubexm_spec.yaml.events import MAX_DEPTH
+from kubexm_spec.yaml.load import MAX_FINDINGS, load_documents
 
 
 def load(text: str) -> Any:

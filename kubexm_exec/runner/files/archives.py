@@ -18,8 +18,8 @@ from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.files.inspect import path_list
 from kubexm_exec.runner.files.operations import temporary_folder
-from kubexm_exec.runner.files.state import path_list
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session

@@ -13,7 +13,8 @@ from typing import Final
 from kubexm_exec.connectors.safepaths import at
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.errors import file_failure
-from kubexm_exec.runner.files.state import FileState, inspect
+from kubexm_exec.runner.files.filestate import FileState
+from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.transfer import LARGE
 from kubexm_exec.runner.session import Session
 

@@ -18,7 +18,8 @@ from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files import attributes
-from kubexm_exec.runner.files.state import FileState, inspect
+from kubexm_exec.runner.files.filestate import FileState
+from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.transfer import Target, path_of, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session

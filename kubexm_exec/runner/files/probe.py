@@ -15,7 +15,7 @@ from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import HIDDEN, execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
-from kubexm_exec.runner.files.state import FileState
+from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 

@@ -18,17 +18,8 @@ from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFail
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.attributes import have_any
-from kubexm_exec.runner.files.state import (
-    MANY,
-    SCRIPT,
-    Answer,
-    ChangedMeanwhile,
-    FileState,
-    Kind,
-    asked,
-    parse,
-    path_list,
-)
+from kubexm_exec.runner.files.filestate import FileState, Kind
+from kubexm_exec.runner.files.inspect import MANY, SCRIPT, Answer, ChangedMeanwhile, asked, parse, path_list
 from kubexm_exec.runner.files.tarstream import Member, TarStream
 from kubexm_exec.runner.files.transfer import LARGE, Target, send
 from kubexm_exec.runner.quote import EACH, script

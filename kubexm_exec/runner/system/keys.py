@@ -7,8 +7,8 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.model.errors import StepFailed
+from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.probe import Held, look
-from kubexm_exec.runner.files.state import FileState
 from kubexm_exec.runner.session import Session
 
 # A link on the way could lead what root writes to anywhere, and the user can make one: it is told, not followed.

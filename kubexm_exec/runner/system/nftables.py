@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from kubexm_exec.model.errors import StepFailed
 
 if TYPE_CHECKING:
-    from kubexm_exec.runner.system.firewall import Opening
+    from kubexm_exec.runner.system.openings import Opening
 
 OWN: Final = "kubexm"
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")

@@ -7,8 +7,6 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.session import Session
 
 Active = Literal["active", "inactive", "failed", "changing"]
 Verb = Literal["start", "stop", "restart", "reload", "enable", "reenable", "disable", "mask", "unmask"]
@@ -65,20 +63,3 @@ class Services(Protocol):
 
     def names(self) -> list[str]:
         """The services there are."""
-
-
-def services(session: Session) -> Services:
-    """The services of a host, by what its facts say about its init system."""
-    init = session.facts()["init"]
-    if init == "systemd":
-        from kubexm_exec.runner.system.services_systemd import SystemdServices
-
-        return SystemdServices(session)
-    if init == "openrc":
-        from kubexm_exec.runner.system.services_openrc import OpenrcServices
-
-        return OpenrcServices(session)
-    raise StepFailed(
-        f"services of this host cannot be managed: its init system is {init}",
-        hint="kubexm knows systemd and openrc; use a command step for others",
-    )

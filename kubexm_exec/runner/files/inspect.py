@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, Literal, TypeVar
-
-from msgspec import Struct
+from typing import Final, TypeVar
 
 from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.safepaths import WAY, refusal
@@ -17,50 +14,14 @@ from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.files.filestate import FileState, Kind
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 
-Kind = Literal["absent", "file", "directory", "link", "other"]
 MOST_PATHS: Final = 200
 """Paths that one command is asked about."""
 LARGE: Final = 256 << 10
 """Bytes of a file beyond which no digest is made of it unless a step needs that now."""
-
-
-class FileState(Struct, frozen=True):
-    """What is at a path; the link itself if it is one."""
-
-    path: str
-    kind: Kind = "absent"
-    mode: int = 0
-    owner: str = ""
-    group: str = ""
-    uid: int = -1
-    gid: int = -1
-    size: int = 0
-    sha256: str = ""
-    """Of a file's content; empty if it was not asked for or may not be read."""
-    target: str = ""
-    """Of a link."""
-    to_folder: bool = False
-    """Of a link: whether it leads to a folder."""
-    device: int = -1
-    """The file system that it is on."""
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything."""
-        return self.kind != "absent"
-
-    def holds(self, data: bytes) -> bool:
-        """Whether a file holds these bytes, as far as is known."""
-        if not self.sha256:
-            return len(data) == self.size
-        return hashlib.sha256(data).hexdigest() == self.sha256
-
-    def owned_by(self, owner: str | None, group: str | None) -> bool:
-        """Whether it belongs to that user and that group (names or numbers); None stands for any."""
-        return owner in (None, self.owner, str(self.uid)) and group in (None, self.group, str(self.gid))
 
 
 # One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few

@@ -1,0 +1,46 @@
+"""What is at a path of a host, as data."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["absent", "file", "directory", "link", "other"]
+
+
+class FileState(Struct, frozen=True):
+    """What is at a path; the link itself if it is one."""
+
+    path: str
+    kind: Kind = "absent"
+    mode: int = 0
+    owner: str = ""
+    group: str = ""
+    uid: int = -1
+    gid: int = -1
+    size: int = 0
+    sha256: str = ""
+    """Of a file's content; empty if it was not asked for or may not be read."""
+    target: str = ""
+    """Of a link."""
+    to_folder: bool = False
+    """Of a link: whether it leads to a folder."""
+    device: int = -1
+    """The file system that it is on."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        return self.kind != "absent"
+
+    def holds(self, data: bytes) -> bool:
+        """Whether a file holds these bytes, as far as is known."""
+        if not self.sha256:
+            return len(data) == self.size
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+    def owned_by(self, owner: str | None, group: str | None) -> bool:
+        """Whether it belongs to that user and that group (names or numbers); None stands for any."""
+        return owner in (None, self.owner, str(self.uid)) and group in (None, self.group, str(self.gid))
