@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.run_graph import run_graph
 from benchmarks.scheduling import WORKERS, Edges, chains, layers, make_graph
 from benchmarks.table import Row
-from kubexm_exec.journal.digests import inputs_digest
+from kubexm_exec.engine.digests import inputs_digest
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kubexm_exec.connectors import safepaths
+from kubexm_exec import safepaths
 
 _LOOK: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.files.attributes import TAR
+from kubexm_exec.safepaths import WAY
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps.lib.files import KEEP_LIMIT, remove_made
 from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together

@@ -73,7 +73,7 @@ def command(
     Exit codes: 0 all is as it was, 1 something differs or could not be looked at, 2 the call is wrong, 3 there is no
     successful run of the spec.
     """
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
 
     place = spec if spec.startswith("kubexm:") else os.path.abspath(spec)  # noqa: PTH100 - as it is journaled
     store = open_store(journal, output, reading=True)
@@ -120,8 +120,8 @@ def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, outpu
     from kubexm_exec.cli.pasts import chosen_hosts
     from kubexm_exec.cli.resuming import load_past
     from kubexm_exec.cli.running import Run
+    from kubexm_exec.engine.history import tell, whole_graph
     from kubexm_exec.executors.drift import DriftExecutor
-    from kubexm_exec.journal.history import tell, whole_graph
     from kubexm_exec.model.result import Status
 
     past = load_past(store, row.id, output)

@@ -13,7 +13,7 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail
 
 if TYPE_CHECKING:
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.leases import HeldError
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.graph import ExecutionGraph
@@ -49,8 +49,8 @@ def overwrite_option(function: F) -> F:
 
 def open_store(place: str | None, output: str, *, reading: bool = False) -> Store:
     """The journal; ends the program with a message if it cannot be used. ``reading``: nothing will be written to it."""
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.database import state_folder
-    from kubexm_exec.journal.errors import JournalError
     from kubexm_exec.journal.store import Store
 
     try:

@@ -29,8 +29,8 @@ def open_past(journal: str | None, wanted: str, output: str) -> tuple[Store, Pas
 
 def read_past(store: Store, past: Past, output: str) -> PastRun:
     """All that the journal knows of the run now."""
-    from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.history import tell
+    from kubexm_exec.engine.history import tell
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.results import PastRun, state_of
 
     try:
@@ -59,7 +59,7 @@ def looks(store: Store, run: str, *, follow: bool, output: str) -> Iterator[bool
 
     The last time comes after the end of the run, so that nothing is missed.
     """
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.results import is_alive
 
     try:
@@ -86,7 +86,7 @@ def chosen_hosts(known: Mapping[str, GraphHost], text: str, form: str) -> frozen
 
 def check_nodes(nodes: list[str], globs: tuple[str, ...], run: str, form: str) -> None:
     """End the program if a glob of nodes means none."""
-    from kubexm_exec.journal.resume import matches
+    from kubexm_exec.engine.resume import matches
     from kubexm_spec.diagnostics import did_you_mean
 
     for glob in globs:

@@ -23,7 +23,7 @@ from kubexm_exec.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from kubexm_exec.resources.listing import Declared
+    from kubexm_exec.compile.resourcelist import Declared
     from kubexm_exec.resources.source import LocalResource, Source
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Secrets
@@ -71,8 +71,8 @@ class _Site(Struct, frozen=True):
 
 
 def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
+    from kubexm_exec.compile.resourcelist import declared, possible
     from kubexm_exec.compile.static import NoRecords, no_facts
-    from kubexm_exec.resources.listing import declared, possible
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
     from kubexm_exec.values.evaluate import Evaluator

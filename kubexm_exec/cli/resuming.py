@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compile.compare import NodeChange
+    from kubexm_exec.engine.entries import Row
+    from kubexm_exec.engine.history import Story
     from kubexm_exec.engine.prior import Known
-    from kubexm_exec.journal.entries import Row
-    from kubexm_exec.journal.history import Story
-    from kubexm_exec.journal.resume import Selection
+    from kubexm_exec.engine.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.model.result import GraphExecutionResult
@@ -47,7 +47,7 @@ class Past(Struct):
 
 def load_past(store: Store, wanted: str, output: str) -> Past:
     """The run that somebody means; ends the program if there is none, or it cannot be understood."""
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.model.graph import ExecutionGraph
 
     try:
@@ -158,11 +158,11 @@ def resume(
     """
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compile.compare import compare_hosts
+    from kubexm_exec.engine.history import staying, tell, whole_graph
+    from kubexm_exec.engine.ports import JournalError
+    from kubexm_exec.engine.resume import in_doubt, known_actions
     from kubexm_exec.executors.resumed import ResumedExecutor
     from kubexm_exec.journal.database import state_folder
-    from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.history import staying, tell, whole_graph
-    from kubexm_exec.journal.resume import in_doubt, known_actions
     from kubexm_exec.journal.session import Session
 
     form = "json" if output == "json" else "text"
@@ -221,10 +221,10 @@ def _first(
     graph: ExecutionGraph, story: Story, selection: Selection, undone: tuple[str, ...]
 ) -> tuple[list[Row], list[dict[str, Any]]]:
     """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
+    from kubexm_exec.engine import entries
+    from kubexm_exec.engine.history import whole_graph
+    from kubexm_exec.engine.resume import in_doubt, seen_done, to_repeat
     from kubexm_exec.executors.rollback import broken_off, was_undone
-    from kubexm_exec.journal import entries
-    from kubexm_exec.journal.history import whole_graph
-    from kubexm_exec.journal.resume import in_doubt, seen_done, to_repeat
 
     done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
     done += [was_undone(action) for action in broken_off(story, undone)]

@@ -45,10 +45,10 @@ def roll_back(
     """
     from kubexm_exec.cli.running import Run
     from kubexm_exec.console.text import plural
+    from kubexm_exec.engine.history import tell, whole_graph, with_earlier
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.executors.rollback import RollbackExecutor, broken_off, remaining, was_undone
     from kubexm_exec.journal.database import state_folder
-    from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.history import tell, whole_graph, with_earlier
     from kubexm_exec.journal.session import Session
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.model.result import timestamp

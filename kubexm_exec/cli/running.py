@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.console.checkview import ForecastLog
+    from kubexm_exec.engine.history import SessionStory, Story
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.engine.runtime import Runtime
-    from kubexm_exec.journal.errors import JournalError
-    from kubexm_exec.journal.history import SessionStory, Story
     from kubexm_exec.journal.logfile import OutputLog
     from kubexm_exec.journal.session import Session
     from kubexm_exec.model.events import Event
@@ -153,7 +153,7 @@ class Run:
         if self._checked:
             return
         self._checked = True
-        from kubexm_exec.compile.secrets import check, uses_of
+        from kubexm_exec.engine.neededsecrets import check, uses_of
 
         runtime = self.runtime
         uses = uses_of(runtime.graph, runtime.steps.load, runtime.expressions, runtime.finder, self.left)
@@ -185,8 +185,8 @@ class Run:
 
     def write_down(self, place: str | None, spec: str, inputs: dict[str, Any], *, wait: bool) -> None:
         """Have the run written down from its beginning; ends the program if that cannot be, or another run is at it."""
+        from kubexm_exec.engine.ports import JournalError
         from kubexm_exec.journal.database import state_folder
-        from kubexm_exec.journal.errors import JournalError
         from kubexm_exec.journal.session import Session, Start
 
         form = "json" if self.output == "json" else "text"

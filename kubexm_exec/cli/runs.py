@@ -101,7 +101,7 @@ def list_command(ctx: click.Context, limit: int, name: str, output: str) -> None
 def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") -> None:
     from kubexm_exec.cli.pasts import row_json
     from kubexm_exec.cli.runtables import list_runs
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
 
     store = open_store(journal, output, reading=True)
     try:
@@ -173,7 +173,7 @@ def resume_command(
     """
     from kubexm_exec.cli.pasts import check_nodes, chosen_hosts
     from kubexm_exec.cli.resuming import load_past, resume
-    from kubexm_exec.journal.resume import Selection
+    from kubexm_exec.engine.resume import Selection
 
     form = "json" if output == "json" else "text"
     store = open_store(journal, form)
@@ -236,7 +236,7 @@ def rollback_command(
 @click.pass_obj
 def cancel_command(journal: str | None, run: str, output: str) -> None:
     """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.owner import Holder
     from kubexm_exec.journal.results import is_alive, state_of
 

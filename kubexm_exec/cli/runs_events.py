@@ -19,7 +19,7 @@ def command(journal: str | None, run: str, follow: bool) -> None:
     `Interrupted`. What steps printed is not in it: see `kubexm runs logs`.
     """
     from kubexm_exec.console.jsonl import json_line
-    from kubexm_exec.journal import entries
+    from kubexm_exec.engine import entries
     from kubexm_exec.journal.replay import Retelling
 
     store, past = open_past(journal, run, "text")

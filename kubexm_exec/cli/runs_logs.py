@@ -33,9 +33,9 @@ def command(
 
     The output is kept in full beside the journal, on the machine that ran it. Without RUN it is the newest one.
     """
+    from kubexm_exec.engine.resume import matches
     from kubexm_exec.journal.database import state_folder
     from kubexm_exec.journal.logfile import NAME, read_log
-    from kubexm_exec.journal.resume import matches
     from kubexm_exec.journal.store import folder_of
 
     store, past = open_past(journal, run, output)

@@ -39,7 +39,7 @@ def command(
     well, or left out hosts that failed within maxFailures, and no later run of the same spec on the same target did all
     of it), and of each spec on each target the newest success, which `kubexm drift` needs.
     """
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_spec.duration import parse_duration
 
     try:

@@ -15,8 +15,8 @@ from kubexm_exec.cli.targets import Product, check_targets, force_option, write_
 @click.pass_obj
 def command(journal: str | None, run: str, file: str, force: bool) -> None:
     """Write the HTML report of RUN, as `kubexm-run --report` does; also of one that broke off or still runs."""
-    from kubexm_exec.journal import entries
-    from kubexm_exec.journal.errors import JournalError
+    from kubexm_exec.engine import entries
+    from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.journal.replay import Retelling
     from kubexm_exec.model.events import ACTION_RETRY, GRAPH_EXTENDED, RUN_STOPPING
     from kubexm_exec.report import render_report

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from kubexm_exec import safepaths
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Choice, fail
-from kubexm_exec.connectors import safepaths
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import ExecutionGraph

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.safepaths import at
 from kubexm_exec.model.graph import ExecutionGraph, digest
 from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.safepaths import at
 
 KIND = "kubexm.io/plan"
 _MAKE = "make one with: kubexm plan SPEC -o plan.json"

@@ -6,10 +6,10 @@ import pathlib
 
 from kubexm_exec.compile.files import names_of, remember_file
 from kubexm_exec.compile.params import is_reference, meant_reference
+from kubexm_exec.compile.resourcelist import Declared, declared, possible
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import marks_of
-from kubexm_exec.resources.listing import Declared, declared, possible
 from kubexm_exec.resources.resolve import find
 from kubexm_exec.resources.source import PREFIX, ResourceError, Source
 from kubexm_exec.values.evaluate import Evaluator

@@ -44,7 +44,7 @@ class Command:
         """The command as a person would type it, without what all scripts of ours begin with."""
         import shlex
 
-        from kubexm_exec.connectors.safepaths import WAY
+        from kubexm_exec.safepaths import WAY
 
         return self.shell if self.shell else shlex.join(word.replace(WAY, "") for word in self.argv)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubexm_exec.connectors.safepaths import WAY
+from kubexm_exec.safepaths import WAY
 
 BLOCK: Final = 131_072
 """Bytes that are written at once."""

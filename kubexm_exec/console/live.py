@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO, cast
 
-from click import unstyle
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -19,7 +18,7 @@ from rich.text import Text
 
 from kubexm_exec.console.lines import Lines
 from kubexm_exec.console.tally import Tally
-from kubexm_exec.console.text import Paint
+from kubexm_exec.console.text import Paint, unstyle
 from kubexm_exec.console.tree import ASCII, UNICODE, Tree
 from kubexm_exec.console.writer import LineWriter, can_encode
 from kubexm_exec.model.events import Event

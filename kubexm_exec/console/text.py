@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-import click
 from rich.cells import cell_len, set_cell_size
 
 from kubexm_exec.model.result import FailureKind
@@ -23,18 +22,18 @@ _CONTROLS: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
 
-STYLES: Final[dict[str, dict[str, Any]]] = {
-    "ok": {"fg": "green"},
-    "changed": {"fg": "yellow"},
-    "skipped": {"fg": "cyan"},
-    "failed": {"fg": "red", "bold": True},
-    "warning": {"fg": "magenta"},
-    "running": {"fg": "blue", "bold": True},
-    "dim": {"dim": True},
-    "head": {"bold": True},
-    "": {},
+STYLES: Final = {
+    "ok": "\x1b[32m",
+    "changed": "\x1b[33m",
+    "skipped": "\x1b[36m",
+    "failed": "\x1b[31m\x1b[1m",
+    "warning": "\x1b[35m",
+    "running": "\x1b[34m\x1b[1m",
+    "dim": "\x1b[2m",
+    "head": "\x1b[1m",
 }
 """Colours by meaning; the words beside them say the same."""
+_STYLE: Final = re.compile(r"\x1b\[[0-9]*m")
 
 KINDS: Final = {
     FailureKind.FAILED.value: "",
@@ -53,7 +52,12 @@ class Paint:
 
     def __call__(self, text: str, style: str) -> str:
         """The text in a style of ``STYLES``."""
-        return click.style(text, **STYLES[style]) if self.color and style and text else text
+        return f"{STYLES[style]}{text}\x1b[0m" if self.color and style and text else text
+
+
+def unstyle(text: str) -> str:
+    """The text without the colours that it was given."""
+    return _STYLE.sub("", text)
 
 
 def clean(text: str) -> str:
@@ -123,12 +127,12 @@ def names(items: Iterable[str], most: int = 5) -> str:
 
 def columns(rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset({0}), gap: int = 2) -> list[str]:
     """Rows as lines with aligned columns; those named in ``left`` are aligned to the left, numbers to the right."""
-    widths = [max(cell_len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    widths = [max(cell_len(unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = []
         for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            filler = " " * (width - cell_len(click.unstyle(cell)))
+            filler = " " * (width - cell_len(unstyle(cell)))
             cells.append(cell + filler if index in left else filler + cell)
         lines.append((" " * gap).join(cells).rstrip())
     return lines

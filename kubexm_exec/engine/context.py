@@ -10,10 +10,11 @@ from typing import Any, Final, Literal
 
 from kubexm_exec.connectors.base import Becomes, Connector
 from kubexm_exec.control import Deadline
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.output import OutputLines
+from kubexm_exec.engine.ports import ChangedError
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.journal import entries
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
@@ -219,8 +220,6 @@ class ActionContext(StepContext):
         except KeyError:
             if self._runtime.journal is None:
                 raise
-        from kubexm_exec.journal.errors import ChangedError
-
         try:
             return self._runtime.journal.kept(token)
         except KeyError:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kubexm_exec.control import Deadline
-from kubexm_exec.engine import uncertain
+from kubexm_exec.engine import entries, uncertain
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled, left_behind
 from kubexm_exec.engine.fragments import extend, extend_again
@@ -22,7 +22,6 @@ from kubexm_exec.engine.timers import Timers
 from kubexm_exec.engine.undo import CONNECTED_GRACE, Deeds
 from kubexm_exec.engine.workers import Done, Perform, Workers, never_raising
 from kubexm_exec.engine.writeahead import Ledger
-from kubexm_exec.journal import entries
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
 from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, Status

@@ -13,8 +13,8 @@ from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.writeahead import Ledger
-from kubexm_exec.journal import entries
 from kubexm_exec.model.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED, RUN_STOPPING
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import (

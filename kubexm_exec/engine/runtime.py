@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
@@ -20,10 +20,10 @@ from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.attempt import ActionRecords
 from kubexm_exec.engine.blobs import BlobStore
 from kubexm_exec.engine.output import Later
+from kubexm_exec.engine.ports import Journal
 from kubexm_exec.engine.prefetch import Foresight
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.prompts import Asker, InputLines
-from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from kubexm_exec.model.events import EventBus
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
@@ -56,8 +56,8 @@ class RunOptions(Struct, kw_only=True):
     """How many actions run at once."""
     input: TextIO | None = None
     """Where answers to questions and the debugger's commands come from; None: nobody is there."""
-    output: TextIO = field(default_factory=lambda: sys.stdout)
-    """Where questions and the debugger are shown."""
+    output: TextIO = field(default_factory=StringIO)
+    """Where questions and the debugger are shown; without one, nobody sees them."""
     terminal: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while somebody is asked something: the terminal is theirs inside."""
     overwrite: bool = False
@@ -134,7 +134,7 @@ class Runtime:
         """Not empty: no host may be contacted, because of this."""
         self.looks_only = ""
         """Not empty: nothing is fetched or changed, not even on the control node, because of this."""
-        self.journal: Recorder | None = None
+        self.journal: Journal | None = None
         """Where the run is written down, if it is; set it before the run begins."""
         self.prior: Mapping[Action, Known] = {}
         """What earlier sessions of this run have done."""

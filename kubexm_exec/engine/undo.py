@@ -13,15 +13,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.control import Deadline
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.context import ActionContext, lasting
 from kubexm_exec.engine.failures import caused_by, failed, seconds, sensitive_mask
 from kubexm_exec.engine.lifecycle import Lifecycle
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.reversal import backwards
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.journal import entries
-from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
 from kubexm_exec.model.graph import ExecutionNode, node_from_json

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import Attempt
-from kubexm_exec.journal import entries
-from kubexm_exec.journal.digests import inputs_digest
-from kubexm_exec.journal.errors import JournalError
-from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.engine.digests import inputs_digest
+from kubexm_exec.engine.ports import Journal, JournalError
 from kubexm_exec.model.events import ACTION_STARTED, Event, EventBus
 
 _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
@@ -25,7 +24,7 @@ class Ledger:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Journal,
         bus: EventBus,
         post: Callable[[Callable[[], None]], None],
         *,

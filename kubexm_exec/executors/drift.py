@@ -6,9 +6,9 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.driver import Driver
+from kubexm_exec.engine.history import Story
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.check import Check
-from kubexm_exec.journal.history import Story
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
 from kubexm_exec.scheduler import Action
 from kubexm_exec.step import Forecast, Step

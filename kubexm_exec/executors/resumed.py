@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.results import RunRecord
+from kubexm_exec.engine.resume import matches
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.undo import UNDONE, Saved, earlier, repeats, stands, undo_all
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.rollback import was_undone
-from kubexm_exec.journal.resume import matches
 from kubexm_exec.model.events import RUN_STARTED
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, Status
 from kubexm_exec.scheduler import Action

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
+from kubexm_exec.engine.history import ActionStory, Story
 from kubexm_exec.engine.results import RunRecord
+from kubexm_exec.engine.resume import matches
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.undo import FAILED, LEFT, UNDONE, Saved, earlier, undo_all
-from kubexm_exec.journal import entries
-from kubexm_exec.journal.history import ActionStory, Story
-from kubexm_exec.journal.resume import matches
 from kubexm_exec.model.events import RUN_STARTED
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
 from kubexm_exec.scheduler import Action

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.engine.ports import JournalError
 
 HEAD: Final = "0001"
 """The newest revision of the schema that this version knows."""

@@ -8,16 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.ownership import NotOursError
-
-
-class JournalError(Exception):
-    """The journal cannot be used: what is wrong, and what to do."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(f"{what}; {hint}" if hint else what)
-        self.what = what
-        self.hint = hint
 
 
 class FencedError(JournalError):
@@ -38,16 +30,6 @@ class GoneError(JournalError):
         super().__init__(
             f"{place} was removed or replaced while it was in use: of this run it says nothing, or not all",
             "run the spec again: what is done already is found to be so",
-        )
-
-
-class ChangedError(JournalError):
-    """Something in it is not what was put there."""
-
-    def __init__(self, place: str, token: str) -> None:
-        super().__init__(
-            f"{place}: the journal was changed: what is kept under {token[:16]} is not what was put there",
-            "it is not used; see who may write the journal",
         )
 
 

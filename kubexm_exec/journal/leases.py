@@ -10,8 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import Door
-from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
+from kubexm_exec.journal.errors import FencedError, GoneError
 from kubexm_exec.journal.owner import Holder, boot_id
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from kubexm_exec.journal.errors import JournalError, explain
+from kubexm_exec.engine.ports import JournalError
+from kubexm_exec.journal.errors import explain
 from kubexm_exec.model.events import ACTION_OUTPUT, Event
 from kubexm_exec.ownership import open_own, own_folder
 

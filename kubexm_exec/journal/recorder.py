@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
+from kubexm_exec.engine.ports import Durable, Entry, JournalError
 from kubexm_exec.journal.database import Door
-from kubexm_exec.journal.errors import BusyError, JournalError
-from kubexm_exec.journal.store import Entry, Store
-
-Durable: TypeAlias = Callable[[JournalError | None], None]
-"""Called when entries are durable, or with why they never will be."""
+from kubexm_exec.journal.errors import BusyError
+from kubexm_exec.journal.store import Store
 
 _BUSY: Final = 30.0
 """Seconds to wait for another process that writes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubexm_exec.journal import entries as kinds
-from kubexm_exec.journal.history import Story, moment
+from kubexm_exec.engine import entries as kinds
+from kubexm_exec.engine.history import Story, moment
 from kubexm_exec.journal.results import PastRun
 from kubexm_exec.journal.store import RunRow
 from kubexm_exec.model import events as ev

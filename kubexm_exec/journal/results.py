@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kubexm_exec.engine.history import TAKEN_BACK, ActionStory, SessionStory, Story, is_done, whole_graph
+from kubexm_exec.engine.resume import after_undo
 from kubexm_exec.journal import leases
-from kubexm_exec.journal.history import TAKEN_BACK, ActionStory, SessionStory, Story, is_done, whole_graph
-from kubexm_exec.journal.resume import after_undo
 from kubexm_exec.journal.store import RunRow, Store
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import is_current, migrate
-from kubexm_exec.journal.errors import JournalError
 from kubexm_exec.journal.statements import STATEMENTS
 
 _LOCK: Final = 0x6B78

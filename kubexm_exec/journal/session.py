@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from kubexm_exec.journal import entries, leases
-from kubexm_exec.journal.digests import inputs_digest
-from kubexm_exec.journal.errors import FencedError, GoneError, JournalError
+from kubexm_exec.engine import entries
+from kubexm_exec.engine.digests import inputs_digest
+from kubexm_exec.engine.ports import JournalError
+from kubexm_exec.journal import leases
+from kubexm_exec.journal.errors import FencedError, GoneError
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store, folder_of
@@ -123,7 +125,7 @@ class Session:
 
     def _marks(self, left: Mapping[str, Sequence[tuple[int, str]]]) -> dict[str, list[tuple[str, User]]]:
         """The marks of what earlier sessions may have left, each with the user whose it would be."""
-        from kubexm_exec.journal.history import tell, whole_graph
+        from kubexm_exec.engine.history import tell, whole_graph
         from kubexm_exec.model.graph import ExecutionGraph
 
         story = tell(self.store, self.run)

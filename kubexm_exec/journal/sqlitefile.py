@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import is_current, migrate
-from kubexm_exec.journal.errors import GoneError, JournalError
+from kubexm_exec.journal.errors import GoneError
 from kubexm_exec.journal.prepared import SCHEMA, SQLITE
 from kubexm_exec.ownership import open_own, own_folder
 

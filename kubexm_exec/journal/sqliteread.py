@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import is_current
-from kubexm_exec.journal.errors import BusyError, JournalError
+from kubexm_exec.journal.errors import BusyError
 from kubexm_exec.journal.prepared import SQLITE
 from kubexm_exec.journal.sqlitefile import kernel_time, revision_of
 

@@ -10,19 +10,17 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
 
+from kubexm_exec.engine.ports import ChangedError, Entry, JournalError
 from kubexm_exec.journal.crashpoints import point
 from kubexm_exec.journal.database import Door, shown
-from kubexm_exec.journal.errors import ChangedError, FencedError, JournalError, UnknownRunError, explained
+from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
 from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Holder
-
-Entry: TypeAlias = Any
-"""One thing that happened, as plain data; the store does not look into it."""
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"

@@ -9,10 +9,10 @@ import re
 from typing import Final
 
 from kubexm_exec.connectors.base import Command
-from kubexm_exec.connectors.safepaths import other_names, refusal
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import ConnectorError, StepFailed
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import other_names, refusal
 
 _REASONS: Final = {
     os.strerror(code).lower(): code

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubexm_exec.journal.entries import read
-from kubexm_exec.journal.history import Story, tell
+from kubexm_exec.engine.entries import read
+from kubexm_exec.engine.history import Story, tell
 from tests.e2e.program import BIN, environment, write_spec
 
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import pytest
 
 from kubexm_exec.connectors.base import Command
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.journal import entries
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.errors import CommandCancelled

@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.engine.history import staying, tell, whole_graph
+from kubexm_exec.engine.resume import Selection, known_actions, to_repeat
 from kubexm_exec.engine.runtime import RunOptions, Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.rollback import RollbackExecutor
-from kubexm_exec.journal.history import staying, tell, whole_graph
-from kubexm_exec.journal.resume import Selection, known_actions, to_repeat
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.events import EventBus

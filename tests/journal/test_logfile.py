@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.logfile import NAME, OutputLog, read_log
 from kubexm_exec.model.events import ACTION_OUTPUT, Event
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.journal.history import SessionStory, Story
+from kubexm_exec.engine.history import SessionStory, Story
 from kubexm_exec.journal.results import of_all_sessions, without_pauses
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
 

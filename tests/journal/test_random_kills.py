@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.journal.history import Story, tell, whole_graph
+from kubexm_exec.engine.history import Story, tell, whole_graph
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.graph import Hook
 from kubexm_exec.model.result import Status

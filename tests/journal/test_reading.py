@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.sqliteread import SqliteReading

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from kubexm_exec.journal.errors import JournalError
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store

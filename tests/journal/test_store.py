@@ -19,9 +19,10 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Connection, create_engine, text
 
+from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal import database, leases
 from kubexm_exec.journal.database import HEAD
-from kubexm_exec.journal.errors import FencedError, JournalError, UnknownRunError
+from kubexm_exec.journal.errors import FencedError, UnknownRunError
 from kubexm_exec.journal.owner import Holder
 from kubexm_exec.journal.results import is_alive
 from kubexm_exec.journal.schema import METADATA

@@ -19,11 +19,11 @@ from typing import BinaryIO, Final, Protocol
 from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User
 from kubexm_exec.connectors.local.guard import Guard
 from kubexm_exec.connectors.local.process import run_process
-from kubexm_exec.connectors.safepaths import at, others, user_name
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
 from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.safepaths import at, others, user_name
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
 _TEMPORARY: Final = ("/tmp", "/var/tmp")

@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.safepaths import at
 from kubexm_exec.control import once
 from kubexm_exec.model.errors import ConnectorError
+from kubexm_exec.safepaths import at
 
 Policy = Literal["acceptNew", "strict", "off"]
 SYSTEM_FILE: Final = Path("/etc/ssh/ssh_known_hosts")

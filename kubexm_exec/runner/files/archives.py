@@ -13,7 +13,6 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kubexm_exec.connectors.filescripts import mode_argument
-from kubexm_exec.connectors.safepaths import WAY, refusal
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -23,6 +22,7 @@ from kubexm_exec.runner.files.operations import temporary_folder
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY, refusal
 
 Format = Literal["tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
 EntryKind = Literal["file", "directory", "link", "hardlink", "other"]

@@ -9,12 +9,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY
 
 KINDS: Final = ("SCHILY.xattr.", "SCHILY.acl.", "RHT.security.selinux")
 """How an archive calls them."""

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Command
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.http import attempts
 from kubexm_exec.http.messages import PASSING, HttpError, Request, plain_url, shown_url
 from kubexm_exec.http.ranges import RestartError, piece_of, range_headers
@@ -24,6 +23,7 @@ from kubexm_exec.runner.commands import execute, last_line, shorten
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY
 
 OnSize = Callable[[int], None]
 """Called with how many bytes have arrived."""

@@ -10,13 +10,13 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from kubexm_exec.connectors.safepaths import at
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.transfer import LARGE
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import at
 
 _TRIES: Final = 3
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from kubexm_exec.connectors.base import Command
-from kubexm_exec.connectors.safepaths import WAY, refusal
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
@@ -17,6 +16,7 @@ from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.filestate import FileState, Kind
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY, refusal
 
 MOST_PATHS: Final = 200
 """Paths that one command is asked about."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -23,6 +22,7 @@ from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.transfer import Target, path_of, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY
 
 READ_LIMIT: Final = 16 << 20
 """Bytes that ``read`` takes unless it is told otherwise."""

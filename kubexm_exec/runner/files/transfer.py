@@ -12,7 +12,6 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, DROP, FINISH, mode_argument, owner_argument
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -20,6 +19,7 @@ from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.transfers import Source
+from kubexm_exec.safepaths import WAY
 
 LARGE: Final = 8 << 20
 """Bytes from which on a file waits for its turn, shows its progress, and is resumed."""

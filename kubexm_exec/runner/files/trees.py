@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.filescripts import DROP
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -25,6 +24,7 @@ from kubexm_exec.runner.files.transfer import LARGE, Target, send
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.transfers import Source
+from kubexm_exec.safepaths import WAY
 
 _LONGEST_ANSWER: Final = 256 << 20
 _FEW: Final = 3

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.files.probe import TOOLS, look
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY
 
 # Secrets come on standard input (user on the first line, password on the second) and go on in the environment: no list
 # of processes ever shows them, and nothing of them is written down. git never asks anybody anything.

@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.files.probe import TOOLS, Held, look, refused, told
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system.fstab import FSTAB, unescape
+from kubexm_exec.safepaths import WAY
 
 # A swap space says so at the end of its first page.
 _LOOK: Final = r"""

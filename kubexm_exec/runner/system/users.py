@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, NoReturn, Protocol
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Command
-from kubexm_exec.connectors.safepaths import WAY
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
@@ -20,6 +19,7 @@ from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.runner.files.probe import TOOLS
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
+from kubexm_exec.safepaths import WAY
 
 Tools = Literal["shadow", "busybox", "none"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.journal import entries as kinds
-from kubexm_exec.journal.store import Store
+from kubexm_exec.engine import entries as kinds
+from kubexm_exec.engine.ports import Entries
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, node_from_json
 from kubexm_exec.model.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
@@ -225,7 +225,7 @@ def moment(entry: Mapping[str, Any]) -> float | None:
     return time
 
 
-def tell(store: Store, run: str) -> Story:
+def tell(store: Entries, run: str) -> Story:
     """The story of a run as the journal has it now."""
     story = Story()
     for seq, epoch, rows in store.entries(run):

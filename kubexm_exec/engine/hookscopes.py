@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubexm_exec.journal.history import Story
+from kubexm_exec.engine.history import Story
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.scheduler import Action
 

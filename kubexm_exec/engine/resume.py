@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
+from kubexm_exec.engine.history import ActionStory, Story
+from kubexm_exec.engine.hookscopes import END_HOOKS, Scopes
 from kubexm_exec.engine.prior import Known
-from kubexm_exec.journal.history import ActionStory, Story
-from kubexm_exec.journal.scopes import END_HOOKS, Scopes
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action

@@ -1,0 +1,63 @@
+"""What the engine needs of a journal: that entries become durable, and can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Entry: TypeAlias = Any
+"""One thing that happened, as plain data; a journal does not look into it."""
+
+
+class JournalError(Exception):
+    """The journal cannot be used: what is wrong, and what to do."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(f"{what}; {hint}" if hint else what)
+        self.what = what
+        self.hint = hint
+
+
+class ChangedError(JournalError):
+    """Something in it is not what was put there."""
+
+    def __init__(self, place: str, token: str) -> None:
+        super().__init__(
+            f"{place}: the journal was changed: what is kept under {token[:16]} is not what was put there",
+            "it is not used; see who may write the journal",
+        )
+
+
+Durable: TypeAlias = Callable[[JournalError | None], None]
+"""Called when entries are durable, or with why they never will be."""
+
+
+class Journal(Protocol):
+    """The pen of one run. What is handed over first is written first; after an error nothing is written any more."""
+
+    error: JournalError | None
+    """Why nothing is written any more, if that is so."""
+    digests: dict[str, str]
+    """Of the inputs of nodes, by their ids."""
+
+    def submit(self, entries: Sequence[Entry], durable: Durable) -> None:
+        """Have entries written; ``durable`` is called in another thread."""
+
+    def submit_here(self, entries: Sequence[Entry], durable: Durable, aside: Callable[[], None]) -> None:
+        """Have entries written by this thread, which has nothing else to do but ``aside``."""
+
+    def write(self, *entries: Entry) -> None:
+        """Write entries and wait until they are durable; raises JournalError."""
+
+    def keep(self, token: str, data: bytes) -> None:
+        """Keep content for an undo; durable when this returns."""
+
+    def kept(self, token: str) -> bytes:
+        """Content that was kept; raises KeyError."""
+
+
+class Entries(Protocol):
+    """Where the entries of runs can be read."""
+
+    def entries(self, run: str) -> Iterator[tuple[int, int, Sequence[Entry]]]:
+        """The entries of a run in their order: (number, session, entries)."""
