@@ -13,7 +13,7 @@ from benchmarks.run_graph import run_graph
 from benchmarks.scheduling import WORKERS, Edges, chains, layers, make_graph
 from benchmarks.table import Row
 from kubexm_exec.engine.digests import inputs_digest
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.ids import new_run_id
@@ -45,7 +45,7 @@ def measure(edges: Edges, store: Store) -> tuple[float, float, int]:
         plain.append(run_graph(graph, WORKERS)[0])
         run = new_run_id()
         epoch = store.begin(
-            run, name="bench", target="t", spec="s", executor="concurrent", holder=Holder.me(), made_from={}
+            run, name="bench", target="t", spec="s", executor="concurrent", holder=Owner.me(), made_from={}
         )
         recorder = Recorder(store, run, epoch)
         # As a session does it before the run: one for each node, which are as many as actions only here.

@@ -126,14 +126,20 @@ def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, outpu
 
     past = load_past(store, row.id, output)
     hosts = frozenset(past.graph.hosts) if limit is None else chosen_hosts(past.graph.hosts, limit, output)
-    story = tell(store, row.id)
+    history = tell(store, row.id)
     bundle = past.inputs["bundle"]
     run = Run(
-        whole_graph(past.graph, story), "check", forks or past.inputs["forks"], "silent", 0, past.choice.templates, [],
+        whole_graph(past.graph, history),
+        "check",
+        forks or past.inputs["forks"],
+        "silent",
+        0,
+        past.choice.templates,
+        [],
         Path(bundle) if bundle else None,
-    )  # fmt: skip
+    )
     run.configure_logs("error", "text")
-    run.executor_class = lambda: DriftExecutor(story, hosts)
+    run.executor_class = lambda: DriftExecutor(history, hosts)
     folder = Path(past.inputs["folder"])
     # Relative names in what runs here start where the run was begun.
     with contextlib.chdir(folder if folder.is_dir() else "."):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kubexm_exec.cli.running import Run
     from kubexm_exec.compile.compare import NodeChange
     from kubexm_exec.engine.entries import Row
-    from kubexm_exec.engine.history import Story
+    from kubexm_exec.engine.history import RunHistory
     from kubexm_exec.engine.prior import Known
     from kubexm_exec.engine.resume import Selection
     from kubexm_exec.journal.store import RunRow, Store
@@ -178,26 +178,26 @@ def resume(
             selection = replace(selection, changed=changed_nodes(changes))
     typed = ["kubexm-run", os.path.relpath(past.row.spec)]
     try:
-        story = tell(store, past.row.id)
+        history = tell(store, past.row.id)
         for glob in selection.done:
-            if not in_doubt(story, [glob]):
+            if not in_doubt(history, [glob]):
                 fail(
                     f'nothing is in doubt of "{glob}" in run {past.row.id}',
                     f"kubexm runs show {past.row.id}",
                     output=form,
                 )
-        check_broken_off(story, (*again, *undone), past.row.id, form)
+        check_broken_off(history, (*again, *undone), past.row.id, form)
         session = Session.go_on(
             store, state_folder(), past.row.id, "resume", inputs, wait=waiting(form) if wait else None,
             first=lambda: _first(graph, tell(store, past.row.id), selection, undone),
         )  # fmt: skip
-        story = tell(store, past.row.id)
+        history = tell(store, past.row.id)
     except JournalError as error:
         refuse(error, form)
     enter_folder(past, form)
-    graph = staying(graph, story)
-    whole = whole_graph(graph, story)
-    known = known_actions(whole, story, selection)
+    graph = staying(graph, history)
+    whole = whole_graph(graph, history)
+    known = known_actions(whole, history, selection)
     run = Run(
         graph, past.row.executor, forks or past.inputs["forks"], output, verbose, past.choice.templates, typed,
         Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
@@ -208,8 +208,8 @@ def resume(
     run.runtime.options.overwrite = overwrite
     chosen = run.executor_class
     run.executor_class = lambda: ResumedExecutor(chosen, again)
-    run.sessions = story.sessions
-    run.keep(session, story)
+    run.sessions = history.sessions
+    run.keep(session, history)
     _tell_done(run, whole.actions(), list(known.values()))
     result = run.execute()
     if selection.partial and _is_well(run, result, known):
@@ -218,7 +218,7 @@ def resume(
 
 
 def _first(
-    graph: ExecutionGraph, story: Story, selection: Selection, undone: tuple[str, ...]
+    graph: ExecutionGraph, history: RunHistory, selection: Selection, undone: tuple[str, ...]
 ) -> tuple[list[Row], list[dict[str, Any]]]:
     """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
     from kubexm_exec.engine import entries
@@ -226,9 +226,9 @@ def _first(
     from kubexm_exec.engine.resume import in_doubt, seen_done, to_repeat
     from kubexm_exec.executors.rollback import broken_off, was_undone
 
-    done = [entries.end(action.node, seen_done(action)) for action in in_doubt(story, selection.done)]
-    done += [was_undone(action) for action in broken_off(story, undone)]
-    return done, to_repeat(whole_graph(graph, story), story, selection)
+    done = [entries.end(action.node, seen_done(action)) for action in in_doubt(history, selection.done)]
+    done += [was_undone(action) for action in broken_off(history, undone)]
+    return done, to_repeat(whole_graph(graph, history), history, selection)
 
 
 def _is_well(run: Run, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:
@@ -262,10 +262,10 @@ def _tell_done(run: Run, actions: int, known: Sequence[Known]) -> None:
         run.console.output.write(f"resuming run {run.bus.run}: {done_before(counts)}\n")
 
 
-def check_broken_off(story: Story, globs: Sequence[str], run: str, form: str) -> None:
+def check_broken_off(history: RunHistory, globs: Sequence[str], run: str, form: str) -> None:
     """End the program if somebody says something of an undo that did not break off."""
     from kubexm_exec.executors.rollback import broken_off
 
     for glob in globs:
-        if not broken_off(story, [glob]):
+        if not broken_off(history, [glob]):
             fail(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}", output=form)

@@ -55,11 +55,11 @@ def roll_back(
 
     form = "json" if output == "json" else "text"
     try:
-        story, later = tell(store, past.row.id), _later(store, past.row)
+        history, later = tell(store, past.row.id), _later(store, past.row)
     except JournalError as error:
         refuse(error, form)
-    can, cannot = remaining(story)
-    check_broken_off(story, (*again, *undone), past.row.id, form)
+    can, cannot = remaining(history)
+    check_broken_off(history, (*again, *undone), past.row.id, form)
     if not can:
         fail(f"there is nothing to undo in run {past.row.id}", f"kubexm runs show {past.row.id}", output=form)
     if form == "text":
@@ -85,9 +85,9 @@ def roll_back(
             raise SystemExit(codes.REFUSED)
     try:
         session = Session.go_on(store, state_folder(), past.row.id, "rollback", wait=waiting(form) if wait else None)
-        for key in broken_off(story, undone):
+        for key in broken_off(history, undone):
             session.recorder.write(was_undone(key))
-        story = tell(store, past.row.id)
+        history = tell(store, past.row.id)
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(past.row.id))
         graph = with_earlier(past.graph, before)
@@ -97,15 +97,15 @@ def roll_back(
     if Path(past.inputs["folder"]).is_dir():
         enter_folder(past, form)
     run = Run(
-        whole_graph(graph, story), "concurrent", past.inputs["forks"], output, verbose, past.choice.templates, typed,
+        whole_graph(graph, history), "concurrent", past.inputs["forks"], output, verbose, past.choice.templates, typed,
         Path(past.inputs["bundle"]) if past.inputs["bundle"] else None, run_id=past.row.id,
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.runtime.options.overwrite = overwrite
-    run.executor_class = lambda: RollbackExecutor(story, again)
+    run.executor_class = lambda: RollbackExecutor(history, again)
     run.success = "RolledBack"
     run.left = frozenset(can).__contains__
-    run.keep(session, story)
+    run.keep(session, history)
     return run.exit_code(run.execute())
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.console.checkview import ForecastLog
-    from kubexm_exec.engine.history import SessionStory, Story
+    from kubexm_exec.engine.history import RunHistory, SessionHistory
     from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.engine.runtime import Runtime
     from kubexm_exec.journal.logfile import OutputLog
@@ -68,7 +68,7 @@ class Run:
         self.session: Session | None = None
         self.log: OutputLog | None = None
         self.journal_error: JournalError | None = None
-        self.sessions: Sequence[SessionStory] = ()
+        self.sessions: Sequence[SessionHistory] = ()
         """This session and those before it, if it is not the first."""
         self.done_before = 0
         """Actions that earlier sessions have done."""
@@ -200,14 +200,14 @@ class Run:
         except JournalError as error:
             refuse(error, form)
 
-    def keep(self, session: Session, story: Story | None = None) -> None:
-        """Write down what happens from now on; ``story``: all that is written down of the run already."""
+    def keep(self, session: Session, history: RunHistory | None = None) -> None:
+        """Write down what happens from now on; ``history``: all that is written down of the run already."""
         from kubexm_exec.journal.logfile import OutputLog
 
         self.session = session
         self.log = OutputLog(session.folder, session.lost)
         self.bus.subscribe(self.log)
-        session.attach(self.runtime, None if story is None else story.left())
+        session.attach(self.runtime, None if history is None else history.left())
 
     def _close_journal(self, result: GraphExecutionResult | None) -> None:
         if self.session is None:

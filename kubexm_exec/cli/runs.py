@@ -237,7 +237,7 @@ def rollback_command(
 def cancel_command(journal: str | None, run: str, output: str) -> None:
     """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
     from kubexm_exec.engine.ports import JournalError
-    from kubexm_exec.journal.owner import Holder
+    from kubexm_exec.journal.owner import Owner
     from kubexm_exec.journal.results import is_alive, state_of
 
     store = open_store(journal, output)
@@ -249,7 +249,7 @@ def cancel_command(journal: str | None, run: str, output: str) -> None:
                 f"kubexm runs show {row.id}",
                 output=output,
             )
-        store.ask(row.id, "cancel", str(Holder.me()))
+        store.ask(row.id, "cancel", str(Owner.me()))
     except JournalError as error:
         refuse(error, output)
     told = {"run": row.id, "asked": "cancel", "holder": str(row.holder)}

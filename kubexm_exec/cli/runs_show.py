@@ -1,4 +1,4 @@
-"""``kubexm runs show``: the story of a run, for somebody who was not there."""
+"""``kubexm runs show``: the history of a run, for somebody who was not there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOWEST: Final = 5
 @output_option
 @click.pass_obj
 def command(journal: str | None, run: str, output: str) -> None:
-    """Tell the story of RUN: what ran, what failed and why, what it cost, what is left, and what to do next.
+    """Tell the history of RUN: what ran, what failed and why, what it cost, what is left, and what to do next.
 
     A run that goes on shows what runs now. Without RUN it is the newest one.
     """
@@ -45,7 +45,7 @@ def command(journal: str | None, run: str, output: str) -> None:
 
 
 def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
-    """The story as data."""
+    """The history as data."""
     from kubexm_exec.cli.journaled import runs_command
     from kubexm_exec.cli.runtables import next_commands
     from kubexm_exec.console.failures import find_failures, find_node
@@ -77,7 +77,7 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
                 "endTime": timestamp(session.ended), "lastSeen": timestamp(session.last), "status": session.status,
                 "message": session.message, "stop": session.stop,
             }
-            for session in seen.story.sessions
+            for session in seen.history.sessions
         ],
         "actions": {"total": total.actions, **total.numbers},
         "modules": {name: {**each.numbers, "hosts": len(each.hosts)} for name, each in modules.items()},
@@ -110,7 +110,7 @@ def _brief(node: str, each: HostResult) -> dict[str, Any]:
 def _inputs(seen: PastRun) -> dict[str, dict[str, str]]:
     """Digests of what the last attempt of each action was given, by node and host."""
     found: dict[str, dict[str, str]] = {}
-    for key, told in seen.story.actions.items():
+    for key, told in seen.history.actions.items():
         if told.inputs:
             found.setdefault(key.node, {})[key.host] = told.inputs
     return found

@@ -45,7 +45,7 @@ def moment(seconds: float) -> str:
 
 
 def show_run(past: Past, seen: PastRun, command: str, *, color: bool, width: int) -> str:
-    """The story of a run. ``command`` is how ``kubexm runs`` is typed for its journal."""
+    """The history of a run. ``command`` is how ``kubexm runs`` is typed for its journal."""
     from kubexm_exec.console.failures import find_failures, render_failures
     from kubexm_exec.console.text import Paint
 
@@ -103,7 +103,7 @@ def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
     from kubexm_spec.duration import format_duration
 
     cells = [["  session", "began", "took", "ended", "by"]]
-    sessions = seen.story.sessions
+    sessions = seen.history.sessions
     for session in sessions:
         going = seen.alive and session is sessions[-1]
         end = session.ended or (seen.now if going else session.last)
@@ -290,9 +290,9 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
         yield f"{command} resume {run}", "go on from here; what is done stays as it is"
     elif seen.state is Status.SUCCESS:
         yield f"kubexm drift {nearest(seen.row.spec)}", "see whether it is still so"
-    if any(told.undone.startswith("leftAlone") for told in seen.story.actions.values()):
+    if any(told.undone.startswith("leftAlone") for told in seen.history.actions.values()):
         yield f"{command} rollback {run} --overwrite", "undo also what somebody else has changed since"
-    elif any(told.undo for told in seen.story.actions.values()):
+    elif any(told.undo for told in seen.history.actions.values()):
         yield f"{command} rollback {run}", "undo what it has done"
     yield f"{command} logs {run}", "see what it printed"
     yield f"{command} report {run} -o report.html", "all of it as a page"

@@ -74,7 +74,7 @@ class ActionContext(StepContext):
         ahead = None
         # What was seen ahead was seen as the host's own user, on the hosts of the steps themselves.
         if attempt.number == 1 and not attempt.unsure and own is None and not attempt.node.places:
-            ahead = self._runtime.foresight.of(attempt, lambda: self.looking)
+            ahead = self._runtime.prefetch.of(attempt, lambda: self.looking)
         return Runner(
             connector,
             deadline=attempt.deadline,

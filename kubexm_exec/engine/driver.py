@@ -21,7 +21,7 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.timers import Timers
 from kubexm_exec.engine.undo import CONNECTED_GRACE, Deeds
 from kubexm_exec.engine.workers import Done, Perform, Workers, never_raising
-from kubexm_exec.engine.writeahead import Ledger
+from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
 from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, Status
@@ -59,16 +59,16 @@ class Driver:
         self._forks = forks
         self._acts = acts
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
-        self._ledger: Ledger | None = None
+        self._write_ahead: WriteAhead | None = None
         if acts and runtime.journal:
             # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
-            self._ledger = Ledger(
+            self._write_ahead = WriteAhead(
                 runtime.journal, runtime.bus, self._events.put,
                 mask=runtime.redactor.mask, begin=self._begin_noted, lost=runtime.cancel.set,
             )  # fmt: skip
-        self._emit = runtime.bus.emit if self._ledger is None else self._ledger.emit
+        self._emit = runtime.bus.emit if self._write_ahead is None else self._write_ahead.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
-        self._record = RunRecord(runtime, name, self._ledger)
+        self._record = RunRecord(runtime, name, self._write_ahead)
         self._workers = Workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
@@ -142,8 +142,8 @@ class Driver:
                 ended |= self._start(action)
             if scheduler.done and not ended:
                 return None
-            if self._ledger is not None:
-                self._ledger.seal(len(self._running))
+            if self._write_ahead is not None:
+                self._write_ahead.seal(len(self._running))
             # What has ended already may have made more ready: look at once.
             self._collect(wait=not ended)
 
@@ -213,8 +213,8 @@ class Driver:
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
         attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt, worked=worked)
         self._running[action] = attempt
-        if self._ledger is not None:
-            return self._start_noted(attempt, self._ledger)
+        if self._write_ahead is not None:
+            return self._start_noted(attempt, self._write_ahead)
         self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, attempt.told())
         return self._begin((attempt,))
 
@@ -230,11 +230,11 @@ class Driver:
             self._workers.submit(attempts, len(self._running))
         return self._workers is None
 
-    def _start_noted(self, attempt: Attempt, ledger: Ledger) -> bool:
+    def _start_noted(self, attempt: Attempt, write_ahead: WriteAhead) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
         if self._workers is not None:
-            return ledger.start(attempt)
-        ledger.note_start(attempt)
+            return write_ahead.start(attempt)
+        write_ahead.note_start(attempt)
         self._wait_for_journal()
         self._runtime.bus.tell(ACTION_STARTED, attempt.node.id, attempt.host, attempt.told())
         self._begin_noted((attempt,))
@@ -242,7 +242,7 @@ class Driver:
 
     def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
         """Begin attempts that the journal knows of, and that were told."""
-        lost, stopping = self._ledger is None or self._ledger.error is not None, self._runtime.cancel.is_set()
+        lost, stopping = self._write_ahead is None or self._write_ahead.error is not None, self._runtime.cancel.is_set()
         going: list[Attempt] = []
         for attempt in attempts:
             if stopping and self._running.get(Action(attempt.node.id, attempt.host)) is not attempt:
@@ -258,10 +258,10 @@ class Driver:
 
     def _wait_for_journal(self) -> None:
         """Go on when all that was noted is durable, or never will be."""
-        ledger = self._ledger
-        while ledger is not None and ledger.outstanding:
-            ledger.seal()
-            if ledger.outstanding:
+        write_ahead = self._write_ahead
+        while write_ahead is not None and write_ahead.outstanding:
+            write_ahead.seal()
+            if write_ahead.outstanding:
                 self._take(self._events.get())
 
     def _replay(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> bool:
@@ -333,8 +333,8 @@ class Driver:
         worked = attempt.working or attempt.worked
         self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure, worked
         self._scheduler.defer(action)
-        if self._ledger is not None:
-            self._ledger.note(entries.retry(attempt, result))
+        if self._write_ahead is not None:
+            self._write_ahead.note(entries.retry(attempt, result))
         self._emit(
             ACTION_RETRY,
             action.node,

@@ -1,4 +1,4 @@
-"""The story of a run: all its entries put together, action by action."""
+"""The history of a run: all its entries put together, action by action."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_done(result: HostResult) -> bool:
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 
 
-class ActionStory(Struct):
+class ActionHistory(Struct):
     """What became of one action, over all sessions."""
 
     begun: bool = False
@@ -91,7 +91,7 @@ class ActionStory(Struct):
             self.left_by = tuple(each for each in self.left_by if each != epoch)
 
 
-class SessionStory(Struct):
+class SessionHistory(Struct):
     """A time in which a process worked on the run."""
 
     mode: str
@@ -105,12 +105,12 @@ class SessionStory(Struct):
     stop: str = ""
 
 
-class Story(Struct):
+class RunHistory(Struct):
     """All that is known of a run."""
 
-    actions: dict[Action, ActionStory] = field(default_factory=dict)
+    actions: dict[Action, ActionHistory] = field(default_factory=dict)
     """In the order they ended (those that did not end come as they began)."""
-    sessions: list[SessionStory] = field(default_factory=list)
+    sessions: list[SessionHistory] = field(default_factory=list)
     last: int = 0
     """Number of the last entries."""
     epoch: int = 0
@@ -118,9 +118,9 @@ class Story(Struct):
     ends: int = 0
     """How many ends of actions there were."""
 
-    def of(self, node: str, host: str) -> ActionStory:
-        """The story of an action."""
-        return self.actions.setdefault(Action(node, host), ActionStory())
+    def of(self, node: str, host: str) -> ActionHistory:
+        """The history of an action."""
+        return self.actions.setdefault(Action(node, host), ActionHistory())
 
     def left(self) -> dict[str, list[tuple[int, str]]]:
         """What may have been left at work on a host, by host: the epochs of the sessions, and nodes."""
@@ -134,7 +134,7 @@ class Story(Struct):
         """One more entry."""
         kind = entry["kind"]
         if kind == kinds.SESSION:
-            self.sessions.append(SessionStory(entry["mode"], entry["holder"], entry["time"]))
+            self.sessions.append(SessionHistory(entry["mode"], entry["holder"], entry["time"]))
             for some in entry.get("again", ()):
                 self.repeat(frozenset(some["nodes"]), some["hosts"])
         elif kind in (kinds.STATUS, kinds.STOP):
@@ -225,39 +225,39 @@ def moment(entry: Mapping[str, Any]) -> float | None:
     return time
 
 
-def tell(store: Entries, run: str) -> Story:
-    """The story of a run as the journal has it now."""
-    story = Story()
+def tell(store: Entries, run: str) -> RunHistory:
+    """The history of a run as the journal has it now."""
+    history = RunHistory()
     for seq, epoch, rows in store.entries(run):
-        story.epoch = epoch
+        history.epoch = epoch
         for row in rows:
-            story.add(kinds.read(row))
-        story.last = seq
-    return story
+            history.add(kinds.read(row))
+        history.last = seq
+    return history
 
 
-def whole_graph(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+def whole_graph(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
     """The graph with all that was added to it while it ran, and what runs once on the host that was chosen last."""
     nodes = dict(graph.nodes)
-    for action in story.actions.values():
+    for action in history.actions.values():
         for node in map(node_from_json, action.nodes):
             nodes[node.id] = _merged(nodes.get(node.id), node)
     whole = graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
-    return _placed(whole, story, lambda told: told.begun or told.result is not None)
+    return _placed(whole, history, lambda told: told.begun or told.result is not None)
 
 
-def staying(graph: ExecutionGraph, story: Story) -> ExecutionGraph:
+def staying(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
     """The graph to go on with: what runs once stays on the host where something of it was done, or may have been."""
     return _placed(
-        graph, story, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
+        graph, history, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
     )
 
 
-def _placed(graph: ExecutionGraph, story: Story, counts: Callable[[ActionStory], bool]) -> ExecutionGraph:
-    """The graph with what runs once on the last host of which the story has something that counts."""
+def _placed(graph: ExecutionGraph, history: RunHistory, counts: Callable[[ActionHistory], bool]) -> ExecutionGraph:
+    """The graph with what runs once on the last host of which the history has something that counts."""
     hosts: dict[str, str] = {}
     if any(node.once for node in graph.steps()):
-        for key, told in story.actions.items():
+        for key, told in history.actions.items():
             node = graph.nodes.get(key.node)
             if node is not None and node.once and key.host in node.candidates and counts(told):
                 hosts[node.once] = key.host
@@ -291,6 +291,6 @@ def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
     return node if known is None else known.joined(node)
 
 
-def unfinished(story: Story) -> Iterable[Action]:
+def unfinished(history: RunHistory) -> Iterable[Action]:
     """What was begun, and nobody knows how far it came."""
-    return (key for key, action in story.actions.items() if action.begun)
+    return (key for key, action in history.actions.items() if action.begun)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubexm_exec.engine.history import Story
+from kubexm_exec.engine.history import RunHistory
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
 from kubexm_exec.scheduler import Action
 
@@ -26,15 +26,15 @@ class Scopes:
     ready still holds.
     """
 
-    def __init__(self, graph: ExecutionGraph, story: Story) -> None:
+    def __init__(self, graph: ExecutionGraph, history: RunHistory) -> None:
         self._graph = graph
-        self._story = story
+        self._story = history
         self._hooks = [node for node in graph.steps() if node.hook]
         self._entered: set[Scope] = set()
         self._ended: dict[Scope, int] = {}
         """When a hook at the end of a scope began last: after so many ends of actions."""
         for action, node in self._actions():
-            told = story.actions.get(action)
+            told = history.actions.get(action)
             if node.hook in END_HOOKS and told is not None and told.attempts:
                 scope = _own(node, action.host)
                 self._ended[scope] = max(told.since, self._ended.get(scope, 0))

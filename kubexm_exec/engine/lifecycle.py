@@ -39,7 +39,7 @@ class Lifecycle:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._evaluator = runtime.evaluator
-        self._foresight = runtime.foresight
+        self._foresight = runtime.prefetch
         self._static: dict[str, Params] = {}
         self._raw: dict[type[Params], frozenset[str]] = {}
         self._output_names: dict[type[Outputs], dict[str, str]] = {}

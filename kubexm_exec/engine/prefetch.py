@@ -33,7 +33,7 @@ _GOOD_FOR: Final = 1.0
 """Seconds: others may change a host too, and a step should not know much less of that than if it looked itself."""
 
 
-class Foresight:
+class Prefetch:
     """What the prechecks of a run may know of files that an earlier precheck has seen.
 
     All of it is forgotten as soon as a step of the run is at work, on whatever host, so that nobody is told of files as
@@ -182,8 +182,8 @@ class _Sight:
 class Ahead:
     """One attempt's view of it."""
 
-    def __init__(self, foresight: Foresight, attempt: Attempt, looking: Callable[[], bool], sight: _Sight) -> None:
-        self._foresight = foresight
+    def __init__(self, prefetch: Prefetch, attempt: Attempt, looking: Callable[[], bool], sight: _Sight) -> None:
+        self._foresight = prefetch
         self._attempt = attempt
         self._looking = looking
         self._sight = sight

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.engine.writeahead import Ledger
+from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED, RUN_STOPPING
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import (
@@ -67,10 +67,10 @@ class ResultData(Mapping[str, Any]):
 class RunRecord:
     """The only place where results are put together."""
 
-    def __init__(self, runtime: Runtime, executor: str, ledger: Ledger | None = None) -> None:
+    def __init__(self, runtime: Runtime, executor: str, write_ahead: WriteAhead | None = None) -> None:
         self._runtime = runtime
-        self._ledger = ledger
-        outside = runtime.bus if ledger is None else ledger
+        self._write_ahead = write_ahead
+        outside = runtime.bus if write_ahead is None else write_ahead
         self._emit, self._tell = outside.emit, outside.tell
         self._nodes = runtime.records.nodes
         self._failed: set[str] = set()
@@ -89,12 +89,12 @@ class RunRecord:
             self._failed.add(node.id)
         elif restored and result.status is Status.CANCELLED:
             self._unchosen.setdefault(node.id, set()).add(result.host_name)
-        if self._ledger is None:
+        if self._write_ahead is None:
             self._action(node, outcome, restored)
             return
         if not restored:
-            self._ledger.note(entries.end(node.id, outcome))
-        self._ledger.meanwhile(self._action, node, outcome, restored)
+            self._write_ahead.note(entries.end(node.id, outcome))
+        self._write_ahead.meanwhile(self._action, node, outcome, restored)
 
     def _action(self, node: ExecutionNode, outcome: ActionOutcome, restored: bool) -> None:
         result = outcome.result
@@ -119,10 +119,10 @@ class RunRecord:
             return
         if transition.host:
             self.action(node, ActionOutcome(self._left_out(transition) or _untried(transition)))
-        elif self._ledger is None:
+        elif self._write_ahead is None:
             self._node(node, transition)
         else:
-            self._ledger.meanwhile(self._node, node, transition)
+            self._write_ahead.meanwhile(self._node, node, transition)
 
     def _left_out(self, transition: Transition) -> HostResult | None:
         """The result of an action that waits for one which was only not chosen."""
@@ -153,8 +153,8 @@ class RunRecord:
 
     def stopping(self, reason: str) -> None:
         """Nothing new is started from here on."""
-        if self._ledger is not None:
-            self._ledger.note(entries.other(entries.STOP, reason=reason))
+        if self._write_ahead is not None:
+            self._write_ahead.note(entries.other(entries.STOP, reason=reason))
         self._emit(RUN_STOPPING, reason=reason, message=_STOPPING[reason])
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:

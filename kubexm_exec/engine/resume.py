@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
-from kubexm_exec.engine.history import ActionStory, Story
+from kubexm_exec.engine.history import ActionHistory, RunHistory
 from kubexm_exec.engine.hookscopes import END_HOOKS, Scopes
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
@@ -64,27 +64,27 @@ def matches(node: str, globs: Collection[str]) -> bool:
     return any(node == glob or node.startswith(f"{glob}/") or fnmatchcase(node, glob) for glob in globs)
 
 
-def known_actions(graph: ExecutionGraph, story: Story, selection: Selection) -> Mapping[Action, Known]:
+def known_actions(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> Mapping[Action, Known]:
     """What earlier sessions have done of a graph."""
-    known = _told(graph, story, selection)
-    scopes = _entered(graph, known, story, selection)
+    known = _told(graph, history, selection)
+    scopes = _entered(graph, known, history, selection)
     for action in scopes.hooks():
         entry = known.get(action)
         if entry is not None and entry.outcome is not None:
             known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
     for action in scopes.shut_in():
-        told = story.actions[action]
+        told = history.actions[action]
         skipped = told.result is not None and told.result.reason is SkipReason.CONDITION
         if told.result is not None and skipped and not told.begun and not _has_ended(known, action):
             # Looked at again it might be run, without what the hooks before it had made ready.
             known[action] = replace(known.get(action, Known()), outcome=ActionOutcome(told.result))
     # In the order they ended: that is the one in which they may have to be undone, backwards.
-    ended = {action: number for number, action in enumerate(story.actions)}
+    ended = {action: number for number, action in enumerate(history.actions)}
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
-def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list[dict[str, Any]]:
-    """What is to be run again although it was done, as a session says it; in the story it is to be so from here on."""
+def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> list[dict[str, Any]]:
+    """What is to be run again although it was done, as a session says it; the history has it so from here on."""
     changed, chosen = [], []
     for node in graph.nodes.values():
         for host in node.hosts or ("",):
@@ -92,7 +92,7 @@ def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list
                 changed.append(Action(node.id, host))
             elif selection.begins(node.id, host):
                 chosen.append(Action(node.id, host))
-    found = after_undo(graph, story) | _with_dependents(graph, changed)
+    found = after_undo(graph, history) | _with_dependents(graph, changed)
     found |= {
         action
         for action in _with_dependents(graph, chosen)
@@ -100,8 +100,8 @@ def to_repeat(graph: ExecutionGraph, story: Story, selection: Selection) -> list
     }
     again = _together(graph, found)
     for some in again:
-        story.repeat(frozenset(some["nodes"]), some["hosts"])
-    return again + _together(graph, _entered(graph, _told(graph, story, selection), story, selection).hooks())
+        history.repeat(frozenset(some["nodes"]), some["hosts"])
+    return again + _together(graph, _entered(graph, _told(graph, history, selection), history, selection).hooks())
 
 
 def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[dict[str, Any]]:
@@ -116,26 +116,26 @@ def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[dict[str
     return [{"nodes": nodes, "hosts": None if hosts is None else list(hosts)} for hosts, nodes in together.items()]
 
 
-def after_undo(graph: ExecutionGraph, story: Story) -> set[Action]:
+def after_undo(graph: ExecutionGraph, history: RunHistory) -> set[Action]:
     """What was taken back, and all that depends on it: also what was done then, and could not be undone itself."""
     return _with_dependents(
-        graph, [action for action, told in story.actions.items() if told.taken_back and action.node in graph.nodes]
+        graph, [action for action, told in history.actions.items() if told.taken_back and action.node in graph.nodes]
     )
 
 
-def _told(graph: ExecutionGraph, story: Story, selection: Selection) -> dict[Action, Known]:
+def _told(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> dict[Action, Known]:
     """What is known of each action by itself."""
     known: dict[Action, Known] = {}
     for node in graph.steps():
         for host in node.may_run_on:
             action = Action(node.id, host)
-            found = _known(node, host, story.actions.get(action), selection)
+            found = _known(node, host, history.actions.get(action), selection)
             if found is not None:
                 known[action] = found
     return known
 
 
-def _known(node: ExecutionNode, host: str, told: ActionStory | None, selection: Selection) -> Known | None:
+def _known(node: ExecutionNode, host: str, told: ActionHistory | None, selection: Selection) -> Known | None:
     if told is None:
         return None if selection.wants(node.id, host) else Known(ActionOutcome(_unchosen(host, None)))
     doubt = _doubt(told)
@@ -160,16 +160,16 @@ def _unchosen(host: str, kept: HostResult | None) -> HostResult:
     return HostResult(host_name=host, status=Status.CANCELLED, message="not chosen for this session")
 
 
-def _kept(node: ExecutionNode, result: HostResult, told: ActionStory) -> ActionOutcome:
+def _kept(node: ExecutionNode, result: HostResult, told: ActionHistory) -> ActionOutcome:
     """A result of an earlier session with the outputs that were written down."""
     if told.hidden and result is told.result:
         return ActionOutcome(result, unknown=f"{_HIDDEN}; resume with --from {node.id} to have them made again")
     return ActionOutcome(result, result.outputs or None)
 
 
-def in_doubt(story: Story, globs: Collection[str]) -> list[Action]:
+def in_doubt(history: RunHistory, globs: Collection[str]) -> list[Action]:
     """The actions of some nodes of which nobody knows whether they were done."""
-    return [action for action, told in story.actions.items() if _doubt(told) and matches(action.node, globs)]
+    return [action for action, told in history.actions.items() if _doubt(told) and matches(action.node, globs)]
 
 
 def seen_done(action: Action) -> ActionOutcome:
@@ -182,7 +182,7 @@ def seen_done(action: Action) -> ActionOutcome:
     )
 
 
-def _doubt(told: ActionStory | None) -> str:
+def _doubt(told: ActionHistory | None) -> str:
     """Why nobody knows whether an action was done, if that is so."""
     # Whether it was done or not: its undo has succeeded since.
     if told is None or told.undone.startswith("undone"):
@@ -229,15 +229,15 @@ def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Acti
     return found
 
 
-def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], story: Story, selection: Selection) -> Scopes:
+def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], history: RunHistory, selection: Selection) -> Scopes:
     """The scopes of the graph, with those in which something is run in this session, or may be."""
-    scopes = Scopes(graph, story)
+    scopes = Scopes(graph, history)
     undone = [
         action
         for node in graph.steps()
         for host in node.hosts
         if not _has_ended(known, action := Action(node.id, host))
-        and (_may_run(node, story.actions.get(action)) or selection.repeats(node.id, host))
+        and (_may_run(node, history.actions.get(action)) or selection.repeats(node.id, host))
     ]
     scopes.enter(undone)
     if scopes.some and undone:
@@ -251,7 +251,7 @@ def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], story: Story,
     return scopes
 
 
-def _may_run(node: ExecutionNode, told: ActionStory | None) -> bool:
+def _may_run(node: ExecutionNode, told: ActionHistory | None) -> bool:
     """Whether an action that has not ended will do something, as far as can be known before."""
     result = None if told is None or told.begun or told.again else told.result
     if result is None or result.status is not Status.SKIPPED:

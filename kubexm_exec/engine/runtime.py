@@ -21,7 +21,7 @@ from kubexm_exec.engine.attempt import ActionRecords
 from kubexm_exec.engine.blobs import BlobStore
 from kubexm_exec.engine.output import Later
 from kubexm_exec.engine.ports import Journal
-from kubexm_exec.engine.prefetch import Foresight
+from kubexm_exec.engine.prefetch import Prefetch
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.prompts import Asker, InputLines
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
@@ -114,7 +114,7 @@ class Runtime:
             secret=self.secret,
             run_id=bus.run,
         )
-        self.foresight = Foresight(self.graph, steps, self.evaluator)
+        self.prefetch = Prefetch(self.graph, steps, self.evaluator)
         self.host_views = {name: _view(host) for name, host in graph.hosts.items()}
         self.cancel = Cancel()
         """Set it to stop the run: nothing new starts, what runs is told, ``always`` hooks run. Not in a signal handler:

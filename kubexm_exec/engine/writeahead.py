@@ -16,7 +16,7 @@ _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 """Something to be done later: how, and with what."""
 
 
-class Ledger:
+class WriteAhead:
     """Collects entries, and what must not happen before they are durable; used by the driver's thread alone.
 
     While a group is written the driver would have nothing to do, so that what is not needed before is done then.

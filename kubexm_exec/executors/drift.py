@@ -6,7 +6,7 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.driver import Driver
-from kubexm_exec.engine.history import Story
+from kubexm_exec.engine.history import RunHistory
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors.check import Check
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
@@ -19,9 +19,9 @@ class DriftExecutor:
 
     acts = False
 
-    def __init__(self, story: Story, hosts: frozenset[str]) -> None:
+    def __init__(self, history: RunHistory, hosts: frozenset[str]) -> None:
         """``hosts``: those that are looked at."""
-        self._story = story
+        self._story = history
         self._hosts = hosts
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
@@ -32,9 +32,9 @@ class DriftExecutor:
 
 
 class _Drift(Check):
-    def __init__(self, runtime: Runtime, story: Story, hosts: frozenset[str]) -> None:
+    def __init__(self, runtime: Runtime, history: RunHistory, hosts: frozenset[str]) -> None:
         super().__init__(runtime)
-        self._story = story
+        self._story = history
         self._hosts = hosts
 
     def perform(self, attempt: Attempt) -> ActionOutcome:

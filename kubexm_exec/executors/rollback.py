@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
-from kubexm_exec.engine.history import ActionStory, Story
+from kubexm_exec.engine.history import ActionHistory, RunHistory
 from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.resume import matches
 from kubexm_exec.engine.runtime import Runtime
@@ -16,10 +16,10 @@ from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
 from kubexm_exec.scheduler import Action
 
 
-def remaining(story: Story) -> tuple[list[Action], list[Action]]:
+def remaining(history: RunHistory) -> tuple[list[Action], list[Action]]:
     """What an undo has to do, in the order it was done: what can be undone, and what cannot."""
     can, cannot = [], []
-    for key, action in story.actions.items():
+    for key, action in history.actions.items():
         if action.undone.startswith(UNDONE):
             continue
         if action.undo:
@@ -29,9 +29,9 @@ def remaining(story: Story) -> tuple[list[Action], list[Action]]:
     return can, cannot
 
 
-def broken_off(story: Story, globs: Collection[str]) -> list[Action]:
+def broken_off(history: RunHistory, globs: Collection[str]) -> list[Action]:
     """The actions of some nodes whose undo broke off, so that nobody knows how far it came."""
-    return [key for key, action in story.actions.items() if action.undoing and matches(key.node, globs)]
+    return [key for key, action in history.actions.items() if action.undoing and matches(key.node, globs)]
 
 
 def was_undone(key: Action, said: str = "says who looked") -> entries.Row:
@@ -42,9 +42,9 @@ def was_undone(key: Action, said: str = "says who looked") -> entries.Row:
 class RollbackExecutor:
     """Undoes what a run has done. What it finds undone already is left alone."""
 
-    def __init__(self, story: Story, again: Collection[str] = ()) -> None:
+    def __init__(self, history: RunHistory, again: Collection[str] = ()) -> None:
         """``again``: globs of nodes that are undone even if nobody knows how far an earlier undo of them came."""
-        self._story = story
+        self._story = history
         self._again = again
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
@@ -83,7 +83,7 @@ class RollbackExecutor:
         said += [f"{left} left alone: changed since by somebody else"] if left else []
         return record.end(ended, ", ".join(said))
 
-    def _saved(self, key: Action, runtime: Runtime, action: ActionStory) -> Saved:
+    def _saved(self, key: Action, runtime: Runtime, action: ActionHistory) -> Saved:
         node = runtime.nodes[key.node]
         result = action.result or HostResult(host_name=key.host, status=Status.CANCELLED, message="it broke off")
         doubt = action.undoing and not matches(key.node, self._again)

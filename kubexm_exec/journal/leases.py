@@ -13,7 +13,7 @@ from msgspec import Struct
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import Door
 from kubexm_exec.journal.errors import FencedError, GoneError
-from kubexm_exec.journal.owner import Holder, boot_id
+from kubexm_exec.journal.owner import Owner, boot_id
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
 TERM: Final = 30.0
@@ -42,7 +42,7 @@ class Lease(Struct, frozen=True):
     target: str
     run: str
     epoch: int
-    holder: Holder
+    holder: Owner
     since: float
     expires: float
     """By the clock of the database, see ``Door.now``."""
@@ -86,7 +86,7 @@ def is_held(store: Store, target: str, run: str) -> bool:
 
 
 def acquire(
-    store: Store, target: str, run: str, epoch: int, holder: Holder, *, term: float | None = None
+    store: Store, target: str, run: str, epoch: int, holder: Owner, *, term: float | None = None
 ) -> Lease | None:
     """Take the lease of a target; raises HeldError while somebody lives who has it. Gives the lease of a dead one."""
     term = term_of_leases() if term is None else term
@@ -197,4 +197,4 @@ def _find(door: Door, target: str) -> Lease | None:
     if not found:
         return None
     target, run, epoch, holder, since, expires = found[0]
-    return Lease(target, run, epoch, Holder.from_json(holder), since, expires)
+    return Lease(target, run, epoch, Owner.from_json(holder), since, expires)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 
-class Holder(Struct, frozen=True):
+class Owner(Struct, frozen=True):
     """A process on a machine. Its number alone does not tell: numbers are used again, machines start anew."""
 
     user: str
@@ -25,7 +25,7 @@ class Holder(Struct, frozen=True):
     """The namespaces in which the process has that number and start; older versions did not write them down."""
 
     @classmethod
-    def me(cls) -> Holder:
+    def me(cls) -> Owner:
         """This process."""
         pid = os.getpid()
         return cls(_user(), socket.gethostname(), pid, boot_id(), _started(pid), _space())
@@ -50,7 +50,7 @@ class Holder(Struct, frozen=True):
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Holder:
+    def from_json(cls, text: str) -> Owner:
         """What ``to_json`` wrote."""
         return cls(**json.loads(text))
 

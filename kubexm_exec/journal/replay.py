@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubexm_exec.engine import entries as kinds
-from kubexm_exec.engine.history import Story, moment
+from kubexm_exec.engine.history import RunHistory, moment
 from kubexm_exec.journal.results import PastRun
 from kubexm_exec.journal.store import RunRow
 from kubexm_exec.model import events as ev
@@ -25,7 +25,7 @@ class Retelling:
     """Makes events of entries, one after the other; what a step printed is in the run's log, not here."""
 
     def __init__(self, row: RunRow, graph: ExecutionGraph, forks: int) -> None:
-        self.story = Story()
+        self.history = RunHistory()
         """What was told so far."""
         self._row = row
         self._graph = graph
@@ -39,14 +39,14 @@ class Retelling:
             yield from self.broke_off()
         # In the order in which they were written down; what ends at the same time may have ended in another.
         self._now = max(moment(entry) or self._now, self._now)
-        self.story.add(entry)
+        self.history.add(entry)
         make = _MAKERS.get(kind)
         if make is not None:
             yield from make(self, entry)
 
     def broke_off(self) -> Iterator[Event]:
         """The end of a session that did not tell its end: call it once more after the last entry of a dead run."""
-        if self.story.sessions and self.story.sessions[-1].ended is None:
+        if self.history.sessions and self.history.sessions[-1].ended is None:
             yield self._finished(Status.INTERRUPTED, "it broke off: its process ended without saying how")
 
     def _event(self, event: str, node: str = "", host: str = "", /, **data: Any) -> Event:
@@ -105,8 +105,8 @@ class Retelling:
         yield self._finished(Status(entry["status"]), entry["message"])
 
     def _finished(self, status: Status, message: str) -> Event:
-        begun = self.story.sessions[-1].begun
-        past = PastRun(self._row, status, self._graph, self.story, self._now)
+        begun = self.history.sessions[-1].begun
+        past = PastRun(self._row, status, self._graph, self.history, self._now)
         return self._event(
             ev.RUN_FINISHED,
             status=status.value,

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.engine.history import TAKEN_BACK, ActionStory, SessionStory, Story, is_done, whole_graph
+from kubexm_exec.engine.history import TAKEN_BACK, ActionHistory, RunHistory, SessionHistory, is_done, whole_graph
 from kubexm_exec.engine.resume import after_undo
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
@@ -43,7 +43,7 @@ class PastRun(Struct, dict=True):
     state: Status
     graph: ExecutionGraph
     """As it was compiled."""
-    story: Story
+    history: RunHistory
     now: float
     """When it was looked at."""
 
@@ -55,7 +55,7 @@ class PastRun(Struct, dict=True):
     @cached_property
     def whole(self) -> ExecutionGraph:
         """The graph with what was added while it ran."""
-        return whole_graph(self.graph, self.story)
+        return whole_graph(self.graph, self.history)
 
     @cached_property
     def result(self) -> GraphExecutionResult:
@@ -88,10 +88,10 @@ class PastRun(Struct, dict=True):
     @cached_property
     def shown(self) -> GraphExecutionResult:
         """The result for people: its times as if there had been no pauses between the sessions."""
-        return without_pauses(self.result, self.story.sessions)
+        return without_pauses(self.result, self.history.sessions)
 
     def _action(self, node: ExecutionNode, host: str) -> HostResult:
-        told = self.story.actions.get(Action(node.id, host), ActionStory())
+        told = self.history.actions.get(Action(node.id, host), ActionHistory())
         if told.begun:
             status = Status.RUNNING if self.alive else Status.PENDING
             end = self.now if self.alive else None
@@ -110,7 +110,7 @@ class PastRun(Struct, dict=True):
         )
 
     def _last(self) -> float | None:
-        return max((session.last for session in self.story.sessions), default=None)
+        return max((session.last for session in self.history.sessions), default=None)
 
     # What somebody wants to know of it
 
@@ -126,7 +126,7 @@ class PastRun(Struct, dict=True):
         """What a resume would do; after a success only what failed within ``maxFailures``, and what waited for it."""
         if self.state is Status.ROLLED_BACK or (self.state is Status.SUCCESS and not self._having(_failed)):
             return []
-        again = after_undo(self.whole, self.story)
+        again = after_undo(self.whole, self.history)
         return [
             (name, each)
             for name, each in _each(self.result)
@@ -138,16 +138,16 @@ class PastRun(Struct, dict=True):
         return [
             (name, each)
             for name, each in _each(self.result)
-            if self.story.actions.get(Action(name, each.host_name), ActionStory()).undoing
+            if self.history.actions.get(Action(name, each.host_name), ActionHistory()).undoing
         ]
 
     def undone(self) -> list[tuple[str, HostResult]]:
         """What was undone, or could not be, unless all of it was done again."""
         return [] if self.state is Status.SUCCESS else self._having(lambda each: bool(each.undo))
 
-    def retried(self) -> list[tuple[Action, ActionStory]]:
+    def retried(self) -> list[tuple[Action, ActionHistory]]:
         """What failed at least once and was tried again."""
-        return [(key, told) for key, told in self.story.actions.items() if told.retries]
+        return [(key, told) for key, told in self.history.actions.items() if told.retries]
 
     def slowest(self, most: int) -> list[tuple[str, HostResult, float]]:
         """What took longest, without pauses."""
@@ -191,14 +191,14 @@ def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:
     return Status.SUCCESS
 
 
-def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
+def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionHistory]) -> GraphExecutionResult:
     """The result of the last session for people: with the time of all of them, and without the pauses between them."""
     if not sessions:
         return result
     return without_pauses(replace(result, start_time=sessions[0].begun), sessions)
 
 
-def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionStory]) -> GraphExecutionResult:
+def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionHistory]) -> GraphExecutionResult:
     """The same result with times as if each session had begun when the one before it ended."""
     pauses = [
         (before.ended or before.last, after.begun)

@@ -15,7 +15,7 @@ from kubexm_exec.engine.digests import inputs_digest
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.errors import FencedError, GoneError
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store, folder_of
 
@@ -63,7 +63,7 @@ class Session:
         cls, store: Store, state: Path, start: Start, *, wait: Callable[[leases.HeldError], None] | None
     ) -> Session:
         """A new run; raises HeldError if the target is taken, unless ``wait`` (called again and again) says to wait."""
-        holder = Holder.me()
+        holder = Owner.me()
         _acquire(store, start.target, start.run, 1, holder, wait)
         try:
             epoch = store.begin(
@@ -96,7 +96,7 @@ class Session:
         and holds until it is done, whoever does that.
         """
         row = store.run(run)
-        holder = Holder.me()
+        holder = Owner.me()
         _acquire(store, row.target, run, row.epoch + 1, holder, wait)
         try:
             heard = max((number for number, _, _ in store.asked(run)), default=0)
@@ -111,7 +111,7 @@ class Session:
     def attach(self, runtime: Runtime, left: Mapping[str, Sequence[tuple[int, str]]] | None = None) -> None:
         """Have a run written down, and end it if the lease is lost or somebody asks for that.
 
-        ``left``: what earlier sessions may have left at work on hosts (see ``Story.left``).
+        ``left``: what earlier sessions may have left at work on hosts (see ``RunHistory.left``).
         """
         runtime.journal = self.recorder
         mask = runtime.redactor.mask
@@ -128,10 +128,10 @@ class Session:
         from kubexm_exec.engine.history import tell, whole_graph
         from kubexm_exec.model.graph import ExecutionGraph
 
-        story = tell(self.store, self.run)
+        history = tell(self.store, self.run)
         # Whoever accepted changes may have changed the user too.
         graphs = [
-            whole_graph(ExecutionGraph.from_json(each["graph"]), story) for each in self.store.all_made_from(self.run)
+            whole_graph(ExecutionGraph.from_json(each["graph"]), history) for each in self.store.all_made_from(self.run)
         ]
         found: dict[str, dict[tuple[str, User], None]] = {}
         for host, several in left.items():
@@ -198,7 +198,7 @@ def _user(graph: ExecutionGraph, node: str, host: str) -> User:
     return known.becomes or False if of.become is None and known is not None else of.become
 
 
-def _opening(mode: str, holder: Holder, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:
+def _opening(mode: str, holder: Owner, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:
     more = {"again": list(again)} if again else {}
     return entries.other(entries.SESSION, mode=mode, holder=str(holder), **more)
 
@@ -208,7 +208,7 @@ def _acquire(
     target: str,
     run: str,
     epoch: int,
-    holder: Holder,
+    holder: Owner,
     wait: Callable[[leases.HeldError], None] | None,
 ) -> None:
     while True:

@@ -20,7 +20,7 @@ from kubexm_exec.journal.crashpoints import point
 from kubexm_exec.journal.database import Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
 from kubexm_exec.journal.opening import open_database
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
@@ -48,7 +48,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     created: float
     ended: float | None
     epoch: int
-    holder: Holder
+    holder: Owner
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -76,7 +76,7 @@ class Store:
     # Runs
 
     def begin(
-        self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Holder, made_from: Any,
+        self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Owner, made_from: Any,
         opening: Sequence[Entry] = (),
     ) -> int:  # fmt: skip
         """Write down a new run with all it was made from, before anything is done; gives its first epoch.
@@ -94,9 +94,7 @@ class Store:
         point("begin.after")
         return 1
 
-    def take_on(
-        self, run: str, epoch: int, holder: Holder, made_from: Any = None, opening: Sequence[Entry] = ()
-    ) -> int:
+    def take_on(self, run: str, epoch: int, holder: Owner, made_from: Any = None, opening: Sequence[Entry] = ()) -> int:
         """Go on with a run that nobody works on; ``epoch`` is the one that was seen. Gives the new epoch.
 
         ``opening``: entries that become durable with it, such as what is to be run again because of what has changed.
@@ -308,4 +306,4 @@ def _taken_over(run: str) -> FencedError:
 def _row(row: Sequence[Any]) -> RunRow:
     *plain, holder, counts = row
     values = dict(zip(_COLUMNS, plain, strict=True))
-    return RunRow(**values, holder=Holder.from_json(holder), counts=json.loads(counts))
+    return RunRow(**values, holder=Owner.from_json(holder), counts=json.loads(counts))

@@ -15,7 +15,7 @@ from jinja2.exceptions import SecurityError
 from kubexm_exec.values.expressions import ExpressionError, Expressions, UnknownValueError
 from kubexm_exec.values.sandbox import budget_of
 from kubexm_spec.diagnostics import did_you_mean
-from kubexm_spec.documents.shipped import shipped_root
+from kubexm_spec.shipped import shipped_root
 
 VARIABLE = "KUBEXM_TEMPLATES"
 """Environment variable with more folders of templates, separated as in PATH."""

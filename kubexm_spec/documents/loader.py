@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.documents.checking import check
-from kubexm_spec.documents.shipped import shipped_root
 from kubexm_spec.models import (
     API_VERSION,
     KINDS,
     Document,
 )
+from kubexm_spec.shipped import shipped_root
 from kubexm_spec.yaml.source import Path, Place, SourceFile
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""kubexm runs: the list of runs, the story, logs, events and report of one, also of one that broke off."""
+"""kubexm runs: the list of runs, the history, logs, events and report of one, also of one that broke off."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.cli.runs_prune import old
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.store import RunRow, Store
 from tests.cli.kit import Folder
 
 SPEC = (
     "modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: command, with: {shell: 'echo hi; test -e ok'}}]}]}]"
 )
-HERE = Holder.me()
+HERE = Owner.me()
 DEAD = replace(HERE, started="1")
 
 
@@ -26,7 +26,7 @@ def state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
     return tmp_path / "state"
 
 
-def row(number: int, status: str, *, spec: str = "a", target: str = "t", holder: Holder = DEAD) -> RunRow:
+def row(number: int, status: str, *, spec: str = "a", target: str = "t", holder: Owner = DEAD) -> RunRow:
     return RunRow(
         id=f"{number:026d}", name=spec, target=target, spec=spec, executor="concurrent", status=status, message="",
         created=float(number), ended=None if status == "Running" else number + 0.5, epoch=1, holder=holder,

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kubexm_exec.cli.main import main
-from kubexm_spec.documents.shipped import shipped_root
+from kubexm_spec.shipped import shipped_root
 
 CASES = pathlib.Path(__file__).with_name("cases")
 PACKAGES = pathlib.Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kubexm_exec.engine.entries import read
-from kubexm_exec.engine.history import Story, tell
+from kubexm_exec.engine.history import RunHistory, tell
 from tests.e2e.program import BIN, environment, write_spec
 
 
@@ -87,7 +87,7 @@ class Site:
         """What the newest run is."""
         return str(self.runs()[0]["status"])
 
-    def story(self, run: str = "last") -> Story:
+    def history(self, run: str = "last") -> RunHistory:
         """All that the journal has of a run."""
         from kubexm_exec.journal.store import Store
 

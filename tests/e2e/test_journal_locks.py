@@ -137,7 +137,7 @@ def test_run_that_slept_past_its_lease_is_taken_over_and_stops_itself_when_it_wa
     (site.host / "go.a").touch()
     site.run("kubexm-run", "spec.yaml", "--wait", "--output", "quiet", code=0)
     assert (site.lines("count.after"), site.lines("count.always")) == (1, 1)
-    before = site.story(site.runs()[1]["id"]).last
+    before = site.history(site.runs()[1]["id"]).last
     first.send_signal(signal.SIGCONT)
     said = ended(first, 1)
     assert "the run was stopped" in said
@@ -146,12 +146,12 @@ def test_run_that_slept_past_its_lease_is_taken_over_and_stops_itself_when_it_wa
     second, old = site.runs()
     assert old["status"] == "Interrupted"
     assert old["message"] == f"run {second['id']} has taken over its target"
-    assert site.story(old["id"]).last == before, "it wrote something after that"
+    assert site.history(old["id"]).last == before, "it wrote something after that"
     # Its first step had begun, and nobody knows more: so a resume looks, finds it done, and goes on.
     said = site.run("kubexm", "runs", "resume", old["id"], "--output", "plain", code=0)
     assert site.lines("count.after") == 2
     assert "the host shows that it was done" in said
-    assert site.story(old["id"]).actions["m/t/gate", "n"].attempts == 2  # type: ignore[index]
+    assert site.history(old["id"]).actions["m/t/gate", "n"].attempts == 2  # type: ignore[index]
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_resume_runs_what_failed_and_what_was_skipped_for_it_and_hooks_only_arou
     assert site.status() == "Success"
     resume(site)
     ran(site, {})
-    sessions = site.story().sessions
+    sessions = site.history().sessions
     assert [(each.mode, each.status) for each in sessions] == [
         ("run", "Failed"), ("resume", "Success"), ("resume", "Success"),
     ]  # fmt: skip
@@ -142,7 +142,7 @@ modules:
     assert "skipped    m/v/c  n1  because m/u/b was not chosen\n" in said
     assert "skipped    m/v/c  n2  because m/u/b was not chosen on 2 of its 3 hosts\n" in said
     assert "failed\n" not in said
-    left = site.story().actions[Action("m/v/c", "n2")].result
+    left = site.history().actions[Action("m/v/c", "n2")].result
     assert left is not None
     assert (left.reason, left.cause, left.message) == (
         SkipReason.UNCHOSEN, "m/u/b", "m/u/b was not chosen on 2 of its 3 hosts",
@@ -357,15 +357,15 @@ modules:
 """)
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
     for left in ({"m/t/a", "m/t/b", "m/t/c"}, set()):
-        story = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
-        assert story["status"] == "Success"
-        assert {each["node"] for each in story["left"]} == left
-        assert {each["host"] for each in story["left"]} <= {"n2"}
+        history = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
+        assert history["status"] == "Success"
+        assert {each["node"] for each in history["left"]} == left
+        assert {each["host"] for each in history["left"]} <= {"n2"}
         shown = site.run("kubexm", "runs", "show", "last", code=0)
-        again = f"kubexm runs resume {story['id']}"
+        again = f"kubexm runs resume {history['id']}"
         for words in (again, "Left to do: 3 actions on 1 host", "within maxFailures"):
             assert (words in shown) == bool(left), shown
-        assert (again in [each["command"] for each in story["next"]]) == bool(left)
+        assert (again in [each["command"] for each in history["next"]]) == bool(left)
         (site.host / "good").touch()
         site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
     assert site.counts() == {"b": 3}
@@ -449,8 +449,8 @@ def test_debugger_is_written_down_and_retries_are_counted(sites: Sites) -> None:
     site = sites(spec().replace("name: e, type: command,", "name: e, type: command, retry: {attempts: 3, delay: 0s},"))
     bad(site, "e")
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
-    story = site.story()
-    assert [len(each.retries) for key, each in story.actions.items() if key.node == "m/u/e"] == [2]
+    history = site.history()
+    assert [len(each.retries) for key, each in history.actions.items() if key.node == "m/u/e"] == [2]
     ran(site, {"a.n1": 1, "a.n2": 1, "b.n1": 1, "b.n2": 1, "c": 1, "e": 3, "f": 1})
     good(site)
     said = site.run("kubexm-run", "spec.yaml", "--executor", "debug", "--output", "plain")

@@ -369,8 +369,8 @@ def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: S
         assert site.counts() == {"undo": 1}
         shown = site.run("kubexm", "runs", "show", "last", code=0)
         assert "how far its undo came (look on the host, then --undone or --again NODE):\n  m/t/a on n\n" in shown
-        story = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
-        assert [(each["node"], each["host"]) for each in story["undoing"]] == [("m/t/a", "n")]
+        history = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
+        assert [(each["node"], each["host"]) for each in history["undoing"]] == [("m/t/a", "n")]
     said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=1)
     assert "FAILED  m/t/a on n\n" in said
     assert 'no undo of "m/t/b" broke off' in roll_back(site, option, "m/t/b", code=2)

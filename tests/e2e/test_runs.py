@@ -1,4 +1,4 @@
-"""kubexm runs on a run that goes on in another process: its story, its log and its events while they come."""
+"""kubexm runs on a run that goes on in another process: its history, its log and its events while they come."""
 
 from __future__ import annotations
 

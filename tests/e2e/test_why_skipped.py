@@ -101,8 +101,8 @@ def messages(nodes: dict[str, Any]) -> dict[str, str]:
 
 def shown(site: Site) -> dict[str, Any]:
     """The nodes of the last run as its journal has them."""
-    story = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
-    nodes: dict[str, Any] = story["result"]["nodeResults"]
+    history = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
+    nodes: dict[str, Any] = history["result"]["nodeResults"]
     return nodes
 
 

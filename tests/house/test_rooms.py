@@ -31,7 +31,7 @@ EXEC = (
 )
 """Lowest first: a room may import those below it, never one beside it."""
 SPEC = (
-    ("diagnostics", "duration", "hostnames", "ranges", "regex"),
+    ("diagnostics", "duration", "hostnames", "ranges", "regex", "shipped"),
     ("yaml",),
     ("models",),
     ("inventories",),

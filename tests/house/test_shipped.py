@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import pytest
 
-from kubexm_spec.documents import shipped
+from kubexm_spec import shipped
 
 Kind = Literal["templates", "specs"]
 KINDS = get_args(Kind)
@@ -27,7 +27,7 @@ def found_by_a_copy(site: Path, kind: str) -> subprocess.CompletedProcess[str]:
     package.mkdir(exist_ok=True)
     (package / "__init__.py").touch()
     shutil.copy(shipped.__file__, package)
-    code = f"from kubexm_spec.documents.shipped import shipped_root; print(shipped_root({kind!r}))"
+    code = f"from kubexm_spec.shipped import shipped_root; print(shipped_root({kind!r}))"
     return subprocess.run([sys.executable, "-c", code], cwd=site, capture_output=True, text=True, check=False)
 
 

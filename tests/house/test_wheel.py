@@ -46,7 +46,7 @@ def test_installed_command_answers_help_from_any_folder(command: str, environmen
 
 
 def test_installed_package_is_the_wheel_and_finds_what_it_ships(environment: Path, tmp_path: Path) -> None:
-    code = "from kubexm_spec.documents.shipped import shipped_root as r; print(r('templates'), r('specs'), sep='\\n')"
+    code = "from kubexm_spec.shipped import shipped_root as r; print(r('templates'), r('specs'), sep='\\n')"
     found = [Path(line) for line in succeed(environment / "bin" / "python", "-c", code, cwd=tmp_path).splitlines()]
     site = site_packages(environment.resolve())
     assert found == [site / "kubexm_spec" / "_shipped" / kind for kind in ("templates", "specs")]

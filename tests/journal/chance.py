@@ -186,13 +186,13 @@ def session(case: Case, folder: Path, mode: str) -> None:
         kept = Session.begin(store, folder, start, wait=None)
     else:
         kept = Session.go_on(store, folder, RUN, mode, first=lambda: ((), _again(runtime.graph, store, mode)))
-    story = tell(store, RUN)
+    history = tell(store, RUN)
     if mode == "rollback":
-        runtime.nodes.update(whole_graph(runtime.graph, story).nodes)
+        runtime.nodes.update(whole_graph(runtime.graph, history).nodes)
     else:
-        runtime.prior = known_actions(whole_graph(runtime.graph, story), story, Selection())
+        runtime.prior = known_actions(whole_graph(runtime.graph, history), history, Selection())
     kept.attach(runtime)
-    result = (RollbackExecutor(story) if mode == "rollback" else ConcurrentExecutor()).execute(runtime)
+    result = (RollbackExecutor(history) if mode == "rollback" else ConcurrentExecutor()).execute(runtime)
     error = kept.close(result, {}, "RolledBack" if mode == "rollback" else "Success")
     if error is not None:
         raise error
@@ -202,8 +202,8 @@ def session(case: Case, folder: Path, mode: str) -> None:
 
 def _again(graph: ExecutionGraph, store: Store, mode: str) -> list[dict[str, Any]]:
     """What a session that goes on says is to be run again."""
-    story = tell(store, RUN)
-    return to_repeat(whole_graph(graph, story), story, Selection()) if mode == "resume" else []
+    history = tell(store, RUN)
+    return to_repeat(whole_graph(graph, history), history, Selection()) if mode == "resume" else []
 
 
 def actions(result: GraphExecutionResult) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubexm_exec.engine.history import SessionStory, Story
+from kubexm_exec.engine.history import RunHistory, SessionHistory
 from kubexm_exec.journal.results import of_all_sessions, without_pauses
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
 
@@ -26,8 +26,8 @@ def times(of: GraphExecutionResult) -> list[tuple[float | None, float | None]]:
     return [(each.start_time, each.end_time) for each in of.node_results["m/t/s"].host_results.values()]
 
 
-def session(begun: float, ended: float | None, last: float) -> SessionStory:
-    return SessionStory("run", "somebody", begun, last, ended)
+def session(begun: float, ended: float | None, last: float) -> SessionHistory:
+    return SessionHistory("run", "somebody", begun, last, ended)
 
 
 def test_times_of_one_session_stay_as_they_are() -> None:
@@ -63,21 +63,21 @@ def test_last_session_is_shown_with_the_time_of_all() -> None:
 
 
 def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
-    story = Story()
-    story.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
-    story.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
-    story.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
-    assert story.sessions[0].last == 15.0
-    assert story.sessions[0].ended is None
+    history = RunHistory()
+    history.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
+    history.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
+    history.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
+    assert history.sessions[0].last == 15.0
+    assert history.sessions[0].ended is None
 
 
-def told(*entries: tuple[int, str, dict[str, Any]]) -> Story:
-    """The story of the entries of one action, each with the epoch of its session."""
-    story = Story()
+def told(*entries: tuple[int, str, dict[str, Any]]) -> RunHistory:
+    """The history of the entries of one action, each with the epoch of its session."""
+    history = RunHistory()
     for epoch, kind, more in entries:
-        story.epoch = epoch
-        story.add({"kind": kind, "node": "m/t/s", "host": "h", "attempt": 1, "time": 1.0, **more})
-    return story
+        history.epoch = epoch
+        history.add({"kind": kind, "node": "m/t/s", "host": "h", "attempt": 1, "time": 1.0, **more})
+    return history
 
 
 def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubexm_exec.engine.history import Story, tell, whole_graph
+from kubexm_exec.engine.history import RunHistory, tell, whole_graph
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.graph import Hook
 from kubexm_exec.model.result import Status
@@ -42,7 +42,7 @@ def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
     made.close()
 
 
-def story_of(folder: Path) -> Story | None:
+def story_of(folder: Path) -> RunHistory | None:
     """What the journal acknowledged; None if it does not know the run."""
     store = Store(str(folder / "journal.db"))
     try:
@@ -55,12 +55,12 @@ def result_of(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text())
 
 
-def acknowledged(case: Case, story: Story) -> set[tuple[str, str]]:
+def acknowledged(case: Case, history: RunHistory) -> set[tuple[str, str]]:
     """The actions that must never run again; hooks do, if what they follow does."""
-    nodes = whole_graph(graph_of(case), story).nodes
+    nodes = whole_graph(graph_of(case), history).nodes
     return {
         key
-        for key, action in story.actions.items()
+        for key, action in history.actions.items()
         if action.result is not None
         and not action.begun
         and action.result.status is Status.SUCCESS
@@ -73,9 +73,9 @@ def to_its_end(forker: Forker, data: bytes, folder: Path, kills: list[int], mode
     case = make_case(data)
     code = 0
     for kill in [*kills, 0]:
-        story = story_of(folder) if folder.exists() else None
-        now = "run" if story is None else mode
-        done = acknowledged(case, story) if story is not None and mode != "rollback" else set()
+        history = story_of(folder) if folder.exists() else None
+        now = "run" if history is None else mode
+        done = acknowledged(case, history) if history is not None and mode != "rollback" else set()
         before = Host(folder).counts("run") if folder.exists() else {}
         code = forker.session(data, folder, now, f"any:{kill}" if kill else "")
         assert code in (0, -signal.SIGKILL), (folder / "error").read_text()
@@ -105,9 +105,9 @@ def test_killed_and_resumed_equals_undisturbed_and_is_taken_back_whole(
     # Both are taken back, the one with a kill in the middle: nothing is left, and all was undone once in the end.
     assert to_its_end(forker, data, killed, [back, back], "rollback") == 0
     assert Host(killed).done() == set()
-    story = story_of(killed)
-    assert story is not None
-    for key, action in story.actions.items():
+    history = story_of(killed)
+    assert history is not None
+    for key, action in history.actions.items():
         assert not action.undoing, key
         # One that was killed before it looked, and then found nothing to do, may have done it itself: nobody can know.
         doubted = action.attempts > 1 and action.undone == "notReversible"
@@ -123,8 +123,8 @@ def test_every_action_is_undone_once_and_backwards_whatever_its_attempts_and_ses
     """Batches, retries, fragments, policies; a run that was killed and resumed, then taken back."""
     folder = Path(tempfile.mkdtemp(dir=memory)) / "run"
     to_its_end(forker, data, folder, kills, "resume")
-    story = story_of(folder)
-    assert story is not None
+    history = story_of(folder)
+    assert history is not None
     # What the run's own policy has undone is not undone again.
     before = Host(folder).logged()
     there = Host(folder).done()
@@ -138,10 +138,10 @@ def test_every_action_is_undone_once_and_backwards_whatever_its_attempts_and_ses
         <= there
         <= {f"{node} {host}" for node, host in undone}
     )
-    nodes = whole_graph(graph_of(make_case(data)), story).nodes
+    nodes = whole_graph(graph_of(make_case(data)), history).nodes
     place = {(node, host): nodes[node].place(host) for node, host in undone}
     for host in set(place.values()):
-        ended = [key for key in story.actions if place.get(key) == host]
+        ended = [key for key in history.actions if place.get(key) == host]
         assert [key for key in undone if place[key] == host] == ended[::-1], "in reverse of the order they ended"
     # Once more: there is nothing left.
     assert forker.session(data, folder, "rollback") == 0

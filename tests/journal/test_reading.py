@@ -17,20 +17,20 @@ import pytest
 
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.opening import open_database
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.sqliteread import SqliteReading
 from kubexm_exec.journal.store import Store
 
 # Sessions one after another, each of which makes the log, moves it into the file, and removes it.
 SESSIONS = """
 import sys
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.store import Store
 for number in range(60):
     store = Store(sys.argv[1])
     made = [str(each * number) for each in range(20_000)]
     run = f"R{number}"
-    store.begin(run, name="n", target=run, spec="s", executor="e", holder=Holder.me(), made_from=made)
+    store.begin(run, name="n", target=run, spec="s", executor="e", holder=Owner.me(), made_from=made)
     store.end(run, 1, status="Success", message="", counts={})
     store.close()
 """
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def begin(store: Store, run: str, made_from: object = None) -> None:
-    store.begin(run, name="n", target=run, spec="s", executor="e", holder=Holder.me(), made_from=made_from)
+    store.begin(run, name="n", target=run, spec="s", executor="e", holder=Owner.me(), made_from=made_from)
 
 
 def seen(path: Path) -> list[str]:

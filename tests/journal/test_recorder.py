@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.ids import new_run_id
@@ -23,7 +23,7 @@ LATE = 60.0
 @pytest.fixture
 def recorder(store: Store) -> Iterator[Recorder]:
     run = new_run_id()
-    epoch = store.begin(run, name="n", target="t", spec="s", executor="concurrent", holder=Holder.me(), made_from={})
+    epoch = store.begin(run, name="n", target="t", spec="s", executor="concurrent", holder=Owner.me(), made_from={})
     made = Recorder(store, run, epoch)
     made.write("first")
     yield made

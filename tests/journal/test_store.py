@@ -23,7 +23,7 @@ from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal import database, leases
 from kubexm_exec.journal.database import HEAD
 from kubexm_exec.journal.errors import FencedError, UnknownRunError
-from kubexm_exec.journal.owner import Holder
+from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.results import is_alive
 from kubexm_exec.journal.schema import METADATA
 from kubexm_exec.journal.session import Session
@@ -31,7 +31,7 @@ from kubexm_exec.journal.store import Store
 from kubexm_exec.model.ids import new_run_id
 from tests.lab.postgres import Postgres
 
-ME = Holder.me()
+ME = Owner.me()
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def begin(store: Store, run: str = "", *, target: str = "t", made_from: object =
     return run, epoch
 
 
-def dead_holder() -> Holder:
+def dead_holder() -> Owner:
     """A process that was, on this machine."""
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
@@ -221,7 +221,7 @@ def test_run_whose_lease_was_taken_before_it_was_written_down_is_refused(
 ) -> None:
     run, _ = begin(store)
     taken_on = store.take_on
-    monkeypatch.setattr(Holder, "me", lambda: UNSEEN)
+    monkeypatch.setattr(Owner, "me", lambda: UNSEEN)
 
     def sleepy(*args: object) -> int:
         # As a process that was stopped here and woke up after its lease had run out.
@@ -435,7 +435,7 @@ def test_same_host_name_does_not_make_another_machine_this_one_before_its_restar
 def test_holder_that_an_older_version_wrote_down_is_looked_for_by_its_number() -> None:
     assert replace(ME, space="").alive() is True
     assert replace(dead_holder(), space="").alive() is False
-    assert Holder.from_json('{"user": "u", "host": "h", "pid": 1}').alive() is None
+    assert Owner.from_json('{"user": "u", "host": "h", "pid": 1}').alive() is None
 
 
 def test_request_with_a_lower_number_is_not_lost_when_it_becomes_visible_later(server: Postgres) -> None:

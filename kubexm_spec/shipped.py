@@ -8,7 +8,7 @@ from typing import Literal
 
 def shipped_root(kind: Literal["templates", "specs"]) -> Path:
     """Return the folder of the shipped templates or specs."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parent
     checkout = package.parent
     installed = package / "_shipped" / kind
     if installed.is_dir():
