@@ -406,6 +406,7 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def simple(context: Any, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         if type(value) not in SCALARS:
             weight(value)
+        _weigh_arguments(args, kwargs)
         return context.budget.made(function(value, *args, **kwargs))
 
     if passed is None and look is None:
@@ -417,6 +418,7 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             value = look(context, value, args, kwargs)
         elif type(value) not in SCALARS:
             weight(value)
+        _weigh_arguments(args, kwargs)
         if passed is None:
             return context.budget.made(function(value, *args, **kwargs))
         if passed is _PassArg.context:
@@ -425,6 +427,13 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return context.budget.made(function(first, value, *args, **kwargs))
 
     return pass_context(filter_)
+
+
+def _weigh_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Look at what a filter may compare, hash or write as a text: tuples in tuples take for ever."""
+    for one in (*args, *kwargs.values()):
+        if type(one) not in SCALARS and type(one) is not str:
+            weight(one)
 
 
 def guarded_test(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,6 +44,7 @@ LISTED = [
     "{{ vars.deep | string | length }}",
     "{{ vars.deep | to_json | length }}",
     "{{ vars.deep }}",
+    "{{ 40 | round(1, vars.tuple) }}",
     "{{ {vars.tuple: 1} | length }}",
     "{{ vars.tuple in {} }}",
     "{{ [vars.deep, vars.other] | sort | length }}",
