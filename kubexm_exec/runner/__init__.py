@@ -157,6 +157,10 @@ class Runner:
         """The text (UTF-8) of a file that is not larger than the limit."""
         return operations.read_text(self._session, path, limit=limit)
 
+    def read_to_edit(self, path: str) -> bytes:
+        """The bytes of a file that will be written again; refused if another user could have led that name to it."""
+        return operations.read_to_edit(self._session, path)
+
     def content(self, state: FileState, *, limit: int = READ_LIMIT) -> bytes:
         """The bytes of a file as ``inspect`` has seen it; those of a small one are read once an action."""
         return operations.content(self._session, state, limit=limit)

@@ -79,7 +79,10 @@ def file_failure(
     elif refusal(reason):
         hint = _UNTRUSTED
     elif other_names(reason):
-        hint = "what is changed under this name changes under the others too: remove it, or close its folder to others"
+        hint = (
+            "another user could have made it a name of a file that is not meant: remove it, or close its folder to "
+            "others"
+        )
     elif missing := _NOBODY.match(reason):
         hint = hint or f"look at its name, or make it first with a {missing[1]} step"
     if not hint and number in _HINTS:

@@ -80,7 +80,7 @@ class PartStep(RestoringStep[Q], Generic[Q]):
             return None
         if state.kind == "file":
             # Bytes that are no UTF-8 go through unchanged.
-            text = ctx.runner.read_bytes(path).decode("utf-8", "surrogateescape")
+            text = ctx.runner.read_to_edit(path).decode("utf-8", "surrogateescape")
         return Wanted(
             path, Content.of(self.edited(text)), params.mode, params.owner, params.group, params.create_parents
         )

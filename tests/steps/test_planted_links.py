@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from pydantic import ValidationError
 
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.model.result import ForecastState
@@ -36,6 +37,7 @@ REFUSED = re.compile(r".* is a link to .*, in a folder that (user|group) \S+ may
 
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB5SCsiJuABdSKHiJqlFBX8Y2oWq0Jp3+LNfbbJVhXw2"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGXHTBWmhhh7trv5lY9JT8a4AGgDSmWamtRJkbCMWPLS"
 
 
 class Kind(Struct, frozen=True):
@@ -278,28 +280,79 @@ def test_an_undo_goes_through_no_link_that_was_put_in_its_way(
     step.close()
 
 
-IN_PLACE: Mapping[str, Mapping[str, Any]] = {
-    "file": {"mode": "0666", "owner": MALLORY},
-    "line-in-file": {"line": "old", "mode": "0666", "owner": MALLORY},
-    "copy": {"src": "same", "mode": "0666", "owner": MALLORY},
-    "authorized-key": {"user": "root", "keys": KEY},
+SECRET = "of-root-alone"
+ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
+    "as it is": {},
+    "mode": {"mode": "0666"},
+    "owner": {"owner": MALLORY},
+    "both": {"mode": "0666", "owner": MALLORY, "group": MALLORY},
 }
 
 
-@pytest.mark.parametrize("step", IN_PLACE)
+@pytest.mark.parametrize("same", [False, True], ids=["other content", "same content"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_what_has_another_name_is_not_given_away_where_others_may_make_names(
-    step: str, host: GraphHost | None, tmp_path: Path
+    kind: Kind, same: bool, host: GraphHost | None, tmp_path: Path
+) -> None:
+    takes = step_registry().load(kind.step).params_model.model_fields
+    for number, (named, more) in enumerate(ATTRIBUTES.items()):
+        if not more.keys() <= takes.keys():
+            continue
+        ground = Ground(tmp_path / str(number))
+        text = {"authorized-key": f"{KEY}\n"}.get(kind.step, "new\n") if same else f"{SECRET}\n"
+        for name in ("x", "x.tar", "d/a", "d/sub/b"):
+            mine, planted = ground.victim / name, ground.theirs / name
+            mine.write_text(text)
+            mine.chmod(0o600)
+            planted.parent.mkdir(parents=True, exist_ok=True)
+            os.chown(planted.parent, MALLORY, MALLORY)
+            planted.hardlink_to(mine)
+        before = ground.lost()
+        user = {"user": "daemon"} if kind.step == "authorized-key" else {}
+        work = world(ground, kind, ground.theirs / kind.name, host, **more, **user)
+        # Not every way of a step takes a mode or an owner.
+        with contextlib.suppress(StepFailed, ValidationError):
+            work.run()
+        given = [path for path in ground.theirs.rglob("*") if path.is_file() and SECRET in path.read_text("latin-1")]
+        assert {path.name: path.stat() for path in given if path.stat().st_uid or path.stat().st_mode & 0o077} == {}, (
+            named
+        )
+        if work.undo is not None:
+            with contextlib.suppress(StepFailed):
+                work.rollback()
+        assert ground.lost() == before, named
+        work.close()
+
+
+IN_PLACE: Mapping[str, Mapping[str, Any]] = {
+    "file": {"mode": "0666", "owner": MALLORY},
+    "line-in-file": {"line": "old", "mode": "0666", "owner": MALLORY},
+    "line-in-file, changed": {"line": "new", "mode": "0666", "owner": MALLORY},
+    "block-in-file, changed": {"content": "new", "owner": MALLORY},
+    "copy": {"src": "same", "mode": "0666", "owner": MALLORY},
+    "authorized-key": {"user": "root", "keys": KEY},
+    "authorized-key, changed": {"user": "daemon", "keys": OTHER_KEY},
+}
+
+
+@pytest.mark.parametrize("named", IN_PLACE)
+def test_a_file_with_another_name_is_refused_with_the_reason(
+    named: str, host: GraphHost | None, tmp_path: Path
 ) -> None:
     ground = Ground(tmp_path)
+    step = named.partition(",")[0]
     content = f"{KEY}\n" if step == "authorized-key" else "old\n"
     (ground.victim / "x").write_text(content)
     (ground.local / "same").write_text(content)
     path = ground.theirs / "x"
     path.hardlink_to(ground.victim / "x")
     before = ground.lost()
-    work = World(ground.local, step, {**IN_PLACE[step], "path": str(path)}, host=host)
-    with pytest.raises(StepFailed, match=r"has 2 names \(hard links\), and user \S+ may make such names there"):
+    work = World(ground.local, step, {**IN_PLACE[named], "path": str(path)}, host=host)
+    with pytest.raises(
+        StepFailed, match=r"has 2 names \(hard links\), and user \S+ may make such names there"
+    ) as caught:
         work.run()
+    assert "remove it, or close its folder to others" in caught.value.hint
     assert ground.lost() == before
     # Whoever replaces the file, leaves the other name alone.
     World(ground.local, "file", {"path": str(path), "content": "new\n", "mode": "0666"}, host=host).run()

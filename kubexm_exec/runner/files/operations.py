@@ -19,6 +19,7 @@ from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files import attributes
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.inspect import inspect
+from kubexm_exec.runner.files.probe import look
 from kubexm_exec.runner.files.transfer import Target, path_of, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
@@ -108,6 +109,21 @@ def read_bytes(session: Session, path: str, *, limit: int = READ_LIMIT) -> bytes
     except OSError as error:
         hint = "there is no such file on the host" if isinstance(error, FileNotFoundError) else ""
         raise file_failure(session, "read", path, error, hint=hint) from error
+    return _within(path, data, limit)
+
+
+def read_to_edit(session: Session, path: str) -> bytes:
+    """The bytes of a file that is to be written again, changed; one with other names is refused where others make them.
+
+    It could be a file of root's, which would be given away with the mode or the owner that the step asks for.
+    """
+    held = look(session, [path], what=f"read {path}").files[path]
+    if not held.exists:
+        raise file_failure(session, "read", path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    return _within(path, held.data, READ_LIMIT)
+
+
+def _within(path: str, data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise StepFailed(f"read {path}: it is larger than {limit} bytes", hint="this step is meant for small files")
     return data
@@ -347,6 +363,7 @@ __all__ = [
     "mkdir",
     "read_bytes",
     "read_text",
+    "read_to_edit",
     "remove",
     "remove_empty",
     "rename",

@@ -17,7 +17,7 @@ from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
-from kubexm_exec.safepaths import WAY, refusal
+from kubexm_exec.safepaths import WAY, other_names, refusal
 
 _MOST: Final = 32 << 20
 
@@ -26,6 +26,7 @@ TOOLS: Final = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n"
 # A file is told as `file`, then the path that was asked for, its real path, what it is, its `stat` and its bytes; what
 # else is told is a named part. Each begins with a mark that nobody can guess: the bytes of a file are those of whoever
 # may write it. It comes as the first line of the input, because arguments are for all users of the host to see.
+# What is read here is written again, changed, perhaps for somebody else: where others may make names, it has one only.
 _PRELUDE: Final = (
     TOOLS
     + WAY
@@ -53,7 +54,11 @@ tell() {
   both=$(stat -c %a/%u/%g/%U/%G -- . "./$1") || return
   {
     if judge "${both%%
-*}" && ! is_this 9 "$1"; then echo "kx: ${PWD%/}/$1 was replaced while it was read" >&2; return 1; fi
+*}"; then
+      if ! is_this 9 "$1"; then echo "kx: ${PWD%/}/$1 was replaced while it was read" >&2; return 1; fi
+      is=${is%/*}
+      only_name "${is##*/}" "$1" || return
+    fi
     printf '%s\n' "${both#*
 }"
     cat <&9
@@ -135,7 +140,8 @@ def look(
     read = mark + b"\n" + (stdin or b"")
     command = script(_PRELUDE + body, str(len(wanted)), *wanted, *arguments, stdin=read, max_output=_MOST)
     result = execute(session, command, check=False, live=False)
-    if result.exit_code != 0 and refusal(reason_of(result.err)[0]):
+    reason = reason_of(result.err)[0]
+    if result.exit_code != 0 and (refusal(reason) or other_names(reason)):
         raise file_failure(session, what, "", result)
     if result.exit_code != 0:
         raise failure(session, command, result, message=f"{what}: exit code {result.exit_code}")
