@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -13,22 +14,54 @@ from kubexm_exec.runner import FileState
 from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.safepaths import WAY
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps.lib.files import KEEP_LIMIT, remove_made
+from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made
+from kubexm_steps.lib.packed import packed_standing, refuse_mounted
 from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together
 from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, show_mode
 
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700
+_NAMED: Final = 5
+"""So many of the things that no undo brings back are named."""
 # Archives never leave standard input and output: a name with a colon would be taken for another host's.
-_SAVE: Final = WAY + TAR + 'go "$1"; archive -czf - -- "./$name"'
+_SAVE: Final = (
+    WAY
+    + TAR
+    + r"""
+go "$1"
+find "./$name" -type s -exec printf 'kx: socket %s\n' {} + >&2
+archive -czf - -- "./$name"
+"""
+)
 _FIRST: Final = WAY + 'reach "$1/."; ls -A . | head -n 1'
+# All of it is unpacked before anything is changed. `fill`: what is missing is put into the folder that is there;
+# `replace`: what is there goes away.
 _LOAD: Final = (
     WAY
     + TAR
-    + """
+    + r"""
+fill() {
+  for e in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    if ! [ -e "$e" ] && ! [ -L "$e" ]; then continue; fi
+    name=${e##*/}
+    if ! [ -e "./$name" ] && ! [ -L "./$name" ]; then mv -T -- "$e" "./$name" || return
+    elif [ -d "$e" ] && ! [ -L "$e" ]; then ( inner "$name" && fill "$e" ) || return; fi
+  done
+}
+inner() { hops=0; walk "$1/" || stop; }
+put() {
+  if [ "$1" = fill ] && [ -d "../$name" ] && ! [ -L "../$name" ]; then
+    ( cd -P .. && inner "$name" && fill "$stage/new/$name" )
+    return
+  fi
+  if [ -e "../$name" ] || [ -L "../$name" ]; then mv -T -- "../$name" old/it || return; fi
+  mv -T -- "new/$name" "../$name" && return
+  if [ -e old/it ] || [ -L old/it ]; then mv -T -- old/it "../$name"; fi
+  return 1
+}
 go "$1"
 private "$2" || exit
-archive -xzpf - && mv -T -- "./$name" "../$name"
+hold && mkdir new old && ( cd new && archive -xzpf - ) && put "$3"
 code=$?
 leave "$2"
 exit $code
@@ -90,7 +123,8 @@ class DirectoryStep(LookingStep[DirectoryParams]):
       its mode and owner unless they are given.
     - `state: absent` removes an empty folder; with `recursive: true` also all that is in it.
     - Undo removes the folders that were made, if nothing else is in them by then, or puts back the mode and owner. A
-      removed folder comes back with its content, if that was not more than 64 MiB (packed).
+      removed folder comes back with its content, if that was not more than 64 MiB (packed). Where there is a folder
+      again, what is missing is put into it; one that holds something else is left alone.
     """
 
     outputs_model = DirectoryOutputs
@@ -155,7 +189,8 @@ class DirectoryStep(LookingStep[DirectoryParams]):
             "owner": params.owner or str(before.uid),
             "group": params.group or str(before.gid),
         }
-        ctx.save_undo({"mode": before.mode, "owner": str(before.uid), "group": str(before.gid), "left": left})
+        was = {"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)}
+        ctx.save_undo({"path": before.path, **was, "left": left})
         if not before.owned_by(params.owner, params.group):
             ctx.runner.chown(before.path, params.owner, params.group)
         ctx.runner.chmod(before.path, self._mode(ctx, before))
@@ -170,13 +205,12 @@ class DirectoryStep(LookingStep[DirectoryParams]):
             return self._made_standing(ctx, undo["made"], left)
         if "packed" in undo:
             state = ctx.runner.inspect(path, digest=False)
-            # A folder may be what could not be removed, or what an undo has brought back.
-            part = "a part of the folder is there" if state.kind == "directory" else ""
-            gone = state.kind in ("absent", "directory")
-            return Standing(unknown=part) if gone else Standing(changed=(f"{path} (it is no folder)",))
+            if state.kind == "directory":
+                return packed_standing(ctx, path, ctx.kept(undo["packed"]))
+            return Standing(changed=(f"{path} (it is no folder)",) if state.exists else ())
         before = {name: undo[name] for name in ("mode", "owner", "group")}
         if "empty" not in undo:
-            path = ctx.runner.resolve(path)
+            path = self._changed(ctx, undo)
         return files_standing(ctx, [{"path": path, "kind": "directory", **before, "left": [left]}])
 
     def _made_standing(self, ctx: StepContext, made: Sequence[str], left: Mapping[str, Any]) -> Standing:
@@ -195,27 +229,45 @@ class DirectoryStep(LookingStep[DirectoryParams]):
         """Put back what was there."""
         path = located(ctx, self.params, last=self.params.state == "present").path
         if "made" in undo:
+            clear_made(ctx, undo["made"])
             remove_made(ctx, undo["made"])
-            return
-        if "packed" in undo or "empty" in undo:
-            self._clear(ctx, path)
-        if "packed" in undo:
-            if ctx.runner.inspect(path, digest=False).exists:
-                ctx.log.warning("the folder is there already, and stays as it is", path=path)
-            else:
-                stage = f".kx-{secrets.token_hex(8)}.tree"
-                ctx.runner.shell(_LOAD, path, stage, stdin=ctx.kept(undo["packed"]), live=False)
+        elif "packed" in undo:
+            self._bring_back(ctx, path, undo)
         elif "empty" in undo:
+            there = ctx.runner.inspect(path, digest=False).kind
+            if there not in ("absent", "directory"):
+                ctx.runner.remove(path)
             ctx.runner.mkdir(path, mode=undo["mode"], owner=undo["owner"], group=undo["group"])
+            if there == "directory":
+                self._put_back(ctx, path, undo)
         else:
-            path = ctx.runner.resolve(path)
-            ctx.runner.chown(path, undo["owner"], undo["group"])
-            ctx.runner.chmod(path, undo["mode"])
+            self._put_back(ctx, self._changed(ctx, undo), undo)
 
-    def _clear(self, ctx: StepContext, path: str) -> None:
-        """Remove what is no folder in the place of the one that was removed."""
-        if ctx.runner.inspect(path, digest=False).kind in ("file", "link"):
-            ctx.runner.remove(path)
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was there before the first attempt, and what the last one left."""
+        return {**first, **({"left": later["left"]} if "left" in later else {})} if first else later
+
+    def _changed(self, ctx: StepContext, undo: Mapping[str, Any]) -> str:
+        """The folder whose mode or owner was changed, which a link may have led to then; not what one leads to now."""
+        path = located(ctx, self.params, last=True).path
+        return str(undo["path"]) if "path" in undo else ctx.runner.resolve(path)
+
+    def _put_back(self, ctx: StepContext, path: str, undo: Mapping[str, Any]) -> None:
+        kind = ctx.runner.inspect(path, digest=False).kind
+        if kind != "directory":
+            raise StepFailed(f"folder {path}: it is {'gone' if kind == 'absent' else 'no folder any more'}")
+        ctx.runner.chown(path, undo["owner"], undo["group"])
+        ctx.runner.chmod(path, undo["mode"])
+
+    def _bring_back(self, ctx: StepContext, path: str, undo: Mapping[str, Any]) -> None:
+        packed, how = ctx.kept(undo["packed"]), "fill"
+        if self.standing(ctx, undo).changed:
+            how = "replace"
+            if ctx.runner.inspect(path, digest=False).kind == "directory":
+                refuse_mounted(ctx, path)
+        self._say_lost(ctx, undo.get("lost", ()))
+        ctx.runner.shell(_LOAD, path, f".kx-{secrets.token_hex(8)}.tree", how, stdin=packed, live=False)
 
     def _look(self, ctx: StepContext) -> FileState:
         """The folder, or the one that a link at its place leads to; something else in its place is a failure."""
@@ -265,7 +317,15 @@ class DirectoryStep(LookingStep[DirectoryParams]):
         if packed.dropped:
             ctx.log.warning("cannot be undone: the folder holds too much to be kept", limit=KEEP_LIMIT)
         else:
-            ctx.save_undo({"packed": ctx.keep(packed.stdout), "left": {"kind": "absent"}})
+            sockets = re.findall(r"^kx: socket \./(.*)$", packed.err, re.MULTILINE)
+            above = posixpath.dirname(self.params.path)
+            lost = [posixpath.join(above, name) for name in sockets[:_NAMED]]
+            self._say_lost(ctx, lost)
+            ctx.save_undo({"packed": ctx.keep(packed.stdout), "left": {"kind": "absent"}, "lost": lost})
+
+    def _say_lost(self, ctx: StepContext, lost: Sequence[str]) -> None:
+        if lost:
+            ctx.log.warning("sockets cannot be kept, and no undo brings them back", paths=", ".join(lost))
 
     def _outputs(self) -> dict[str, Any]:
         return {"path": self.params.path}

@@ -358,6 +358,15 @@ def _step(runtime: Runtime, attempt: Attempt) -> Step[Any]:
     return _kind(runtime, attempt)(attempt.used)
 
 
+def _look_again(runtime: Runtime, attempt: Attempt, undo: Mapping[str, Any]) -> Sequence[str]:
+    """What is neither as before the run nor as the run left it, now that it was undone."""
+    ctx = ActionContext(runtime, attempt)
+    try:
+        return _step(runtime, attempt).standing(ctx, undo).changed
+    finally:
+        ctx.close()
+
+
 def _roll_back(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) -> _Undo:
     ctx = ActionContext(runtime, attempt)
     hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
@@ -371,6 +380,11 @@ def _roll_back(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) ->
             return _Undo(LEFT, f"changed since by somebody else: {names} (--overwrite undoes it all the same)")
         begin()
         step.rollback(ctx, undo)
+        if standing.changed or standing.unknown:
+            # What was not as the run had left it may not be what the step's undo is made for.
+            still = _look_again(runtime, attempt, undo)
+            if still:
+                return _Undo(FAILED, f"it is still not as it was: {', '.join(map(hide, still))}")
     except JournalError as error:
         return _Undo(FAILED, f"not begun: {error.what}")
     except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone

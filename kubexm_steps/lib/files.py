@@ -410,9 +410,20 @@ class RestoringStep(Step[P], Generic[P]):
 
 def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     """Put back what ``remember`` saved; what was created goes away, with its folders if nothing else is in them."""
+    folders = list(undo.get("folders", ()))
+    clear_made(ctx, folders)
     for record in reversed(undo.get("files", ())):
         restore_file(ctx, record)
-    remove_made(ctx, list(undo.get("folders", ())))
+    remove_made(ctx, folders)
+
+
+def clear_made(ctx: StepContext, folders: Sequence[str]) -> None:
+    """Remove what somebody has put in the place of folders that a step had made; what a link leads to is left alone."""
+    cleared = ""
+    for state in ctx.runner.inspect_all(folders, digest=False):
+        if state.kind not in ("absent", "directory") and not (cleared and state.path.startswith(f"{cleared}/")):
+            cleared = state.path
+            ctx.runner.remove(cleared)
 
 
 def remove_made(ctx: StepContext, folders: Sequence[str]) -> None:

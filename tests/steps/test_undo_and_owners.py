@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kubexm_exec.model.result import ForecastState
 from kubexm_steps import directory
 from kubexm_steps.lib import files as _files
 from kubexm_steps.line_in_file import with_line, without
+from tests.steps import trees
 from tests.steps.context import World
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -97,8 +100,6 @@ def test_a_folder_is_given_away_and_taken_back(tmp_path: Path) -> None:
 
 @as_root
 def test_what_is_unpacked_is_given_away_and_recognised(tmp_path: Path) -> None:
-    from tests.steps import trees
-
     (tmp_path / "x.tar").write_bytes(trees.archive("tar", {"d/a": "a\n"}))
     world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.tar", "owner": 3, "group": 4})
     world.run()
@@ -266,3 +267,151 @@ def test_host_that_cannot_keep_extended_attributes_is_named_before_a_file_is_rep
     finally:
         world.close()
     assert path.read_text() == "before"
+
+
+# what others put in the place of folders
+
+OLD = {"d/": {"mode": "0711"}, "d/a": "a\n", "d/sub/": {"mode": "0700"}, "d/sub/f": "f\n", "d/l": {"link": "a"}}
+
+
+def again(*more: Mapping[str, Any], root: str = "0711") -> Callable[[Path], None]:
+    """Make the folder anew, with this in it."""
+
+    def make(base: Path) -> None:
+        trees.make(base, {"d/": {"mode": root}, **{name: what for each in more for name, what in each.items()}})
+
+    return make
+
+
+def part(*names: str) -> dict[str, Any]:
+    """What was there, as far as it is named."""
+    return {name: OLD[name] for name in names}
+
+
+def link_to(other: str) -> Callable[[Path], None]:
+    return lambda base: trees.make(base, {"other/a": "theirs\n", "d": {"link": other}})
+
+
+@pytest.mark.parametrize(
+    ("meddle", "state"),
+    [
+        (again(), "undone"),
+        (again(part("d/a")), "undone"),
+        (again(part("d/sub/", "d/l")), "undone"),
+        (again(part("d/a", "d/sub/", "d/sub/f", "d/l")), "undone"),
+        (again(root="0750"), "leftAlone"),
+        (again({"d/a": "theirs\n"}), "leftAlone"),
+        (again({"d/a/": {}}), "leftAlone"),
+        (again({"d/sub": {"link": "a"}}), "leftAlone"),
+        (again({"d/sub/": {"mode": "0755"}}), "leftAlone"),
+        (again({"d/guest": "theirs\n"}), "leftAlone"),
+        (again(part("d/sub/"), {"d/sub/guest/x": "theirs\n"}), "leftAlone"),
+        (lambda base: trees.make(base, {"d": "theirs\n"}), "leftAlone"),
+        (link_to("other"), "leftAlone"),
+        (lambda base: os.mkfifo(base / "d"), "leftAlone"),
+    ],
+)
+def test_removed_folder_comes_back_as_it_was_or_what_is_there_by_now_is_left_alone(
+    meddle: Callable[[Path], None], state: str, tmp_path: Path
+) -> None:
+    trees.make(tmp_path, OLD)
+    # How an archive is unpacked is another matter: without the attributes that `make` adds.
+    before = {name: entry[:2] for name, entry in trees.read(tmp_path / "d").items()}
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    try:
+        world.run()
+        meddle(tmp_path)
+        meddled = (tmp_path / "d").lstat().st_ino
+        assert world.undo_all()[0] == state
+        if state == "leftAlone":
+            assert (tmp_path / "d").lstat().st_ino == meddled
+            assert world.undo_all(overwrite=True) == ("undone", "")
+        assert {name: entry[:2] for name, entry in trees.read(tmp_path / "d").items()} == before
+        assert [(tmp_path / "d" / name).read_text() for name in ("a", "sub/f")] == ["a\n", "f\n"]
+        assert (tmp_path / "d").stat().st_mode & 0o7777 == 0o711
+        assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".kx")]
+        if (tmp_path / "other").exists():
+            assert (tmp_path / "other/a").read_text() == "theirs\n"
+        assert world.undo_all() == ("undone", "it was as before already")
+    finally:
+        world.close()
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["0711", "0700"])
+def test_what_could_not_be_removed_stays_and_the_rest_of_the_folder_comes_back(mode: str, tmp_path: Path) -> None:
+    trees.make(tmp_path, {**OLD, "d/": {"mode": mode}})
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    try:
+        world.run()
+        # As rm leaves it where one file cannot be removed.
+        trees.make(tmp_path, {"d/": {"mode": mode}, "d/sub/": {"mode": "0700"}, "d/sub/f": "f\n"})
+        stays = (tmp_path / "d/sub/f").stat().st_ino
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert (tmp_path / "d/sub/f").stat().st_ino == stays
+    assert sorted(trees.read(tmp_path / "d")) == ["a", "l", "sub", "sub/f"]
+
+
+@pytest.mark.parametrize(
+    ("before", "params", "meddle", "done"),
+    [
+        # Its mode was changed; who comes later finds a link at its place.
+        ({"d/": {"mode": "0777"}}, {"mode": "0711"}, link_to("other"), False),
+        ({"d/": {"mode": "0777"}}, {"mode": "0711"}, lambda base: None, False),
+        ({"d/": {"mode": "0777"}}, {"mode": "0711"}, lambda base: trees.make(base, {"d": "theirs\n"}), False),
+        # It was made.
+        ({}, {}, link_to("other"), True),
+        ({}, {}, link_to("nowhere"), True),
+        ({}, {}, lambda base: trees.make(base, {"d": "theirs\n"}), True),
+        ({}, {}, again({"d/guest": "theirs\n"}, root="0755"), False),
+        # It was empty, and was removed.
+        ({"d/": {"mode": "0711"}}, {"state": "absent"}, link_to("other"), True),
+        ({"d/": {"mode": "0711"}}, {"state": "absent"}, again(root="0750"), True),
+        ({"d/": {"mode": "0711"}}, {"state": "absent"}, lambda base: os.mkfifo(base / "d"), True),
+    ],
+)
+def test_undo_of_a_folder_says_undone_only_if_it_is_so(
+    before: Mapping[str, Any],
+    params: Mapping[str, Any],
+    meddle: Callable[[Path], None],
+    done: bool,
+    tmp_path: Path,
+) -> None:
+    trees.make(tmp_path, before)
+    (tmp_path / "other").mkdir(mode=0o755)
+    first = trees.read(tmp_path)
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", **params})
+    try:
+        world.run()
+        if (tmp_path / "d").is_dir():
+            (tmp_path / "d").rmdir()
+        meddle(tmp_path)
+        meddled = trees.read(tmp_path) if not (tmp_path / "d").is_fifo() else None
+        assert world.undo_all()[0] == "leftAlone"
+        assert meddled is None or trees.read(tmp_path) == meddled
+        state, said = world.undo_all(overwrite=True)
+        assert state == ("undone" if done else "undoFailed")
+        assert bool(said) is not done
+    finally:
+        world.close()
+    shutil.rmtree(tmp_path / "other")
+    if done:
+        assert trees.read(tmp_path) == {name: entry for name, entry in first.items() if name != "other"}
+
+
+def test_sockets_of_a_removed_folder_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trees.make(tmp_path, OLD)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tmp_path / "d/sub/s"))
+    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    try:
+        world.run()
+        [said] = caplog.messages
+        assert "no undo brings them back" in said
+        assert f"{tmp_path}/d/sub/s" in said
+        assert world.undo_all() == ("undone", "")
+        assert len(caplog.messages) == 2
+    finally:
+        world.close()
