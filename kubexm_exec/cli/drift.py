@@ -139,7 +139,7 @@ def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, outpu
         Path(bundle) if bundle else None,
     )
     run.configure_logs("error", "text")
-    run.executor_class = lambda: DriftExecutor(history, hosts)
+    run.make_executor = lambda: DriftExecutor(history, hosts)
     folder = Path(past.inputs["folder"])
     # Relative names in what runs here start where the run was begun.
     with contextlib.chdir(folder if folder.is_dir() else "."):

@@ -206,8 +206,8 @@ def resume(
     run.runtime.prior = known
     run.left = lambda action: action not in known or known[action].outcome is None
     run.runtime.options.overwrite = overwrite
-    chosen = run.executor_class
-    run.executor_class = lambda: ResumedExecutor(chosen, again)
+    chosen = run.make_executor
+    run.make_executor = lambda: ResumedExecutor(chosen, again)
     run.sessions = history.sessions
     run.keep(session, history)
     _tell_done(run, whole.actions(), list(known.values()))

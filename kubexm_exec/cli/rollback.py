@@ -102,7 +102,7 @@ def roll_back(
     )  # fmt: skip
     run.configure_logs("warning", "text")
     run.runtime.options.overwrite = overwrite
-    run.executor_class = lambda: RollbackExecutor(history, again)
+    run.make_executor = lambda: RollbackExecutor(history, again)
     run.success = "RolledBack"
     run.left = frozenset(can).__contains__
     run.keep(session, history)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kubexm_exec.engine.history import RunHistory, SessionHistory
     from kubexm_exec.engine.ports import JournalError
     from kubexm_exec.engine.runtime import Runtime
+    from kubexm_exec.executors.base import Executor
     from kubexm_exec.journal.logfile import OutputLog
     from kubexm_exec.journal.session import Session
     from kubexm_exec.model.events import Event
@@ -57,8 +58,10 @@ class Run:
         expressions: Expressions | None = None,
     ) -> None:
         from kubexm_exec.console import make_console
+        from kubexm_exec.executors.base import load_executor
         from kubexm_exec.model.events import EventBus
         from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.model.result import RunMode
         from kubexm_exec.plugins import RegistryError, executor_registry
         from kubexm_exec.report.collect import ReportEvents
         from kubexm_exec.secrets import Redactor, Secrets
@@ -74,26 +77,27 @@ class Run:
         """Actions that earlier sessions have done."""
         self.left: Callable[[Action], bool] | None = None
         """Which actions this session has to do, if not all."""
-        self._checked = executor == "dry-run"
         self.success = "Success"
         """What the journal calls a run that went well."""
         self.output = output
         self.typed = typed
         self.events: list[Event] = []
         try:
-            self.executor_class: Any = executor_registry().load(executor)
+            chosen = load_executor(executor_registry(), executor)
         except RegistryError as error:
             fail(error.message, error.hint, output="json" if output == "json" else "text", kind=error.code)
-        self.acts = bool(getattr(self.executor_class, "acts", True))
+        self.make_executor: Callable[[], Executor] = chosen
+        self.acts = chosen.mode is RunMode.ACT
         """Whether it changes anything: if not, there is nothing to write down."""
+        self._checked = chosen.mode is RunMode.OFFLINE
         self.redactor = Redactor()
         self.secrets = Secrets(self.redactor, _warn)
         self.bus = EventBus(run_id or new_run_id(), self.redactor.mask)
-        kind = "plain" if output == "auto" and executor in ("debug", "serial-debug") else output
+        kind = "plain" if output == "auto" and chosen.at_a_terminal else output
         self.console = make_console(kind, graph, sys.stdout, color=wants_color(sys.stdout), verbose=verbose)
         self.bus.subscribe(self.console)
         self.forecasts: ForecastLog | None = None
-        if executor == "dry-run":
+        if chosen.mode is RunMode.OFFLINE:
             from kubexm_exec.console.checkview import ForecastLog
 
             self.forecasts = ForecastLog()
@@ -252,7 +256,7 @@ class Run:
         try:
             runtime.watch()
             self.check_secrets()
-            result = self.executor_class().execute(runtime)
+            result = self.make_executor().execute(runtime)
         finally:
             try:
                 self.console.close(result)
@@ -275,7 +279,8 @@ class Run:
         from shutil import get_terminal_size
 
         from kubexm_exec.cli.journaled import runs_command
-        from kubexm_exec.console.summary import Journaled, next_command, render_summary
+        from kubexm_exec.cli.typed import next_command
+        from kubexm_exec.console.summary import Journaled, render_summary
 
         journaled = None
         if self.session is not None and not self.session.gone:

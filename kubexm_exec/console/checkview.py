@@ -54,7 +54,7 @@ def render_check(result: GraphExecutionResult, paint: Paint) -> Iterator[str]:
     for node in result.node_results.values():
         for each in node.host_results.values():
             hosts.add(each.host_name)
-            state = column(each, result.executor)
+            state = column(each, result.mode)
             if state in _SIGNS:
                 # The same change on many hosts is one entry.
                 key = (node.node_name, state, each.message, json.dumps(each.diffs, sort_keys=True, default=str))

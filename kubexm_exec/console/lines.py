@@ -15,7 +15,7 @@ from kubexm_exec.console.units import format_progress
 from kubexm_exec.model import events as ev
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import BLOCKED, ForecastState, SkipReason, Status, timestamp
+from kubexm_exec.model.result import BLOCKED, DEFAULT_EXECUTOR, ForecastState, RunMode, SkipReason, Status, timestamp
 from kubexm_spec.duration import format_duration
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -34,8 +34,6 @@ _STILL: Final = 10.0
 """Seconds between two lines about the progress of an action."""
 _EACH: Final = 5
 """On up to so many hosts each action that never began has a line of its own; of more there is one for the node."""
-PREVIEWS: Final = ("check", "dry-run")
-"""Executors that change nothing: their findings are the result, shown whole at the end."""
 
 
 class Lines:
@@ -110,7 +108,7 @@ class Lines:
     def _run_started(self, event: Event) -> str:
         data = event.data
         self._begun = timestamp(event.time) or ""
-        self._preview = data.get("executor") in PREVIEWS
+        self._preview = RunMode(data.get("runMode", RunMode.ACT)).previews
         if not self._results:
             return ""
         parts = [
@@ -120,7 +118,7 @@ class Lines:
             f"forks {data.get('forks', '?')}",
         ]
         executor = data.get("executor", "")
-        how = f"  ({executor})" if executor and executor != "concurrent" else ""
+        how = f"  ({executor})" if executor and executor != DEFAULT_EXECUTOR else ""
         text = self.line(event, "run", "head", f"{self._graph.name}  {event.run}  {', '.join(parts)}{how}")
         return text + self.line(event, "resumed", "head", self._before) if self._before else text
 

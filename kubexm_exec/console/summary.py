@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import Counts, count, host_table, module_table
 from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import ForecastState, GraphExecutionResult, Status
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode, Status
 from kubexm_spec.duration import format_duration
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ _NARROWEST: Final = 40
 _IGNORED: Final = 5
 _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
-_ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
-_BUILT_IN: Final = frozenset({"concurrent", "debug", "serial-debug", "dry-run", "check"})
-_LOOKING: Final = frozenset({"check", "dry-run"})
 _STATUS: Final = {
     Status.SUCCESS: ("✔ Success", "ok"),
     Status.FAILED: ("✘ Failed", "failed"),
@@ -62,15 +59,15 @@ def render_summary(
     width = max(width, _NARROWEST)
     failures = find_failures(graph, result)
     lines = list(render_failures(graph, failures, paint, width))
-    if result.executor == "dry-run":
+    if result.mode is RunMode.OFFLINE:
         from kubexm_exec.console.checkview import render_dry_run
 
         lines = [*render_dry_run(graph, result, forecasts, paint), *_last(lines)]
-    elif result.executor == "check":
+    elif result.mode is RunMode.LOOK:
         from kubexm_exec.console.checkview import render_check
 
         lines += render_check(result, paint)
-    elif result.executor == "rollback":
+    elif result.mode is RunMode.UNDO:
         lines = ["", *_undone(result, paint, width)][:-1]
     else:
         lines = ["", *lines, *_run(graph, result, paint, width, journaled)]
@@ -144,7 +141,7 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint, before: i
         said = f"{said}; {before} of them {'was' if before == 1 else 'were'} done before"
     if result.status is Status.SUCCESS and total.bad:
         said = f"{said}, within maxFailures"
-    elif result.status is Status.SUCCESS and not total.numbers["changed"] and result.executor not in _LOOKING:
+    elif result.status is Status.SUCCESS and not total.numbers["changed"] and not result.mode.previews:
         said = f"{said}. Nothing needed to change."
     return f"{paint(word, style)}  {one_line(result.graph_name)}: {what}: {said}"
 
@@ -171,15 +168,15 @@ def _offers(
     if journaled is not None and "leftAlone" in undone:
         overwrite = f"{journaled.command} rollback {journaled.run} --overwrite"
         yield overwrite, "undo also what somebody else has changed since"
-    if result.executor == "rollback":
+    if result.mode is RunMode.UNDO:
         # Nothing else follows by itself: whoever took it back knows why.
         return
-    if result.executor == "dry-run":
+    if result.mode is RunMode.OFFLINE:
         if not failures:
             yield _with_executor(command, "check"), "ask the hosts what would change"
             yield command, "do it"
         return
-    if result.executor == "check":
+    if result.mode is RunMode.LOOK:
         states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
         if failures:
             yield _with_executor(command, "check"), "ask again after the fix"
@@ -215,19 +212,3 @@ def _without(command: str, option: str) -> str:
         at = words.index(option)
         del words[at : at + 2]
     return shlex.join(word for word in words if not word.startswith(f"{option}="))
-
-
-def next_command(argv: Sequence[str], without: Container[str] = _ONE_TIME) -> str:
-    """What was typed, as the start of what to type next: without the options that were for this time."""
-    kept: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in without:
-            value = word.partition("=")[2] if equals else next(words, "")
-            if name == "--executor" and value not in _BUILT_IN:
-                # A third party's executor is part of what is done, not a way to look at it.
-                kept.extend([name, value])
-        elif not (word.startswith("-v") and set(word[1:]) == {"v"}) and word != "--verbose":
-            kept.append(word)
-    return shlex.join(kept)

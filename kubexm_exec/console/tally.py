@@ -114,6 +114,7 @@ class Tally:
         self.graph = graph
         self.run = ""
         self.executor = ""
+        self.mode = ""
         self.forks = 0
         self.nodes = 0
         self.all = Part("")
@@ -160,6 +161,7 @@ class Tally:
     def _run_started(self, event: Event) -> None:
         self.run = event.run
         self.executor = str(event.data.get("executor", ""))
+        self.mode = str(event.data.get("runMode", ""))
         self.forks = int(event.data.get("forks", 0))
         self.all.start = event.time
 
@@ -209,7 +211,7 @@ class Tally:
         module, task = found
         ran = task.active.pop((event.node, event.host), None) is not None
         data = event.data
-        name = column_of(data, self.executor)
+        name = column_of(data, self.mode)
         blocked = name == "skipped" and data.get("reason") in BLOCKED
         for part in (self.all, module, task):
             part.numbers[name] = part.numbers.get(name, 0) + 1

@@ -26,7 +26,7 @@ from kubexm_exec.console.tally import (
 from kubexm_exec.console.text import names, one_line, plural
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.console.waits import Waits
-from kubexm_exec.model.result import COLUMNS
+from kubexm_exec.model.result import COLUMNS, DEFAULT_EXECUTOR
 from kubexm_spec.duration import format_duration
 
 _NAME: Final = 28
@@ -108,7 +108,7 @@ class Tree:
         left = Text.assemble(("kubexm", "dim"), "  ", (one_line(tally.graph.name), "bold"))
         facts = [
             f"run {short_run(tally.run)}" if tally.run else "",
-            tally.executor if tally.executor not in ("", "concurrent") else "",
+            tally.executor if tally.executor != DEFAULT_EXECUTOR else "",
             plural(len(tally.all.left), "host"),
             plural(tally.nodes, "node"),
             f"forks {tally.forks}" if tally.forks else "",

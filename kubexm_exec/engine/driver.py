@@ -24,7 +24,7 @@ from kubexm_exec.engine.workers import Done, Perform, Workers, never_raising
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
 from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
-from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, Status
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
@@ -46,16 +46,18 @@ class Driver:
         *,
         name: str,
         forks: int | None,
-        acts: bool = True,
+        mode: RunMode = RunMode.ACT,
     ) -> None:
         """``forks``: how many threads, or None to perform one at a time in the caller's thread, in graph order.
 
-        ``acts`` is False for executors that only look: they neither retry nor pause, and a failure stops nothing.
+        What does not act neither retries nor pauses, and a failure stops nothing.
         """
+        acts = mode is RunMode.ACT
         graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
         self._runtime = runtime
         self._perform = perform = never_raising(perform)
         self._name = name
+        self._mode = mode
         self._forks = forks
         self._acts = acts
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
@@ -68,7 +70,7 @@ class Driver:
             )  # fmt: skip
         self._emit = runtime.bus.emit if self._write_ahead is None else self._write_ahead.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
-        self._record = RunRecord(runtime, name, self._write_ahead)
+        self._record = RunRecord(runtime, name, mode, self._write_ahead)
         self._workers = Workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
@@ -103,6 +105,7 @@ class Driver:
                 RUN_STARTED,
                 graph=graph.name,
                 executor=self._name,
+                runMode=self._mode.value,
                 forks=self._forks or 1,
                 hosts=len({host for node in graph.steps() for host in node.hosts}),
                 nodes=sum(1 for _ in graph.steps()),

@@ -17,6 +17,7 @@ from kubexm_exec.model.result import (
     GraphExecutionResult,
     HostResult,
     NodeResult,
+    RunMode,
     SkipReason,
     Status,
     counts,
@@ -67,7 +68,7 @@ class ResultData(Mapping[str, Any]):
 class RunRecord:
     """The only place where results are put together."""
 
-    def __init__(self, runtime: Runtime, executor: str, write_ahead: WriteAhead | None = None) -> None:
+    def __init__(self, runtime: Runtime, executor: str, mode: RunMode, write_ahead: WriteAhead | None = None) -> None:
         self._runtime = runtime
         self._write_ahead = write_ahead
         outside = runtime.bus if write_ahead is None else write_ahead
@@ -77,7 +78,7 @@ class RunRecord:
         self._unchosen: dict[str, set[str]] = {}
         """By node the hosts on which it was not chosen for this session."""
         self.result = GraphExecutionResult(
-            graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, start_time=time.time()
+            graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, mode=mode, start_time=time.time()
         )
 
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:

@@ -7,35 +7,25 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
-from kubexm_exec.engine.driver import Driver
 from kubexm_exec.engine.failures import caused_by
-from kubexm_exec.engine.lifecycle import Lifecycle, diff_data
-from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.lifecycle import diff_data
+from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_FORECAST
-from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
+from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
 from kubexm_exec.step import Forecast, Step
 from kubexm_exec.values.expressions import UnknownValueError
 
 
-class CheckExecutor:
+class CheckExecutor(Executor):
     """Shows per host what would change; contacts the hosts, runs only prechecks, changes nothing."""
 
-    acts = False
+    name = "check"
+    mode = RunMode.LOOK
 
-    def execute(self, runtime: Runtime) -> GraphExecutionResult:
-        """Look at every action."""
-        runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"
-        check = Check(runtime)
-        return Driver(runtime, check.perform, name="check", forks=max(1, runtime.options.forks), acts=False).run()
-
-
-class Check:
-    """Asks prechecks, and says what they said."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lifecycle = Lifecycle(runtime)
+    def begin(self) -> None:
+        """Nothing is fetched or changed, here neither."""
+        self.runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"
         self._open: dict[str, set[str]] = {}
         """By host, the nodes that would change it, or of which that is not known."""
 
@@ -43,12 +33,12 @@ class Check:
         """Ask the precheck, and tell what it says."""
         ctx: ActionContext | None = None
         try:
-            unmet = self._lifecycle.unmet(attempt)
+            unmet = self.lifecycle.unmet(attempt)
             if unmet is not None:
-                return self._lifecycle.done(attempt, unmet)
-            step = self._lifecycle.step(attempt)
-            ctx = ActionContext(self._runtime, attempt)
-            forecast = self._lifecycle.forecast(step, ctx)
+                return self.lifecycle.done(attempt, unmet)
+            step = self.lifecycle.step(attempt)
+            ctx = ActionContext(self.runtime, attempt)
+            forecast = self.lifecycle.forecast(step, ctx)
             if forecast.asks:
                 outcome = self._asked(attempt, step, ctx, forecast)
             else:
@@ -59,10 +49,10 @@ class Check:
             outcome = self._raised(attempt, error, ctx)
         if ctx is not None:
             ctx.close()
-        outcome = self._lifecycle.done(attempt, outcome)
+        outcome = self.lifecycle.done(attempt, outcome)
         result = outcome.result
         if result.forecast is not None:
-            self._runtime.bus.emit(
+            self.runtime.bus.emit(
                 ACTION_FORECAST,
                 attempt.node.id,
                 attempt.host,
@@ -75,7 +65,7 @@ class Check:
     def _asked(self, attempt: Attempt, step: Step[Any], ctx: ActionContext, forecast: Forecast) -> ActionOutcome:
         """What a step that only asks came to: it was really run, so that its outputs are known."""
         result = step.run(ctx)
-        outcome = self._lifecycle.ran(attempt, step, result, forecast)
+        outcome = self.lifecycle.ran(attempt, step, result, forecast)
         if result.changed:
             raise TypeError(f"{type(step).__name__}.run changed something, and its precheck said that it only reads")
         outcome.result.forecast = ForecastState.SATISFIED
@@ -85,7 +75,7 @@ class Check:
         """What a forecast comes to."""
         if forecast.state is not ForecastState.SATISFIED:
             return self.would_run(attempt, forecast)
-        outcome = self._lifecycle.satisfied(attempt, step, forecast)
+        outcome = self.lifecycle.satisfied(attempt, step, forecast)
         if forecast.runs:
             outcome.unknown = f"depends on {attempt.node.id}, which check does not run"
         return outcome
@@ -112,14 +102,14 @@ class Check:
         before = "" if caused_by(error, ConnectorError) else self._nearest_open(attempt)
         if before:
             return self.would_run(attempt, Forecast.unknown(f"depends on {before}"))
-        return self._lifecycle.broke(attempt, error, ctx)
+        return self.lifecycle.broke(attempt, error, ctx)
 
     def _nearest_open(self, attempt: Attempt) -> str:
         """The nearest node before this one that would change the same host, or may."""
         would_change = self._open.get(attempt.place)
         if not would_change:
             return ""
-        nodes = self._runtime.nodes
+        nodes = self.runtime.nodes
         seen = {attempt.node.id}
         pending = deque([attempt.node])
         while pending:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from kubexm_exec.engine.driver import Driver
-from kubexm_exec.engine.lifecycle import Lifecycle
-from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.model.result import GraphExecutionResult
+from kubexm_exec.executors.base import Executor
+from kubexm_exec.model.result import DEFAULT_EXECUTOR
 
 
-class ConcurrentExecutor:
+class ConcurrentExecutor(Executor):
     """Makes the spec true on all hosts, in parallel."""
 
-    def execute(self, runtime: Runtime) -> GraphExecutionResult:
-        """Run the graph to its end."""
-        lifecycle = Lifecycle(runtime)
-        return Driver(runtime, lifecycle.perform, name="concurrent", forks=max(1, runtime.options.forks)).run()
+    name = DEFAULT_EXECUTOR

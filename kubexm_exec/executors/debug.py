@@ -6,35 +6,29 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
-from kubexm_exec.engine.driver import Driver
 from kubexm_exec.engine.failures import failed
-from kubexm_exec.engine.lifecycle import Lifecycle, diff_data, shown_params
-from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.lifecycle import diff_data, shown_params
+from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.debugger import Choice, Debugger, Stop
 from kubexm_exec.model.events import ACTION_FORECAST
-from kubexm_exec.model.result import GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_exec.model.result import HostResult, SkipReason, Status
 from kubexm_exec.step import Forecast, Step
 
 
-class DebugExecutor:
+class DebugExecutor(Executor):
     """Walks through the graph one action at a time and asks before each."""
 
-    def execute(self, runtime: Runtime) -> GraphExecutionResult:
-        """Walk with the debugger's commands from the runtime's input."""
-        session = _Session(runtime)
-        driver = Driver(runtime, session.perform, name="debug", forks=None)
-        session.debugger.scheduler = driver.scheduler
-        return driver.run()
+    name = "debug"
+    one_by_one = True
+    at_a_terminal = True
 
-
-class _Session:
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lifecycle = Lifecycle(runtime)
+    def begin(self) -> None:
+        """The debugger's commands come from the runtime's input."""
         self._changed: dict[tuple[str, str], dict[str, object]] = {}
         """Parameters that were set by hand: they hold for later attempts too."""
         self._count = 0
-        self.debugger = Debugger(runtime)
+        self.debugger = Debugger(self.runtime)
+        self.debugger.scheduler = self.driver.scheduler
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Perform it as the person at the prompt wants."""
@@ -59,7 +53,7 @@ class _Session:
 
     def _run(self, attempt: Attempt) -> ActionOutcome:
         attempt.begin()
-        outcome = self._lifecycle.perform(attempt)
+        outcome = self.lifecycle.perform(attempt)
         # Whatever went well is told by the events; a failure only once it is settled what becomes of it.
         if not self.debugger.has_quit and outcome.result.status is Status.FAILED:
             self.debugger.show_failure(attempt, outcome.result)
@@ -76,13 +70,13 @@ class _Session:
 
     def _asked(self, attempt: Attempt) -> ActionOutcome:
         try:
-            unmet = self._lifecycle.unmet(attempt)
+            unmet = self.lifecycle.unmet(attempt)
             if unmet is not None:
-                outcome = self._lifecycle.done(attempt, unmet)
+                outcome = self.lifecycle.done(attempt, unmet)
                 self.debugger.show_skip(self._position(), attempt, outcome.result.message)
                 return outcome
         except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's own failure
-            outcome = self._lifecycle.done(attempt, self._lifecycle.broke(attempt, error, None))
+            outcome = self.lifecycle.done(attempt, self.lifecycle.broke(attempt, error, None))
             self.debugger.show_failure(attempt, outcome.result)
             return outcome
         while True:
@@ -97,7 +91,7 @@ class _Session:
                 result = HostResult(
                     host_name=attempt.host, status=Status.CANCELLED, message="not run: the debugger was quit"
                 )
-                return self._lifecycle.done(attempt, ActionOutcome(result))
+                return self.lifecycle.done(attempt, ActionOutcome(result))
             return self._run(attempt)
 
     def _look(self, attempt: Attempt) -> Stop:
@@ -107,15 +101,15 @@ class _Session:
         ctx: ActionContext | None = None
         try:
             stop.params = self._params(attempt)
-            step = self._lifecycle.step(attempt)
-            ctx = ActionContext(self._runtime, attempt)
-            stop.forecast = self._lifecycle.forecast(step, ctx)
+            step = self.lifecycle.step(attempt)
+            ctx = ActionContext(self.runtime, attempt)
+            stop.forecast = self.lifecycle.forecast(step, ctx)
         except BaseException as error:  # noqa: BLE001  it is shown, and the person decides
             stop.problem = failed(attempt, error).message
         if ctx is not None:
             ctx.close()
         forecast = stop.forecast or Forecast.unknown(stop.problem)
-        self._runtime.bus.emit(
+        self.runtime.bus.emit(
             ACTION_FORECAST,
             attempt.node.id,
             attempt.host,
@@ -129,13 +123,13 @@ class _Session:
     def _params(self, attempt: Attempt) -> dict[str, Any]:
         if attempt.params is not None:
             return dict(attempt.params)
-        kind: type[Step[Any]] = self._runtime.steps.load(attempt.node.step_name)
-        skip = self._lifecycle.raw_keys(kind)
-        return self._runtime.evaluator.params(attempt.node, attempt.host, skip=skip)
+        kind: type[Step[Any]] = self.runtime.steps.load(attempt.node.step_name)
+        skip = self.lifecycle.raw_keys(kind)
+        return self.runtime.evaluator.params(attempt.node, attempt.host, skip=skip)
 
     def _position(self) -> str:
-        return f"[{self._count}/{self._runtime.graph.actions()}]"
+        return f"[{self._count}/{self.runtime.graph.actions()}]"
 
     def _skipped(self, attempt: Attempt, why: str) -> ActionOutcome:
         result = HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=why)
-        return self._lifecycle.done(attempt, ActionOutcome(result))
+        return self.lifecycle.done(attempt, ActionOutcome(result))

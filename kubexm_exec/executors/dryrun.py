@@ -5,67 +5,58 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
-from kubexm_exec.engine.driver import Driver
-from kubexm_exec.engine.lifecycle import Lifecycle, shown_params
-from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.lifecycle import shown_params
+from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, Status
+from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
 from kubexm_exec.step import Step
 from kubexm_exec.values.expressions import UnknownValueError
 
 _OFFLINE: Final = "a dry run contacts no host"
 
 
-class DryRunExecutor:
+class DryRunExecutor(Executor):
     """Says what would run where, in order, without contacting any host."""
 
-    acts = False
+    name = "dry-run"
+    mode = RunMode.OFFLINE
+    one_by_one = True
 
-    def execute(self, runtime: Runtime) -> GraphExecutionResult:
-        """Walk the graph and forecast."""
-        runtime.offline = _OFFLINE
-        walk = _DryRun(runtime)
-        return Driver(runtime, walk.perform, name="dry-run", forks=None, acts=False).run()
-
-
-class _DryRun:
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lifecycle = Lifecycle(runtime)
+    def begin(self) -> None:
+        """No host is contacted."""
+        self.runtime.offline = _OFFLINE
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Render what can be rendered, and tell it."""
         try:
             outcome = self._forecast(attempt)
         except BaseException as error:  # noqa: BLE001  a step type that cannot be loaded or checked is its action's failure
-            outcome = self._lifecycle.broke(attempt, error, None)
-        return self._lifecycle.done(attempt, outcome)
+            outcome = self.lifecycle.broke(attempt, error, None)
+        return self.lifecycle.done(attempt, outcome)
 
     def _forecast(self, attempt: Attempt) -> ActionOutcome:
         node = attempt.node
         unknown: list[UnknownValueError] = []
         condition, unmet = "true", None
         try:
-            unmet = self._lifecycle.unmet(attempt)
+            unmet = self.lifecycle.unmet(attempt)
             if unmet is not None:
                 condition = "false"
         except UnknownValueError as error:
             condition = "unknown"
             unknown.append(error)
-        kind: type[Step[Any]] = self._runtime.steps.load(node.step_name)
+        kind: type[Step[Any]] = self.runtime.steps.load(node.step_name)
         params: dict[str, Any] = {}
         if condition != "false":
-            params, more = self._runtime.evaluator.partial_params(
-                node, attempt.host, skip=self._lifecycle.raw_keys(kind)
-            )
+            params, more = self.runtime.evaluator.partial_params(node, attempt.host, skip=self.lifecycle.raw_keys(kind))
             unknown += more
             if not more:
                 attempt.used = kind.params_model.model_validate(params)
         names = list(dict.fromkeys(error.name for error in unknown))
         state = ForecastState.UNKNOWN if unknown else ForecastState.CHANGE
         message = f"would not run: {unmet.result.message}" if unmet is not None else _message(node, condition, names)
-        self._runtime.bus.emit(
+        self.runtime.bus.emit(
             ACTION_FORECAST,
             node.id,
             attempt.host,

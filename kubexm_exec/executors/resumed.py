@@ -16,7 +16,7 @@ from kubexm_exec.engine.undo import UNDONE, Saved, earlier, repeats, stands, und
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.rollback import was_undone
 from kubexm_exec.model.events import RUN_STARTED
-from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, Status
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
 from kubexm_exec.scheduler import Action
 
 _DOUBT: Final = "its undo broke off before, and nobody knows how far it came"
@@ -26,7 +26,7 @@ _HINT: Final = (
 )
 
 
-class ResumedExecutor:
+class ResumedExecutor(Executor):
     """Settles what became of undos that broke off; nothing is run while that is not known of one of them."""
 
     def __init__(self, executor: Callable[[], Executor], again: Collection[str] = ()) -> None:
@@ -75,11 +75,11 @@ class ResumedExecutor:
 
 def _refused(runtime: Runtime, doubted: Collection[Action], repeated: dict[Action, Saved]) -> GraphExecutionResult:
     """The result if nothing is run, with what somebody has to say first."""
-    record = RunRecord(runtime, "resume")
+    record = RunRecord(runtime, "resume", RunMode.ACT)
     runtime.bus.emit(
-        RUN_STARTED, graph=runtime.graph.name, executor="resume", forks=runtime.options.forks,
-        hosts=len({action.host for action in doubted}), nodes=len({action.node for action in doubted}),
-        actions=len(doubted),
+        RUN_STARTED, graph=runtime.graph.name, executor="resume", runMode=RunMode.ACT.value,
+        forks=runtime.options.forks, hosts=len({action.host for action in doubted}),
+        nodes=len({action.node for action in doubted}), actions=len(doubted),
     )  # fmt: skip
     for action, known in runtime.prior.items():
         if known.outcome is not None and action.node in runtime.nodes:

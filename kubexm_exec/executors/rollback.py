@@ -11,8 +11,9 @@ from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.resume import matches
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.undo import FAILED, LEFT, UNDONE, Saved, earlier, undo_all
+from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.events import RUN_STARTED
-from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, RunMode, Status
 from kubexm_exec.scheduler import Action
 
 
@@ -39,23 +40,27 @@ def was_undone(key: Action, said: str = "says who looked") -> entries.Row:
     return entries.other(entries.UNDONE, node=key.node, host=key.host, state=UNDONE, message=said)
 
 
-class RollbackExecutor:
+class RollbackExecutor(Executor):
     """Undoes what a run has done. What it finds undone already is left alone."""
+
+    name = "rollback"
+    mode = RunMode.UNDO
 
     def __init__(self, history: RunHistory, again: Collection[str] = ()) -> None:
         """``again``: globs of nodes that are undone even if nobody knows how far an earlier undo of them came."""
-        self._story = history
+        self._history = history
         self._again = again
 
     def execute(self, runtime: Runtime) -> GraphExecutionResult:
         """Take it back, from the end to the beginning."""
-        record = RunRecord(runtime, "rollback")
-        can, cannot = remaining(self._story)
+        record = RunRecord(runtime, self.name, self.mode)
+        can, cannot = remaining(self._history)
         runtime.bus.emit(
-            RUN_STARTED, graph=runtime.graph.name, executor="rollback", forks=runtime.options.forks,
-            hosts=len({key.host for key in can}), nodes=len({key.node for key in can}), actions=len(can),
+            RUN_STARTED, graph=runtime.graph.name, executor=self.name, runMode=self.mode.value,
+            forks=runtime.options.forks, hosts=len({key.host for key in can}), nodes=len({key.node for key in can}),
+            actions=len(can),
         )  # fmt: skip
-        for key, action in self._story.actions.items():
+        for key, action in self._history.actions.items():
             if action.result is not None and key.node in runtime.nodes:
                 # Parameters are made from what earlier steps gave.
                 outcome = ActionOutcome(action.result, action.result.outputs)
@@ -64,7 +69,7 @@ class RollbackExecutor:
         try:
             wanted = set(can) | set(cannot)
             saved, unknown = [], []
-            for key, action in self._story.actions.items():
+            for key, action in self._history.actions.items():
                 if key in wanted and key.node in runtime.nodes and key.host in runtime.nodes[key.node].may_run_on:
                     saved.append(self._saved(key, runtime, action))
                 elif key in wanted:
@@ -75,7 +80,7 @@ class RollbackExecutor:
             runtime.close()
         states = [each.result.undo.partition(":")[0] for each in saved if each.result is not None and each.result.undo]
         # A rollback is one, however often it was begun.
-        states += [UNDONE for action in self._story.actions.values() if action.undone.startswith(UNDONE)]
+        states += [UNDONE for action in self._history.actions.values() if action.undone.startswith(UNDONE)]
         undone, broken, left = (states.count(state) for state in (UNDONE, FAILED, LEFT))
         ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken or left else Status.SUCCESS
         said = [f"{undone} of {len(states)} actions undone"]

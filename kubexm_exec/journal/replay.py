@@ -12,7 +12,7 @@ from kubexm_exec.journal.store import RunRow
 from kubexm_exec.model import events as ev
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import FailureKind, Status, counts
+from kubexm_exec.model.result import FailureKind, RunMode, Status, counts
 
 _STOPPING: Final = {
     "failFast": "a step failed: nothing new was started, what ran was finished",
@@ -59,6 +59,7 @@ class Retelling:
             ev.RUN_STARTED,
             graph=graph.name,
             executor="rollback" if rollback else self._row.executor,
+            runMode=(RunMode.UNDO if rollback else RunMode.ACT).value,
             forks=self._forks,
             hosts=len({host for node in graph.steps() for host in node.hosts}),
             nodes=sum(1 for _ in graph.steps()),

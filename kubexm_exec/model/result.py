@@ -191,21 +191,41 @@ _FORECASTS: Final = {
 }
 
 
-def column(each: HostResult, executor: str = "") -> str:
+class RunMode(StrEnum):
+    """What a run may do to its hosts; an executor says which it is."""
+
+    ACT = "act"
+    """It makes the spec true."""
+    LOOK = "look"
+    """It asks the hosts, and changes nothing."""
+    OFFLINE = "offline"
+    """It contacts no host."""
+    UNDO = "undo"
+    """It takes back what another run has done."""
+
+    @property
+    def previews(self) -> bool:
+        """Whether it only says what would be done."""
+        return self in (RunMode.LOOK, RunMode.OFFLINE)
+
+
+DEFAULT_EXECUTOR: Final = "concurrent"
+"""The executor that is meant where none is named; nobody has to be told of it."""
+
+
+def column(each: HostResult, mode: str = "") -> str:
     """The column of ``COLUMNS`` that an action is counted in; every view asks here."""
-    return _column(
-        executor, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.unknown
-    )
+    return _column(mode, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.unknown)
 
 
-def column_of(data: Mapping[str, Any], executor: str = "") -> str:
+def column_of(data: Mapping[str, Any], mode: str = "") -> str:
     """The same, of the JSON form of a result."""
     found = map(data.get, ("status", "changed", "forecast", "reason", "failureKind", "ignored", "outcomeUnknown"))
-    return _column(executor, *found)
+    return _column(mode, *found)
 
 
 def _column(
-    executor: str, status: Any, changed: Any, forecast: Any, reason: Any, kind: Any, ignored: Any, unknown: Any
+    mode: str, status: Any, changed: Any, forecast: Any, reason: Any, kind: Any, ignored: Any, unknown: Any
 ) -> str:
     match status:
         case Status.SUCCESS if changed:
@@ -213,7 +233,7 @@ def _column(
         case Status.SUCCESS:
             found = _FORECASTS.get(forecast, "unchanged")
             # A dry run asks no host: it cannot say that something would change.
-            return "wouldRun" if executor == "dry-run" and found == "wouldChange" else found
+            return "wouldRun" if mode == RunMode.OFFLINE and found == "wouldChange" else found
         case Status.SKIPPED:
             return "unchanged" if reason == SkipReason.PRECHECK else "skipped"
         case Status.FAILED if ignored:
@@ -296,6 +316,7 @@ class GraphExecutionResult(Struct, kw_only=True):
     graph_name: str
     run_id: str = ""
     executor: str = ""
+    mode: RunMode = RunMode.ACT
     start_time: float | None = None
     end_time: float | None = None
     status: Status = Status.PENDING
@@ -309,6 +330,7 @@ class GraphExecutionResult(Struct, kw_only=True):
             "graphName": self.graph_name,
             "runId": self.run_id,
             "executor": self.executor,
+            "runMode": self.mode.value,
             "startTime": timestamp(self.start_time),
             "endTime": timestamp(self.end_time),
             "status": self.status.value,
@@ -323,7 +345,7 @@ def counts(result: GraphExecutionResult) -> dict[str, int]:
     total = dict.fromkeys(("ok", *COLUMNS), 0)
     for node in result.node_results.values():
         for each in node.host_results.values():
-            total[column(each, result.executor)] += 1
+            total[column(each, result.mode)] += 1
     total["ok"] = total["changed"] + total["unchanged"]
     return total
 

@@ -12,7 +12,7 @@ from kubexm_exec.draw.style import page_style
 from kubexm_exec.draw.text import escape, plural
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, Status, timestamp
+from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, RunMode, Status, timestamp
 from kubexm_exec.report.changes import forecasts_html, planned_html, undo_html
 from kubexm_exec.report.critical import CriticalPath, critical_path
 from kubexm_exec.report.failures import failures_html
@@ -25,7 +25,10 @@ HOSTS = 200
 """So many hosts are in the table; the rest, if nothing is wrong with them, are one row."""
 STEPS = 40
 """So many actions of the critical path are listed."""
-ONLY_LOOKED = {"check": "Check: nothing was changed.", "dry-run": "Dry run: no host was contacted."}
+ONLY_LOOKED = {
+    RunMode.LOOK: "Check: nothing was changed.",
+    RunMode.OFFLINE: "Dry run: no host was contacted.",
+}
 
 
 def report_page(graph: ExecutionGraph, result: GraphExecutionResult, events: Sequence[Event]) -> str:
@@ -34,16 +37,16 @@ def report_page(graph: ExecutionGraph, result: GraphExecutionResult, events: Seq
     page = Page(f"{name}: {result.status.value}", "report")
     page.style(page_style() + asset(__package__, "report.css") + _status_style())
     total, modules, hosts = tallies(graph, result)
-    ran = result.executor != "dry-run"
+    ran = result.mode is not RunMode.OFFLINE
     path = critical_path(graph, result) if ran else CriticalPath()
     bars = chart(graph, result, path) if ran else None
     drawing = model(graph)
     statuses = {node: node_outcome(found) for node, found in result.node_results.items()}
     parts = [
         section("failures", "Failures", failures_html(graph, result)),
-        section("changes", "What would change", forecasts_html(result) if result.executor == "check" else ""),
-        section("plan", "What would run", planned_html(graph, events) if result.executor == "dry-run" else ""),
-        section("summary", "Summary", _tables(modules, hosts, result.executor)),
+        section("changes", "What would change", forecasts_html(result) if result.mode is RunMode.LOOK else ""),
+        section("plan", "What would run", planned_html(graph, events) if result.mode is RunMode.OFFLINE else ""),
+        section("summary", "Summary", _tables(modules, hosts, result.mode)),
         section("undo", "Undo", undo_html(result)),
         section("graph", "Graph", add_graph(page, drawing, statuses, wheel="ctrl") if drawing.boxes else ""),
         section("timeline", "Timeline", chart_html(bars) if bars else "", _timeline_note(path, result)),
@@ -87,7 +90,7 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
             status = "skipped" if column == "ignored" else LOOKS_OF[column]
             counted.append(f"<li>{sign(status, f'{count:,} {label}')}</li>")
     # The counts are told right below, and better.
-    said = ONLY_LOOKED.get(result.executor, "") or ("" if " actions: " in result.message else result.message)
+    said = ONLY_LOOKED.get(result.mode, "") or ("" if " actions: " in result.message else result.message)
     status = "Success" if result.status is Status.SUCCESS else result.status.value
     sentence = f"<p>{escape(said)}</p>\n" if said else ""
     return (
@@ -105,8 +108,8 @@ def _navigation(parts: Sequence[str]) -> str:
     return f'<nav class="parts" aria-label="Parts of this page">{" ".join(links)}</nav>\n'
 
 
-def _tables(modules: Sequence[Tally], hosts: Sequence[Tally], executor: str) -> str:
-    columns = shown_columns([*modules, *hosts], executor, forecast=executor in ONLY_LOOKED)
+def _tables(modules: Sequence[Tally], hosts: Sequence[Tally], mode: RunMode) -> str:
+    columns = shown_columns([*modules, *hosts], mode)
     first = _table("Module", modules, columns)
     shown = list(hosts)
     note = ""

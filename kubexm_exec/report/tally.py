@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, HostResult, NodeResult, Status, column
+from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, HostResult, NodeResult, RunMode, Status, column
 
 
 class Tally(Struct):
@@ -26,9 +26,9 @@ class Tally(Struct):
         """How long it took, if anything ran."""
         return None if self.start is None or self.end is None else self.end - self.start
 
-    def add(self, action: HostResult, executor: str = "") -> None:
+    def add(self, action: HostResult, mode: str = "") -> None:
         """Count one action."""
-        name = column(action, executor)
+        name = column(action, mode)
         self.numbers[name] += 1
         self.numbers["ok"] += name in ("changed", "unchanged")
         if action.start_time is not None:
@@ -90,9 +90,9 @@ def tallies(graph: ExecutionGraph, result: GraphExecutionResult) -> tuple[Tally,
     hosts: dict[str, Tally] = {name: Tally(name) for name in graph.hosts}
     for name, action in actions(result):
         module = module_of(graph, name)
-        total.add(action, result.executor)
-        modules.setdefault(module, Tally(module or "hooks of the pipeline")).add(action, result.executor)
-        hosts.setdefault(action.host_name, Tally(action.host_name)).add(action, result.executor)
+        total.add(action, result.mode)
+        modules.setdefault(module, Tally(module or "hooks of the pipeline")).add(action, result.mode)
+        hosts.setdefault(action.host_name, Tally(action.host_name)).add(action, result.mode)
     for name, node in result.node_results.items():
         modules.setdefault(module_of(graph, name), Tally()).outcomes.append(node_outcome(node))
     return total, list(modules.values()), [one for one in hosts.values() if any(one.numbers.values())]
@@ -104,12 +104,12 @@ _FORECAST = frozenset({"unknown", "unchanged", "skipped", "failed"})
 """Those of a table of forecasts, with what would change or run."""
 
 
-def shown_columns(tallies_: Iterable[Tally], executor: str, *, forecast: bool) -> list[tuple[str, str]]:
+def shown_columns(tallies_: Iterable[Tally], mode: RunMode) -> list[tuple[str, str]]:
     """The columns worth showing, with their labels; a table of forecasts has what would change, not what did."""
     rows = list(tallies_)
-    kept = {*_FORECAST, "wouldRun" if executor == "dry-run" else "wouldChange"} if forecast else _RUN
+    kept = {*_FORECAST, "wouldRun" if mode is RunMode.OFFLINE else "wouldChange"} if mode.previews else _RUN
     return [
         (name, label)
         for name, label in {"ok": "ok", **COLUMNS}.items()
-        if not (forecast and name == "ok") and (name in kept or any(row.numbers[name] for row in rows))
+        if not (mode.previews and name == "ok") and (name in kept or any(row.numbers[name] for row in rows))
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubexm_exec.model import events as ev
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Origin
-from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status
+from kubexm_exec.model.result import FailureKind, ForecastState, RunMode, SkipReason, Status
 from tests.console.script import Script, gate, graph, step
 
 HOSTS = ("node1", "node2", "node3")
@@ -214,7 +214,7 @@ def odd_run() -> Script:
 
 def checked_run() -> Script:
     """A check: a file differs on one host, two others alike, some things cannot be known, most is well."""
-    run = Script(etcd_graph(), executor="check")
+    run = Script(etcd_graph(), executor="check", mode=RunMode.LOOK)
     run.satisfied("prepare/os/packages").satisfied("prepare/os/sysctl").satisfied("etcd/certificates/make")
     diff = {
         "path": "/etc/etcd.env",
@@ -251,6 +251,7 @@ def dry_run() -> Script:
             hosts,
         ),
         executor="dry-run",
+        mode=RunMode.OFFLINE,
     )
     text = "".join(f"LINE_{number}=x\n" for number in range(20))
     for host in hosts:

@@ -20,7 +20,15 @@ from kubexm_exec.model.graph import (
     Retry,
     node_to_json,
 )
-from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.model.result import (
+    FailureKind,
+    GraphExecutionResult,
+    HostResult,
+    NodeResult,
+    RunMode,
+    SkipReason,
+    Status,
+)
 
 START = 1_700_000_000.0
 """22:13:20 UTC, a night in November."""
@@ -83,18 +91,20 @@ class Script:
 
     graph: ExecutionGraph
     executor: str = "concurrent"
+    mode: RunMode = RunMode.ACT
     now: float = START
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.result = GraphExecutionResult(
-            graph_name=self.graph.name, run_id=RUN, executor=self.executor, start_time=self.now
+            graph_name=self.graph.name, run_id=RUN, executor=self.executor, mode=self.mode, start_time=self.now
         )
         self._started: dict[tuple[str, str], float] = {}
         self.say(
             ev.RUN_STARTED,
             graph=self.graph.name,
             executor=self.executor,
+            runMode=self.mode.value,
             forks=50,
             hosts=len(self.graph.hosts),
             nodes=sum(1 for _ in self.graph.steps()),

@@ -45,6 +45,7 @@ def test_every_event_is_one_line_with_its_fields() -> None:
         "run": RUN,
         "graph": "create-etcd",
         "executor": "concurrent",
+        "runMode": "act",
         "forks": 50,
         "hosts": 3,
         "nodes": 9,

@@ -3,11 +3,12 @@ from __future__ import annotations
 import click
 import pytest
 
+from kubexm_exec.cli.typed import next_command
 from kubexm_exec.console.checkview import ForecastLog, format_params
-from kubexm_exec.console.summary import next_command, render_summary
+from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.text import Paint
 from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.result import FailureKind, SkipReason, Status
+from kubexm_exec.model.result import FailureKind, RunMode, SkipReason, Status
 from tests.console import golden, scenario
 from tests.console.script import Script, graph, step
 
@@ -170,7 +171,7 @@ def test_hosts_that_are_well_are_added_up_when_there_are_many() -> None:
 
 
 def test_check_without_differences_needs_nothing_next() -> None:
-    run = Script(scenario.etcd_graph(), executor="check")
+    run = Script(scenario.etcd_graph(), executor="check", mode=RunMode.LOOK)
     for node in list(run.graph.steps()):
         run.satisfied(node.id)
     assert summary(run) == (

@@ -13,6 +13,7 @@ from kubexm_exec.model.result import (
     GraphExecutionResult,
     HostResult,
     NodeResult,
+    RunMode,
     SkipReason,
     Status,
 )
@@ -51,11 +52,14 @@ def simulate(
     *,
     seed: int = 1,
     executor: str = "concurrent",
+    mode: RunMode = RunMode.ACT,
     scale: float = 1.0,
 ) -> GraphExecutionResult:
     """The result of a run in which some actions, by (node, host), came to something else than success."""
     chance = random.Random(seed)
-    result = GraphExecutionResult(graph_name=graph.name, run_id="01JC8Z5S6K", executor=executor, start_time=START)
+    result = GraphExecutionResult(
+        graph_name=graph.name, run_id="01JC8Z5S6K", executor=executor, mode=mode, start_time=START
+    )
     ends: dict[tuple[str, str], float] = {}
     bad: dict[tuple[str, str], str] = {}
     for node in graph.nodes.values():
@@ -121,7 +125,7 @@ def _pass_gate(
 
 def checked(graph: ExecutionGraph) -> GraphExecutionResult:
     """The result of a check: some would change, some are not known, most are as they should be."""
-    result = simulate(graph, executor="check")
+    result = simulate(graph, executor="check", mode=RunMode.LOOK)
     for index, node in enumerate(result.node_results.values()):
         for action in node.host_results.values():
             action.changed, action.stdout = False, ""

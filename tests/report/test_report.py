@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.model.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, node_to_json
-from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, SkipReason, Status
+from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, RunMode, SkipReason, Status
 from kubexm_exec.report import render_report
 from kubexm_exec.report.collect import MOST as MOST_EVENTS
 from kubexm_exec.report.collect import ReportEvents
@@ -142,7 +142,7 @@ def test_a_check_shows_what_would_change_with_its_diffs_and_what_is_unknown() ->
 
 
 def test_a_dry_run_lists_actions_in_order_with_their_parameters_and_has_no_timeline() -> None:
-    result = simulate(small(), executor="dry-run")
+    result = simulate(small(), executor="dry-run", mode=RunMode.OFFLINE)
     told = [
         Event(
             ACTION_FORECAST, "r", START, node.id, host, {"state": "change", "message": "would run", "params": {"n": i}}
