@@ -32,6 +32,7 @@ WITHOUT_A_PLACE = {"unknown-host-limit", "unknown-param-from-outside", "no-such-
 # Codes that need something which a file in this folder cannot be, with the tests that cover them.
 ELSEWHERE = {
     "ambiguous-step-type": "test_registries.py",
+    "broken-executor": "executors/test_base.py",
     "broken-step-type": "test_registries.py",
     "broken-connector": "test_registries.py",
     "ambiguous-connector": "test_registries.py",
