@@ -16,11 +16,12 @@ from kubexm_exec.engine import entries, uncertain
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled, left_behind
 from kubexm_exec.engine.fragments import extend, extend_again
+from kubexm_exec.engine.ports import Done, MakeWorkers, Perform, Workers
 from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.timers import Timers
 from kubexm_exec.engine.undo import CONNECTED_GRACE, Deeds
-from kubexm_exec.engine.workers import Done, Perform, Workers, never_raising
+from kubexm_exec.engine.workers import Threads, never_raising
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
 from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
@@ -47,8 +48,9 @@ class Driver:
         name: str,
         forks: int | None,
         mode: RunMode = RunMode.ACT,
+        workers: MakeWorkers = Threads,
     ) -> None:
-        """``forks``: how many threads, or None to perform one at a time in the caller's thread, in graph order.
+        """``forks``: how many workers, or None to perform one at a time in the caller's thread, in graph order.
 
         What does not act neither retries nor pauses, and a failure stops nothing.
         """
@@ -71,7 +73,7 @@ class Driver:
         self._emit = runtime.bus.emit if self._write_ahead is None else self._write_ahead.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, mode, self._write_ahead)
-        self._workers = Workers(perform, self._events.put, forks) if forks else None
+        self._workers: Workers | None = workers(perform, self._events.put, forks) if forks else None
         self._running: dict[tuple[str, str], Attempt] = {}
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
         """Next attempt and first start of the actions that are tried again, what is not known of the last one, and

@@ -1,9 +1,11 @@
-"""What the engine needs of a journal: that entries become durable, and can be read again."""
+"""What the engine needs of others: a journal that makes entries durable, and workers that perform attempts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
+
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 
 Entry: TypeAlias = Any
 """One thing that happened, as plain data; a journal does not look into it."""
@@ -61,3 +63,25 @@ class Entries(Protocol):
 
     def entries(self, run: str) -> Iterator[tuple[int, int, Sequence[Entry]]]:
         """The entries of a run in their order: (number, session, entries)."""
+
+
+Perform: TypeAlias = Callable[[Attempt], ActionOutcome]
+"""Does what an executor does with an attempt; must not raise."""
+Done: TypeAlias = tuple[Attempt, ActionOutcome]
+
+
+class Workers(Protocol):
+    """Perform attempts side by side, and hand on what each came to; called by the driver's thread alone."""
+
+    def submit(self, attempts: Sequence[Attempt], busy: int) -> None:
+        """Have attempts performed; ``busy`` says how many there are now, with these."""
+
+    def abandon(self) -> None:
+        """One does not come back: another may be begun in its place. The attempt is marked before."""
+
+    def close(self, *, wait: bool) -> None:
+        """End; ``wait`` for those that will come back."""
+
+
+MakeWorkers: TypeAlias = Callable[[Perform, Callable[[Done], None], int], Workers]
+"""Makes workers that perform at most so many attempts at once, and report each from whatever thread."""

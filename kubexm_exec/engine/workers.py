@@ -6,14 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TypeAlias
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.failures import failed
-
-Perform: TypeAlias = Callable[[Attempt], ActionOutcome]
-"""Does what an executor does with an attempt; must not raise."""
-Done: TypeAlias = tuple[Attempt, ActionOutcome]
+from kubexm_exec.engine.ports import Done, Perform
 
 
 def never_raising(perform: Perform) -> Perform:
@@ -28,7 +24,7 @@ def never_raising(perform: Perform) -> Perform:
     return guarded
 
 
-class Workers:
+class Threads:
     """At most ``most`` threads that take attempts and hand what they came to to ``report``."""
 
     def __init__(self, perform: Perform, report: Callable[[Done], None], most: int) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.driver import Driver
 from kubexm_exec.engine.lifecycle import Lifecycle
+from kubexm_exec.engine.ports import Done, Perform, Workers
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.result import GraphExecutionResult, RunMode
 from kubexm_exec.plugins import Registry, RegistryError
 
@@ -37,12 +40,18 @@ class Executor:
         self.runtime = runtime
         self.lifecycle = Lifecycle(runtime)
         forks = None if self.one_by_one else max(1, runtime.options.forks)
-        self.driver = Driver(runtime, self.perform, name=self.name, forks=forks, mode=self.mode)
+        self.driver = Driver(
+            runtime, self.perform, name=self.name, forks=forks, mode=self.mode, workers=self.make_workers
+        )
         self.begin()
         return self.driver.run()
 
     def begin(self) -> None:
         """Get ready; called once, before the first attempt."""
+
+    def make_workers(self, perform: Perform, report: Callable[[Done], None], most: int) -> Workers:
+        """Those who perform attempts side by side: threads of this process."""
+        return Threads(perform, report, most)
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Do what is to be done with an attempt, and say what it came to. Called by several threads at once."""

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
 import pytest
 
+from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.ports import Done, Perform
 from kubexm_exec.executors.base import Executor, load_executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.model.result import RunMode
+from kubexm_exec.model.result import RunMode, Status
 from kubexm_exec.plugins import RegistryError, executor_registry, step_registry
 from tests.executors.kit import Bench, graph, node
+
+
+class _Pool:
+    """Workers by the standard library's pool; it begins no second one in the place of one that does not come back."""
+
+    made: ClassVar[list[_Pool]] = []
+
+    def __init__(self, perform: Perform, report: Callable[[Done], None], most: int) -> None:
+        self._perform, self._report = perform, report
+        self._pool = ThreadPoolExecutor(most)
+        self.submitted = 0
+        self.closed = False
+        self.made.append(self)
+
+    def submit(self, attempts: Sequence[Attempt], busy: int) -> None:
+        self.submitted += len(attempts)
+        for attempt in attempts:
+            self._pool.submit(lambda one: self._report((one, self._perform(one))), attempt)
+
+    def abandon(self) -> None:
+        raise AssertionError("every step of these tests comes back")
+
+    def close(self, *, wait: bool) -> None:
+        self._pool.shutdown(wait=wait)
+        self.closed = True
+
+
+class _Pooled(ConcurrentExecutor):
+    def make_workers(self, perform: Perform, report: Callable[[Done], None], most: int) -> _Pool:
+        return _Pool(perform, report, most)
+
+
+def test_other_workers_perform_every_attempt_retries_too() -> None:
+    steps = [
+        node("a", hosts=["h1", "h2"], with_={"fail": 1}, attempts=2, delay=0),
+        node("b", hosts=["h1", "h2"], after=["a"]),
+    ]
+    ran = Bench().run(graph(*steps), _Pooled)
+    pool = _Pool.made.pop()
+    assert ran.result.status is Status.SUCCESS
+    assert (pool.submitted, pool.closed) == (6, True)
 
 
 def test_what_is_installed_as_an_executor_and_is_none_is_refused() -> None:
