@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of
+from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of, unpacked
 from kubexm_exec.step import (
     RESOURCE,
     Diff,
@@ -25,6 +26,7 @@ from kubexm_exec.step import (
 )
 from kubexm_steps.lib.archives import local_entries
 from kubexm_steps.lib.files import Change, Content, RestoringStep, Wanted, remember, remember_left
+from kubexm_steps.lib.trees import MOST_DIFFS
 from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located
 
 
@@ -114,6 +116,8 @@ class _Plan(Struct, frozen=True):
     folders: list[str]
     foreign: list[Change]
     """What is the same but belongs to somebody else than it should."""
+    names: Mapping[str, bool]
+    """Of each name in the archive but those of folders, whether it is put in place; else it stays as it is."""
 
     @property
     def any(self) -> bool:
@@ -134,7 +138,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
 
     Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
 
-    - What is there already with the same content is recognised; then nothing is done. Permissions are not compared.
+    - What is there already with the same content is recognised, and left as it is: permissions are not compared.
     - An archive with names that lead out of the folder (`../`, absolute, through its own links) is refused as a whole;
       so is one with setuid programs or devices, unless `allowSpecial: true`.
     - It is unpacked beside its place first, and then put there file by file. A link that is there in place of a file is
@@ -178,8 +182,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         plan = self._plan(ctx)
         if not plan.any:
             return Forecast.satisfied(f"{params.path} holds all of it", self._outputs(len(plan.entries)))
-        note = f"{len(plan.entries)} entries: {plan.summary()}"
-        return Forecast.change(f"would unpack {self._name} into {params.path}", [Diff(params.path, note=note)])
+        return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan))
 
     def run(self, ctx: StepContext) -> Result:
         """Unpack or pack."""
@@ -191,6 +194,15 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         # What is checked is what is unpacked.
         with ctx.runner.steady_archive(self.params.src) as self._source:
             return self._unpack(ctx)
+
+    def _diffs(self, plan: _Plan) -> list[Diff]:
+        """What comes, and by name what is there and will be another, the first ones of many."""
+        path = self.params.path
+        replaced = [change.before.path for change in plan.changes if change.before.exists]
+        diffs = [Diff(path, note=f"{len(plan.entries)} entries: {plan.summary()}")]
+        diffs += [Diff(each, note="replaced") for each in replaced[:MOST_DIFFS]]
+        rest = len(replaced) - MOST_DIFFS
+        return [*diffs, Diff(path, note=f"and {rest} more replaced")] if rest > 0 else diffs
 
     def _learn(self, ctx: StepContext) -> None:
         self.params = located(ctx, self.params, last=self.params.action == "unpack")
@@ -213,7 +225,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         ctx.runner.mkdir(params.path, owner=params.owner, group=params.group, parents=params.create_parents)
         if plan.changes or plan.folders:
             ctx.progress(f"unpack {self._name}")
-            self._extract(ctx)
+            self._extract(ctx, plan)
         self._give_away(ctx, plan)
         remember_left(ctx, undo)
         return Result(
@@ -221,9 +233,9 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
             outputs=self._outputs(len(plan.entries)),
         )
 
-    def _extract(self, ctx: StepContext) -> None:
+    def _extract(self, ctx: StepContext, plan: _Plan) -> None:
         params = self.params
-        how = Unpacking(params.strip_components, self._owner, params.allow_special, params.follow)
+        how = Unpacking(params.strip_components, self._owner, params.allow_special, params.follow, plan.names)
         if params.src is not None:
             ctx.runner.unpack(self._source, params.path, self._format, how)
             return
@@ -260,47 +272,76 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
     def _plan(self, ctx: StepContext) -> _Plan:
         params = self.params
         entries = self._entries(ctx)
-        paths = {posixpath.join(params.path, entry.name): entry for entry in entries}
+        paths = self._by_path(entries)
         folders = [path for path in _folders_of(paths, params.path) if path not in paths]
         states = ctx.runner.inspect_all([*folders, *paths], digest=params.local_src is not None)
+        for state in states:
+            self._refuse(state, paths.get(state.path))
+        same = {state.path for state in states if state.path in paths and _is_same(paths[state.path], state)}
+        if params.src is not None:
+            same |= self._same_on_host(ctx, entries, paths, states)
         changes: list[Change] = []
         foreign: list[Change] = []
         missing: list[str] = []
+        names: dict[str, bool] = {}
         for state in states:
             entry = paths.get(state.path)
-            wanted_folder = entry is None or entry.kind == "directory"
-            if wanted_folder and state.kind == "link" and state.path != params.path and not params.follow:
-                raise StepFailed(
-                    f"unpack {self._name}: {state.path} is a link to {state.target}, in the archive it is a folder",
-                    hint="what is in it would be written to where the link leads: remove it, or say `follow: true`",
-                )
-            if (
-                state.exists
-                and (state.kind == "directory") != wanted_folder
-                and not (wanted_folder and state.kind == "link")
-            ):
-                raise StepFailed(
-                    f"unpack {self._name}: {state.path} is {'no folder' if wanted_folder else 'a folder'}, "
-                    f"in the archive it is {'one' if wanted_folder else 'none'}",
-                    hint="remove it first, or choose another path",
-                )
-            if not state.exists and wanted_folder:
-                missing.append(state.path)
-            elif entry is not None and not wanted_folder and not _is_same(entry, state):
+            if entry is not None and entry.kind != "directory":
+                names[entry.name] = state.path not in same
+            if entry is not None and names.get(entry.name):
                 changes.append(_replaced(state))
+            elif not state.exists:
+                missing.append(state.path)
             elif entry is not None and not state.owned_by(params.owner, params.group):
                 foreign.append(Change(Wanted(state.path, None), state, state.mode, False, False, True, becomes=""))
-        # If everything is there, only the content can tell whether it is the same.
-        complete = not changes and not missing
-        if complete and params.src is not None and not self._matches(ctx, entries):
-            changes = [_replaced(state) for state in states if state.kind == "file"]
-            foreign = [change for change in foreign if change.before.kind == "directory"]
-        return _Plan(entries, changes, sorted(missing, key=lambda path: path.count("/")), foreign)
+        return _Plan(entries, changes, sorted(missing, key=lambda path: path.count("/")), foreign, names)
 
-    def _matches(self, ctx: StepContext, entries: list[Entry]) -> bool:
-        params = self.params
-        strip = params.strip_components
-        return ctx.runner.archive_matches(self._source, self._format, params.path, entries, strip=strip)
+    def _by_path(self, entries: Sequence[Entry]) -> dict[str, Entry]:
+        return {posixpath.join(self.params.path, name): entry for name, entry in unpacked(entries).items()}
+
+    def _refuse(self, state: FileState, entry: Entry | None) -> None:
+        """What is there and cannot be replaced by what is in the archive is a failure."""
+        wanted_folder = entry is None or entry.kind == "directory"
+        if wanted_folder and state.kind == "link" and state.path != self.params.path and not self.params.follow:
+            raise StepFailed(
+                f"unpack {self._name}: {state.path} is a link to {state.target}, in the archive it is a folder",
+                hint="what is in it would be written to where the link leads: remove it, or say `follow: true`",
+            )
+        if (
+            state.exists
+            and (state.kind == "directory") != wanted_folder
+            and not (wanted_folder and state.kind == "link")
+        ):
+            raise StepFailed(
+                f"unpack {self._name}: {state.path} is {'no folder' if wanted_folder else 'a folder'}, "
+                f"in the archive it is {'one' if wanted_folder else 'none'}",
+                hint="remove it first, or choose another path",
+            )
+        if state.kind == "other" and entry is not None and entry.kind != "other":
+            raise StepFailed(
+                f"unpack {self._name}: {state.path} is a device, pipe or socket, in the archive it is none",
+                hint="remove it first, or choose another path",
+            )
+
+    def _same_on_host(
+        self, ctx: StepContext, entries: list[Entry], paths: Mapping[str, Entry], states: Sequence[FileState]
+    ) -> set[str]:
+        """What is just as in an archive on the host, of that which only its content can tell."""
+        alike = [state.path for state in states if state.path in paths and _may_be_same(paths[state.path], state)]
+        if not alike:
+            return set()
+        source, strip = self._source, self.params.strip_components
+        held = [entry.kind for entry in entries if entry.kind in ("file", "hardlink")]
+        # Usually all of it is the same: that is found out at once, and of each by itself only if it is not so.
+        plain = held == ["file"] * len(alike) and all(paths[path].kind == "file" for path in alike)
+        if plain and ctx.runner.archive_matches(source, self._format, self.params.path, entries, strip=strip):
+            return set(alike)
+        names = {paths[path].name for path in alike}
+        for entry in reversed(entries):
+            if entry.kind == "hardlink" and entry.name in names:
+                names.add(entry.target)
+        known = self._by_path(ctx.runner.archive_digests(source, self._format, entries, names, strip=strip))
+        return {state.path for state in ctx.runner.inspect_all(alike) if _is_same(known[state.path], state)}
 
     def _entries(self, ctx: StepContext) -> list[Entry]:
         """What will be unpacked; the digest of the archive is checked first."""
@@ -360,14 +401,24 @@ def _folders_of(paths: Mapping[str, Entry], top: str) -> list[str]:
 
 
 def _is_same(entry: Entry, state: FileState) -> bool:
-    """Whether it is there, and the same as far as the entry tells."""
+    """Whether it is there, and known to be the same."""
     match entry.kind:
+        case "link" if entry.target:
+            return state.kind == "link" and entry.target == state.target
         case "link":
-            return state.kind == "link" and entry.target in ("", state.target)
+            target = state.target.encode("utf-8", "surrogateescape")
+            return state.kind == "link" and entry.sha256 == hashlib.sha256(target).hexdigest()
         case "file":
-            return state.kind == "file" and entry.sha256 in ("", state.sha256)
-        case _:
-            return state.exists
+            return state.kind == "file" and entry.sha256 == state.sha256 != ""
+        case kind:
+            return state.kind == kind
+
+
+def _may_be_same(entry: Entry, state: FileState) -> bool:
+    """Whether it takes a digest to know that."""
+    if entry.kind == "link":
+        return state.kind == "link" and not entry.target
+    return entry.kind == state.kind == "file" and entry.size == state.size
 
 
 def _replaced(state: FileState) -> Change:

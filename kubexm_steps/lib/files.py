@@ -350,8 +350,9 @@ def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
         record |= {"owner": str(state.uid), "group": str(state.gid)}
     if state.kind == "link":
         record["target"] = state.target
-    elif state.kind == "file":
+    elif state.kind != "absent":
         record["mode"] = state.mode
+    if state.kind == "file":
         if change.content:
             record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
         # Whoever gives a file away takes its capabilities off.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 import tarfile
@@ -49,6 +50,49 @@ def test_an_archive_is_listed_unpacked_and_recognised(runner: Runner, folder: Pa
     assert runner.archive_matches(archive, fmt, str(target), entries)
     (target / "top/a.txt").write_text("other")
     assert not runner.archive_matches(archive, fmt, str(target), entries)
+
+
+@pytest.mark.parametrize("fmt", [*TARS, "zip"])
+def test_the_digest_of_each_file_is_told_that_is_asked_for(
+    runner: Runner, folder: Path, fmt: Format, busybox: bool
+) -> None:
+    if fmt == "zip" and shutil.which("unzip") is None:
+        pytest.skip("there is no unzip on this machine")
+    files = {"a": b"a\n", "none": b"", "skipped": b"x" * 100_000, "d/long": b"0123456789" * 20_000, "last": b"z"}
+    archive = make(folder / f"x.{fmt}", fmt, files)
+    entries = runner.archive_entries(archive, fmt)
+    assert {entry.name: entry.size for entry in entries} == {name: len(data) for name, data in files.items()}
+    told = runner.archive_digests(archive, fmt, entries, files.keys() - {"skipped"})
+    assert {entry.name: entry.sha256 for entry in told} == {
+        name: "" if name == "skipped" else hashlib.sha256(data).hexdigest() for name, data in files.items()
+    }
+
+
+def test_where_links_lead_is_told(runner: Runner, folder: Path) -> None:
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("a -> b"))
+        for name, kind, target in (("l -> m", tarfile.SYMTYPE, "/x -> \\é"), ("h", tarfile.LNKTYPE, "./a -> b")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, target
+            tar.addfile(link)
+    entries = runner.archive_entries(f"{folder}/x.tar", "tar")
+    assert [(entry.name, entry.kind, entry.target) for entry in entries] == [
+        ("a -> b", "file", ""),
+        ("l -> m", "link", "/x -> \\é"),
+        ("h", "hardlink", "a -> b"),
+    ]
+
+
+def test_what_was_not_listed_is_not_unpacked(runner: Runner, folder: Path) -> None:
+    archive = make(folder / "x.tar", "tar", {"a": b"a", "b": b"b", "c": b"c"})
+    (folder / "to").mkdir()
+    odd: list[dict[str, bool]] = [{"a": True, "b": True}, {"a": True, "b": True, "d": True}, {"a": False, "d": False}]
+    for names in odd:
+        with pytest.raises(StepFailed, match="not those that were listed"):
+            runner.unpack(archive, f"{folder}/to", "tar", Unpacking(names=names))
+    assert list((folder / "to").iterdir()) == []
+    runner.unpack(archive, f"{folder}/to", "tar", Unpacking(names={"a": True, "b": False, "c": True}))
+    assert sorted(path.name for path in (folder / "to").iterdir()) == ["a", "c"]
 
 
 def test_leading_parts_of_names_are_taken_off(runner: Runner, folder: Path) -> None:

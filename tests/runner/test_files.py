@@ -240,6 +240,14 @@ def test_a_link_replaces_a_link_to_a_folder_instead_of_landing_in_it(runner: Run
     assert sorted(path.name for path in folder.iterdir()) == ["dir", "link"]
 
 
+def test_a_link_takes_the_place_of_the_very_file_that_it_leads_to(runner: Runner, folder: Path) -> None:
+    (folder / "a").write_text("a")
+    (folder / "b").hardlink_to(folder / "a")
+    for target, name in (("a", "b"), (f"{folder}/a", "a")):
+        runner.symlink(target, f"{folder}/{name}")
+        assert str((folder / name).readlink()) == target
+
+
 def test_a_link_never_lands_in_a_folder(runner: Runner, folder: Path) -> None:
     (folder / "dir").mkdir()
     with pytest.raises(StepFailed):

@@ -32,7 +32,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "zypper, error": lambda text: zypper._TAG.sub(b"", text.encode()),
     "error": errors.reason_of,
     "package manager's error": trouble.own_words,
-    "listing of an archive": archives._zip_entries,
+    "listing of an archive": lambda text: archives._zip_entries(text, "x.zip"),
+    "row of an archive": lambda text: archives._tar_entry("a", text, escaped=True),
     "versions": lambda text: (
         versions.compare_deb(text, "1"),
         versions.compare_rpm(text, "1"),

@@ -50,7 +50,12 @@ def made(fmt: str, things: list[Thing]) -> bytes:
                 zipped.writestr(entry, thing.to or thing.content)
         return data.getvalue()
     mode: Any = f"w:{fmt.removeprefix('tar').removeprefix('.')}"
-    kinds = {stat.S_IFCHR: tarfile.CHRTYPE, stat.S_IFBLK: tarfile.BLKTYPE, stat.S_IFIFO: tarfile.FIFOTYPE}
+    kinds = {
+        stat.S_IFCHR: tarfile.CHRTYPE,
+        stat.S_IFBLK: tarfile.BLKTYPE,
+        stat.S_IFIFO: tarfile.FIFOTYPE,
+        stat.S_IFDIR: tarfile.DIRTYPE,
+    }
     with tarfile.open(fileobj=data, mode=mode) as tar:
         for thing in things:
             info = tarfile.TarInfo(thing.name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import posixpath
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.connectors.filescripts import mode_argument
 from kubexm_exec.model.command import CommandResult
@@ -40,17 +42,17 @@ _SUFFIXES: Final[dict[str, Format]] = {
 _FLAGS: Final[dict[Format, str]] = {"tar": "", "tar.gz": "z", "tar.xz": "J", "tar.bz2": "j"}
 _KINDS: Final[dict[str, EntryKind]] = {"-": "file", "d": "directory", "l": "link", "h": "hardlink"}
 _LISTING: Final = 64 << 20
-_SPECIAL, _OUTSIDE, _OPEN = 96, 97, 95
+_SPECIAL, _OUTSIDE, _OPEN, _UNLISTED = 96, 97, 95, 94
 
 # Archives are read from standard input: GNU tar would take "a:b" for a file on the host a.
 _LIST_TAR: Final = (
     WAY
     + r"""
 reach "$2"
-case $(tar --version 2>/dev/null) in *GNU*) echo escaped;; *) echo plain;; esac
+case $(tar --version 2>/dev/null) in *GNU*) echo escaped; o=--numeric-owner ;; *) echo plain; o= ;; esac
 tar -t"$1"f - <"./$name" || exit
 printf '\0'
-tar -tv"$1"f - <"./$name" | cut -c 1-10
+tar -tv"$1"f - $o <"./$name"
 """
 )
 # Whether nobody else can change a file, or put another in its place: neither there nor in a folder above.
@@ -71,14 +73,27 @@ done
 """
 )
 _COPY: Final = WAY + 'reach "$1"; umask 077; cat <"./$name" >"$2"'
-_LIST_ZIP: Final = WAY + 'reach "$1"; unzip -l "./$name"'
-# It is unpacked into a folder of our own, looked at, and only then put in place: nothing that is there already can lead
-# it elsewhere, and what may not be in it never gets there.
-_UNPACK: Final = (
+# Only Info-ZIP's unzip tells what is a link, with `-Z`; busybox's has no such option.
+_LIST_ZIP: Final = (
     WAY
+    + r"""
+reach "$1"
+unzip -l "./$name"
+code=$?
+printf '\0'
+unzip -Z "./$name" 2>/dev/null | cut -c 1-10
+exit $code
+"""
+)
+# It is unpacked into a folder of our own, looked at, and only then put in place: nothing that is there already can lead
+# it elsewhere, and what may not be in it never gets there. Its input says of each name but folders' whether that is put
+# in place (+) or stays as it is there (-): all that was not listed so is a failure.
+_UNPACK: Final = (
+    EACH
+    + WAY
     + PLACE
     + rf"""
-src=$1 root=$2 flags=$3 strip=$4 new=$5 owner=$6 special=$7 fill=$8
+src=$1 root=$2 flags=$3 strip=$4 new=$5 owner=$6 special=$7 fill=$8 count=$9
 reach "$root/."
 tidy
 private "$new" || exit
@@ -89,7 +104,7 @@ exec 8<"./$name"
 cd -P "$stage" || exit
 if [ "$flags" = zip ]; then
   [ -n "$special" ] && set -- -K || set --
-  unzip -q -o "$@" /proc/self/fd/8 -d t
+  unzip -q -o "$@" /proc/self/fd/8 -d t </dev/null
   code=$?
   # unzip's 1 is a warning: all was done.
   [ $code -le 1 ] || exit $code
@@ -98,6 +113,16 @@ find t -type f -exec stat -c '%h %i' {{}} + |
   awk '$1 > 1 {{ n[$2]++; h[$2] = $1 }} END {{ for (i in n) if (n[i] != h[i]) exit 1 }}' || exit {_OUTSIDE}
 odd=$(find t \( -type f \( -perm -4000 -o -perm -2000 \) \) -o ! -type f ! -type d ! -type l)
 if [ -n "$odd" ] && [ -z "$special" ]; then printf '%s\n' "${{odd#t/}}"; exit {_SPECIAL}; fi
+if [ -n "$count" ]; then
+  each 500 sh -c '
+    for w do
+      shift
+      f=t/${{w#?}}
+      case $w in -*) set -- "$@" "$f" ;; *) [ -e "$f" ] || [ -L "$f" ] || exit ;; esac
+    done
+    [ $# -eq 0 ] || rm -f -- "$@"' kx &&
+    [ "$(find t ! -type d -exec stat -c %h {{}} + | wc -l)" -eq "$count" ] || exit {_UNLISTED}
+fi
 if [ -n "$owner" ] && [ -n "$odd" ]; then
   # Giving a file away takes these bits off.
   find t -exec sh -c '
@@ -111,9 +136,42 @@ sync -f . 2>/dev/null || sync
 ( cd -P .. && place "$stage/t" )
 """
 )
-_CONTENT_TAR: Final = WAY + 'reach "$2"; tar -x"$1"Of - --strip-components="$3" <"./$name" | sha256sum'
-_CONTENT_ZIP: Final = WAY + 'reach "$1"; unzip -p "./$name" | sha256sum'
-_CONTENT_FOLDER: Final = EACH + 'each 500 sh -c "$1" kx read "" "" | sha256sum'
+# What the files of an archive hold, one after the other.
+_CONTENT: Final = (
+    WAY
+    + r"""
+content() {
+  reach "$1"
+  if [ "$2" = zip ]; then unzip -p "./$name" </dev/null; else tar -x"$2"Of - --strip-components="$3" <"./$name"; fi
+}
+"""
+)
+_SAME: Final = (
+    EACH
+    + _CONTENT
+    + r"""
+inside=$( (content "$1" "$2" "$3") | sha256sum) && outside=$(each 500 sh -c "$4" kx read "" "" | sha256sum) &&
+  [ "$inside" = "$outside" ]
+"""
+)
+# The input says how many bytes to skip, and how many to make a digest of. dd takes as many as it is told: what reads
+# ahead would take them from the next one.
+_DIGESTS: Final = (
+    _CONTENT
+    + r"""
+take() {
+  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null || return
+  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock 2>/dev/null
+}
+exec 9<&0
+(content "$1" "$2" "$3") | {
+  while read -r skipped size <&9; do
+    take "$skipped" >/dev/null && take "$size" | sha256sum || exit
+  done
+  cat >/dev/null
+}
+"""
+)
 _GIVE: Final = EACH + 'each 500 sh -c "$1" kx change "$2" ""'
 _PACK: Final = (
     WAY
@@ -132,7 +190,10 @@ leave "$4"
 exit $code
 """
 )
-_ROW: Final = re.compile(r"\s*\d+\s+\d{2,4}-\d\d-\d{2,4}\s+\d\d:\d\d   ?(.*)")
+_ROW: Final = re.compile(r"\s*(\d+)\s+\d{2,4}-\d\d-\d{2,4}\s+\d\d:\d\d   ?(.*)")
+_TAR_ROW: Final = re.compile(r"\S{10} .{1,64}? +(\d+) \d+-\d\d-\d\d \d\d:\d\d(?::\d\d)? (.*)", re.DOTALL)
+_HIDDEN: Final = re.compile(r"\^[@-_?]")
+_EMPTY: Final = hashlib.sha256(b"").hexdigest()
 _ESCAPE: Final = re.compile(r"\\([0-7]{3}|.)")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
@@ -143,11 +204,13 @@ class Entry(Struct, frozen=True):
     name: str
     kind: EntryKind
     sha256: str = ""
-    """Of a file, where it is known."""
+    """Of a file, where it is known; of a link whose target is not known, that of its target."""
     target: str = ""
     """Of a link, where it is known; of a hard link, the name in the archive."""
     special: str = ""
     """What makes it dangerous: it would run as somebody else, or is no file at all."""
+    size: int = -1
+    """Of what the archive holds of it as content, in bytes; -1: it is not known."""
 
 
 def format_of(path: str, given: Format | None = None) -> Format:
@@ -173,20 +236,30 @@ def checked(entries: Sequence[Entry], archive: str, strip: int, *, special: bool
     links: set[str] = set()
     for entry in entries:
         below = _below(archive, entry.name, links)
-        if entry.kind == "hardlink" and entry.target:
-            _below(archive, entry.target, links)
+        target = entry.target
+        if entry.kind == "hardlink" and target:
+            target = "/".join(_below(archive, target, links)[strip:])
         if entry.kind == "link":
             links.add("/".join(below))
         if entry.special and not special:
             raise _is_special(archive, f"{entry.name!r} is {entry.special}")
         kept = below[strip:]
         if kept:
-            result.append(Entry("/".join(kept), entry.kind, entry.sha256, entry.target, entry.special))
+            result.append(replace(entry, name="/".join(kept), target=target))
     if not result:
         raise StepFailed(
             f"{archive}: nothing is left of it" if strip else f"{archive}: it is empty",
             hint=f"stripComponents: {strip} takes away all of its names" if strip else "",
         )
+    return result
+
+
+def unpacked(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """What will be there by its name: the last one of each, and what a hard link leads to in its place."""
+    result: dict[str, Entry] = {}
+    for entry in entries:
+        known = result.get(entry.target) if entry.kind == "hardlink" else None
+        result[entry.name] = entry if known is None else replace(known, name=entry.name)
     return result
 
 
@@ -254,22 +327,35 @@ def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:
     result = execute(session, command, check=False, live=False)
     _check(session, "list", path, fmt, result)
     text = result.stdout.decode("utf-8", "surrogateescape")
-    return _zip_entries(text) if fmt == "zip" else _tar_entries(text, path)
+    return _zip_entries(text, path) if fmt == "zip" else _tar_entries(text, path)
 
 
 def _tar_entries(text: str, path: str) -> list[Entry]:
     style, _, rest = text.partition("\n")
-    listing, _, letters = rest.partition("\0")
+    listing, _, details = rest.partition("\0")
     names = listing.removesuffix("\n").split("\n") if listing else []
-    kinds = letters.removesuffix("\n").split("\n") if letters else []
-    if len(names) != len(kinds):
+    rows = details.removesuffix("\n").split("\n") if details else []
+    escaped = style == "escaped"
+    found = [_tar_entry(name, row, escaped=escaped) for name, row in zip(names, rows, strict=False)]
+    # A line break that is not escaped makes a row of what is none.
+    if len(names) != len(rows) or (not escaped and any(entry.size < 0 for entry in found)):
         raise StepFailed(f"list {path}: it holds names with line breaks, which this host's tar cannot list safely")
-    if style == "escaped":
-        names = [_unescaped(name) for name in names]
-    return [
-        Entry(name, _KINDS.get(mode[:1], "other"), special=_special(mode))
-        for name, mode in zip(names, kinds, strict=True)
-    ]
+    return found
+
+
+def _tar_entry(name: str, row: str, *, escaped: bool) -> Entry:
+    kind = _KINDS.get(row[:1], "other")
+    parsed = _TAR_ROW.fullmatch(row)
+    size, rest = (int(parsed[1]), parsed[2]) if parsed else (-1, "")
+    target = ""
+    for mark in (" -> ", " link to "):
+        if rest.startswith(name + mark):
+            target = rest[len(name + mark) :]
+            # busybox shows a hard link as a file with a target.
+            kind = "link" if kind == "link" else "hardlink"
+    if escaped:
+        name, target = _unescaped(name), _unescaped(target)
+    return Entry(name, kind, "", target, _special(row[:10]), size)
 
 
 def _special(mode: str) -> str:
@@ -293,20 +379,62 @@ def _unescaped(name: str) -> str:
     return _ESCAPE.sub(byte, raw).encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def _zip_entries(text: str) -> list[Entry]:
-    names = [row[1] for line in text.splitlines() if (row := _ROW.fullmatch(line))]
-    return [Entry(name, "directory" if name.endswith("/") else "file") for name in names]
+def _zip_entries(text: str, path: str) -> list[Entry]:
+    listing, _, details = text.partition("\0")
+    found = [(int(row[1]), row[2]) for line in listing.splitlines() if (row := _ROW.fullmatch(line))]
+    # There are two lines above the rows, and one below.
+    letters = [line[:1] for line in details.splitlines()[2:-1]]
+    told = len(letters) == len(found)
+    if any(_HIDDEN.search(name) or (not told and "?" in name) for _, name in found):
+        raise StepFailed(f"list {path}: it holds names with control characters, which unzip cannot list safely")
+    kinds = [_KINDS.get(letter, "file") for letter in letters] if told else ["file"] * len(found)
+    return [
+        Entry(name, "directory" if name.endswith("/") else "link" if kind == "link" else "file", size=size)
+        for (size, name), kind in zip(found, kinds, strict=True)
+    ]
 
 
 def same_content(session: Session, path: str, fmt: Format, strip: int, folder: str, files: Sequence[str]) -> bool:
     """Whether the files in a folder hold, in this order, what the archive's files hold; nothing is written."""
     if not files:
         return True
-    command = script(_CONTENT_ZIP, path) if fmt == "zip" else script(_CONTENT_TAR, _FLAGS[fmt], path, str(strip))
-    inside = execute(session, command, check=False, live=False)
     names = path_list(posixpath.join(folder, name) for name in files)
-    outside = execute(session, script(_CONTENT_FOLDER, IN_FOLDERS, stdin=names), check=False, live=False)
-    return inside.exit_code == outside.exit_code == 0 and inside.stdout == outside.stdout
+    command = script(_SAME, path, _flags(fmt), str(strip), IN_FOLDERS, stdin=names)
+    return execute(session, command, check=False, live=False).exit_code == 0
+
+
+def with_digests(
+    session: Session, path: str, fmt: Format, strip: int, entries: Sequence[Entry], names: Collection[str]
+) -> list[Entry]:
+    """The entries, and the digests of those with these names, as the host reads them; nothing is written."""
+    held = [entry for entry in entries if entry.kind == "file" or (fmt == "zip" and entry.kind == "link")]
+    if any(entry.size < 0 for entry in held):
+        return list(entries)
+    lines: list[str] = []
+    asked: list[Entry] = []
+    skipped = 0
+    for entry in held:
+        if entry.size and entry.name in names:
+            asked.append(entry)
+            lines.append(f"{skipped} {entry.size}\n")
+            skipped = 0
+        else:
+            skipped += entry.size
+    digests: list[str] = []
+    if asked:
+        listing = "".join(lines).encode()
+        command = script(_DIGESTS, path, _flags(fmt), str(strip), stdin=listing, max_output=_LISTING)
+        result = execute(session, command, check=False, live=False)
+        digests = [line[:64] for line in result.out.splitlines()]
+    if len(digests) != len(asked):
+        return list(entries)
+    known = {id(entry): _EMPTY for entry in held if entry.size == 0}
+    known |= {id(entry): digest for entry, digest in zip(asked, digests, strict=True)}
+    return [replace(entry, sha256=known.get(id(entry), "")) for entry in entries]
+
+
+def _flags(fmt: Format) -> str:
+    return "zip" if fmt == "zip" else _FLAGS[fmt]
 
 
 class Unpacking(Struct, frozen=True):
@@ -319,21 +447,25 @@ class Unpacking(Struct, frozen=True):
     """Whether it may hold programs that run as somebody else, devices, pipes and sockets."""
     follow: bool = False
     """Whether a link that is there already in the place of a folder is followed."""
+    names: Mapping[str, bool] | None = None
+    """Whether each name but those of folders is put in place, or stays as it is there; None: all of them are put."""
 
 
 def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking) -> None:
     """Unpack an archive on the host into an existing folder; its owners are never those in the archive."""
-    flags = "zip" if fmt == "zip" else _FLAGS[fmt]
+    names = how.names or {}
     command = script(
         _UNPACK,
         path,
         folder,
-        flags,
+        _flags(fmt),
         str(how.strip),
         f".kx-{secrets.token_hex(8)}.tree",
         how.owner,
         "yes" if how.special else "",
         "follow" if how.follow else "yes",
+        "" if how.names is None else str(sum(names.values())),
+        stdin=path_list(f"{'+' if put else '-'}{name}" for name, put in names.items()),
         env={"LC_ALL": "C.UTF-8"} if fmt == "zip" else None,
     )
     result = execute(session, command, check=False, live=False)
@@ -341,6 +473,11 @@ def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking
         raise _is_special(path, f"{result.out.splitlines()[0]!r} is a program that runs as somebody else, or no file")
     if result.exit_code == _OUTSIDE:
         raise _climbs_out(path, "(a hard link)")
+    if result.exit_code == _UNLISTED:
+        raise StepFailed(
+            f"{path}: refused, because its entries are not those that were listed",
+            hint="nothing was unpacked; its names, or those of the host's tar or unzip, are odd ones",
+        )
     _check(session, "unpack", path, fmt, result)
 
 

@@ -66,16 +66,21 @@ for d do
 done
 """
 # A new link beside the old one, then renamed over it: there is no moment without a link.
+# A link to the very file whose place it takes is that file to `mv`, which does nothing then.
 _SYMLINK: Final = f"""{WAY}
+put() {{
+  if [ -f "$2" ] && ! [ -L "$2" ] && [ "$1" -ef "$2" ]; then rm -f -- "$2" || return; fi
+  mv -fT -- "$1" "$2"
+}}
 tmp=$3
 go "$2"
 if shared; then
   private "$tmp" || exit
-  ln -s -- "$1" "./$name" && mv -fT -- "./$name" "../$name" || {{ code=$?; leave "$tmp"; exit $code; }}
+  ln -s -- "$1" "./$name" && put "./$name" "../$name" || {{ code=$?; leave "$tmp"; exit $code; }}
   leave "$tmp"
 else
   ln -s -- "$1" "./$tmp" || exit
-  mv -fT -- "./$tmp" "./$name" || {{ code=$?; rm -f -- "./$tmp"; exit $code; }}
+  put "./$tmp" "./$name" || {{ code=$?; rm -f -- "./$tmp"; exit $code; }}
 fi
 """
 _CHANGE: Final = f'{WAY}go "$1"; change "$name" "$2" "$3"'
