@@ -116,39 +116,47 @@ def files_standing(
     records: Sequence[Mapping[str, Any]],
     *,
     made: Sequence[str] = (),
-    removed: Sequence[str] = (),
+    way: Sequence[str] = (),
     root: str = "",
 ) -> Standing:
     """What an undo finds of files: records of what was there before, each with all that may have been left.
 
-    ``made`` and ``removed`` are folders: by themselves they hold nothing of anybody that an undo could destroy.
-    ``root`` is the folder that all of it is in: links there may go round in a circle.
+    ``made`` are folders: by themselves they hold nothing of anybody that an undo could destroy. ``way`` are
+    folders on the way that were no links. ``root`` is the folder that all of it is in: links there may go round in a
+    circle.
     """
     paths = [record["path"] for record in records]
-    paths = list(dict.fromkeys([*paths, *(posixpath.dirname(path) for path in paths), *made, *removed]))
+    known = {*paths}
+    paths = list(dict.fromkeys([*paths, *(posixpath.dirname(path) for path in paths), *made, *way]))
     if not paths:
         return Standing(before=True)
     seen = ctx.runner.trees.look(root, paths).states.values() if root else ctx.runner.inspect_all(paths)
-    states = without_what_is_behind({state.path: state for state in seen}, removed)
+    states = without_what_is_behind({state.path: state for state in seen}, [*known, *made])
     me = _Me(ctx, states)
-    undone = not any(states[path].exists for path in made)
-    undone = undone and all(states[path].kind == "directory" for path in removed)
-    return together(Standing(before=undone), *(_file(ctx, record, states[record["path"]], me) for record in records))
+    # One that took the place of something else is that one's matter.
+    folders = [states[path] for path in made if path not in known]
+    odd = [state for state in folders if state.kind not in ("absent", "directory")]
+    odd += [states[path] for path in way if path not in known and states[path].kind == "link"]
+    return together(
+        Standing(before=not any(state.exists for state in folders)),
+        *(Standing(changed=(f"{state.path} (it is {_NOUNS[state.kind]})",)) for state in odd),
+        *(_file(ctx, record, states[record["path"]], me) for record in records),
+    )
 
 
-def without_what_is_behind(states: Mapping[str, FileState], removed: Iterable[str]) -> dict[str, FileState]:
-    """The states, but what is seen through a link that has taken the place of a removed folder is not there."""
-    replaced = {path for path in removed if states[path].kind != "directory"}
+def without_what_is_behind(states: Mapping[str, FileState], places: Iterable[str]) -> dict[str, FileState]:
+    """The states, but what is seen through a link in one of these places is not there."""
+    linked = {path for path in places if states[path].kind == "link"}
 
     def behind(path: str) -> bool:
         above = posixpath.dirname(path)
-        while above not in replaced:
+        while above not in linked:
             path, above = above, posixpath.dirname(above)
             if path == above:
                 return False
         return True
 
-    return {path: FileState(path) if replaced and behind(path) else state for path, state in states.items()}
+    return {path: FileState(path) if linked and behind(path) else state for path, state in states.items()}
 
 
 class _Me:
@@ -189,7 +197,8 @@ def _file(ctx: StepContext, record: Mapping[str, Any], now: FileState, me: _Me) 
     differs = [what for what, names in _ASPECTS.items() if not any(_fits(each, now, names, me) for each in alike)]
     if differs:
         return Standing(changed=(f"{path} ({', '.join(differs)})",))
-    return Standing(before=_is(before, now, me))
+    same, attributes = _is(before, now, me), record.get("attributes")
+    return Standing(before=same and (not attributes or ctx.runner.attributes(now) == attributes))
 
 
 _ASPECTS: Final = {
@@ -242,7 +251,9 @@ def merge_files(first: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str,
         if known is None:
             found[record["path"]] = record
             continue
-        merged = {**record, **known}
+        # Of a file whose mode or owner was changed at first, the content is still that of before.
+        more = record["kind"] == known["kind"] == "file" and "content" not in known
+        merged = {**record, **known} if more else {**known}
         if "left" in known and "left" in record:
             merged["left"] = [*known["left"], *(left for left in record["left"] if left not in known["left"])]
         found[record["path"]] = merged

@@ -20,6 +20,7 @@ from kubexm_steps.lib.files import (
     Change,
     Content,
     Wanted,
+    clear_made,
     compare,
     file_diff,
     linking,
@@ -28,11 +29,14 @@ from kubexm_steps.lib.files import (
     warn_of_attributes,
 )
 from kubexm_steps.lib.localtrees import LeftOut, Tree, permissions
-from kubexm_steps.lib.standing import files_standing, merge_files, without_what_is_behind
+from kubexm_steps.lib.standing import files_standing, merge_files, together, without_what_is_behind
 from kubexm_steps.lib.types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
 _PRELOADED: Final = 4 << 20
+_CLOSED: Final[Mapping[str, Any]] = {"kind": "directory", "mode": 0o700, "owner": "", "group": ""}
+"""What a folder is until everything is in it."""
+_NOTHING: Final[Mapping[str, Any]] = {"kind": "absent"}
 
 
 class TreeParams(OneFileParams):
@@ -342,50 +346,142 @@ def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[s
 
 def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
     """What an undo finds of a folder with all that was written into it."""
-    removed = [record["path"] for record in undo["removed"]]
-    return files_standing(ctx, undo["files"], made=undo["made"], removed=removed, root=undo["root"])
+    root, made, linked = undo["root"], undo["made"], {*undo["linked"]}
+    records = {record["path"]: record for record in undo["files"]}
+    for record in undo["removed"]:
+        path = record["path"]
+        lefts = [{"kind": "absent"}, _CLOSED, *record.get("left", ()), *records.get(path, {}).get("left", ())]
+        records[path] = {**record, "left": lefts}
+    below = [path for path in (*records, *made) if path.startswith(f"{root.rstrip('/')}/")]
+    way = {root, *(folder for path in below for folder in _above(path, root))} - linked
+    found = files_standing(ctx, list(records.values()), made=made, way=sorted(way), root=root)
+    # Such a folder has to go with all that is in it.
+    instead = {path for path in made if records.get(path, _NOTHING)["kind"] != "absent"}
+    if not instead:
+        return found
+    ours = {*made, *records}
+    guests = [
+        state.path
+        for state in ctx.runner.trees.look(root, [root], below=True).below
+        if state.path not in ours and not instead.isdisjoint(_above(state.path, root))
+    ]
+    return together(found, *(Standing(changed=(f"{guest} (in a folder that was made)",)) for guest in guests))
 
 
 def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What two attempts saved as one: of each file what was there before the first."""
-    merged = {**later, **first}
-    for name in ("files", "removed"):
-        merged[name] = merge_files(first[name], later[name])
-    for name in ("made", "linked"):
-        merged[name] = list(dict.fromkeys([*first[name], *later[name]]))
-    return merged
+    """What two attempts saved as one: of each place what was there before the first."""
+    root, files = first["root"], {record["path"] for record in first["files"]}
+    removed = {record["path"]: record for record in first["removed"]}
+    # A folder that a later attempt finds there is one that the first has made.
+    none = {*first["made"], *files} - removed.keys()
+    records, lost = list[Mapping[str, Any]](), [*first.get("lost", ()), *later.get("lost", ())]
+    for record in later["files"]:
+        path = record["path"]
+        if path in files or record["kind"] == "absent" or none.isdisjoint(_above(path, root)):
+            records.append(record)
+            continue
+        # It came from somebody else in between: it has no place where it could be brought back to.
+        lost.append(path)
+        records.append({"path": path, "kind": "absent", "left": record.get("left", [])})
+    for record in later["removed"]:
+        if record["path"] not in none and none.isdisjoint(_above(record["path"], root)):
+            removed.setdefault(record["path"], record)
+    # What a later attempt made or removed at the place of a file, or of a folder, of the first.
+    lefts = [(path, "directory") for path in later["made"]]
+    lefts += [(record["path"], "absent") for record in later["removed"]]
+    records += [{"path": path, "kind": "absent", "left": [{"kind": kind}]} for path, kind in lefts if path in files]
+    for path, kind in lefts:
+        if path in removed and kind == "directory":
+            removed[path] = {**removed[path], "left": [{"kind": kind}]}
+    made = dict.fromkeys([*first["made"], *later["made"]])
+    return {
+        "root": root,
+        "files": merge_files(first["files"], records),
+        "removed": list(removed.values()),
+        "made": [path for path in made if path not in removed],
+        "linked": list(dict.fromkeys([*first["linked"], *later["linked"]])),
+        "lost": lost,
+    }
 
 
 def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     """Put back what ``apply_plan`` has changed; what was made goes away, folders only if nothing else is in them."""
     root, records, removed = undo["root"], undo["files"], undo["removed"]
     made = [path for path in undo["made"] if path.startswith(f"{root.rstrip('/')}/")]
-    paths = dict.fromkeys([root, *(record["path"] for record in (*records, *removed)), *made])
-    look = ctx.runner.trees.look(root, list(paths), below=True)
-    states = without_what_is_behind(look.states, [record["path"] for record in removed])
-    change = TreeChange(folder_mode=0o700)
+    clear_made(ctx, [path for path in undo["made"] if not path.startswith(f"{root.rstrip('/')}/")])
+    for path in undo.get("lost", ()):
+        ctx.log.warning("it came between two attempts, the later one removed it, and it stays away", path=path)
+    places = dict.fromkeys([*(record["path"] for record in (*records, *removed)), *made])
+    look = ctx.runner.trees.look(root, [root, *places], below=True)
+    if look.states[root].kind == "link" and root not in undo["linked"]:
+        raise StepFailed(f"write to {root}: it is a link by now", hint="remove the link, and try once more")
+    states = without_what_is_behind(look.states, places)
+    change = TreeChange(folder_mode=0o700, exact=True)
     # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.
     ours = {state.path for state in look.below}
     ours |= {
-        path for path in paths if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
+        path for path in places if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
     }
-    special = [record for record in records if record.get("attributes") and "content" in record]
+    special = {record["path"]: record for record in records if record.get("attributes") and "content" in record}
     for record in records:
-        if record not in special:
+        if record["path"] not in special:
             _put_back(ctx, record, states[record["path"]], change, ours)
-    for record in removed:
-        if states[record["path"]].kind != "directory":
-            change.folders.append(record["path"])
-            change.modes.setdefault(record["mode"], []).append(record["path"])
-            change.owners.setdefault(f"{record['uid']}:{record['gid']}", []).append(record["path"])
-    change.emptied = _emptied(made, look, set(change.gone))
+    for record in sorted(removed, key=lambda record: str(record["path"]).count("/")):
+        _put_folder_back(record, states[record["path"]], change)
+    # What somebody has put in the place of a folder.
+    kept = {record["path"] for record in records if record["kind"] != "absent"}
+    change.gone += [
+        path
+        for path in dict.fromkeys([*made, *change.folders])
+        if states[path].kind in ("file", "link") and path in ours and path not in kept
+    ]
+    change.gone = list(dict.fromkeys(change.gone))
+    change.emptied = _emptied(made, look, {*change.gone})
+    _clear_the_way(ctx, [states[path] for path in places if path in ours], undo, change)
     if change.any:
         if not look.states[root].exists:
             ctx.runner.mkdir(root)
         ctx.runner.trees.change(root, change, look)
-    for record in special:
+    for record in special.values():
         restore_file(ctx, record)
     remove_made(ctx, undo["made"])
+
+
+def _put_folder_back(record: Mapping[str, Any], now: FileState, change: TreeChange) -> None:
+    path, owner = record["path"], f"{record['uid']}:{record['gid']}"
+    if now.kind != "directory":
+        change.folders.append(path)
+    elif (now.mode, now.uid, now.gid) == (record["mode"], record["uid"], record["gid"]):
+        return
+    change.modes.setdefault(record["mode"], []).append(path)
+    change.owners.setdefault(owner, []).append(path)
+
+
+def _clear_the_way(ctx: StepContext, places: Sequence[FileState], undo: Mapping[str, Any], change: TreeChange) -> None:
+    """Remove what nothing can be put in place of: folders with something in them, devices, pipes and sockets."""
+    folders = {record["path"] for record in undo["removed"]}
+    # Of the others, only mode and owner were changed.
+    whole = {record["path"]: record for record in undo["files"] if _is_whole(record)}
+    made, emptied, cleared = {*undo["made"]}, {*change.emptied}, set[str]()
+    for state in sorted(places, key=lambda state: state.path.count("/")):
+        path, record = state.path, whole.get(state.path)
+        if state.kind == "directory":
+            # One that was made stays for what others have put there, unless something is to come back in its place.
+            stays = record is None or (record["kind"] == "absent" and path in made)
+            blocks = not stays and path not in folders and path not in emptied
+        else:
+            blocks = state.kind == "other" and (record is not None or path in made or path in folders)
+        if blocks and cleared.isdisjoint(_above(path, undo["root"])):
+            cleared.add(path)
+            ctx.runner.remove(path, recursive=True)
+    if cleared:
+        for name in ("gone", "emptied"):
+            paths = [path for path in getattr(change, name) if cleared.isdisjoint(_above(path, undo["root"]))]
+            setattr(change, name, paths)
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    return record["kind"] != "file" or "content" in record
 
 
 def _put_back(ctx: StepContext, record: Mapping[str, Any], now: FileState, change: TreeChange, ours: set[str]) -> None:

@@ -90,6 +90,120 @@ def test_afterwards_both_are_the_same_a_second_time_nothing_is_done_and_the_undo
         world.close()
 
 
+KINDS: list[Any] = [
+    None,
+    {"content": "1\n", "mode": "0644"},
+    {"content": "2\n", "mode": "0755"},
+    {"link": "b"},
+    {"link": "/nowhere"},
+    {"folder": {}},
+    {"folder": {"a": {"content": "in\n", "mode": "0644"}}},
+    {"folder": {"a": {"folder": {"a": {"link": "a"}}}}},
+    {"folder": {"a": {"link": "b"}, "b": {"content": "1\n", "mode": "0600"}}},
+]
+PLACE = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(KINDS[1:]), max_size=2)
+
+
+def put(base: Path, tree: dict[str, Any]) -> None:
+    """Make a folder hold just this."""
+    shutil.rmtree(base, ignore_errors=True)
+    base.mkdir()
+    trees.make(base, flat(tree))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(there=PLACE, sources=st.lists(PLACE, min_size=2, max_size=4))
+@example(
+    there={"a": KINDS[1], "b": KINDS[6]},
+    sources=[{"a": KINDS[2], "b": KINDS[1]}, {"a": KINDS[6], "b": KINDS[3]}, {"a": KINDS[4], "b": KINDS[7]}],
+)
+@example(there={"a": KINDS[1]}, sources=[{"a": KINDS[6]}, {}])
+@example(there={"a": KINDS[6]}, sources=[{"a": KINDS[1]}, {"a": KINDS[6]}])
+@example(there={}, sources=[{"a": KINDS[7]}, {"a": KINDS[1]}, {"a": KINDS[6]}, {}])
+def test_undo_brings_back_what_was_before_the_first_of_several_sessions_whatever_the_source_became(
+    tmp_path_factory: pytest.TempPathFactory, there: dict[str, Any], sources: list[dict[str, Any]]
+) -> None:
+    base = tmp_path_factory.mktemp("sync")
+    put(base / "host", there)
+    before = trees.read(base / "host")
+    world = World(base, "sync", {"src": "local", "path": str(base / "host"), "delete": True})
+    try:
+        changed = False
+        for source in sources:
+            put(base / "local", source)
+            changed = world.run_again().changed or changed
+        if changed:
+            same = trees.read(base / "host") == before
+            assert world.undo_all() == ("undone", "it was as before already" if same else "")
+            assert trees.read(base / "host") == before
+            world.rollback()
+            assert trees.read(base / "host") == before
+    finally:
+        world.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    there=PLACE,
+    sources=st.lists(PLACE, min_size=1, max_size=2),
+    place=st.sampled_from(["a", "b", "a/a", "a/new", "b/b"]),
+    theirs=st.sampled_from(KINDS),
+    step=st.sampled_from(["sync", "copy"]),
+)
+@example(there={}, sources=[{"a": KINDS[1]}], place="a", theirs=KINDS[6], step="copy")
+@example(there={}, sources=[{"a": KINDS[5]}], place="a", theirs=KINDS[1], step="copy")
+@example(there={"a": KINDS[6]}, sources=[{}], place="a", theirs=KINDS[1], step="sync")
+@example(there={"a": KINDS[6]}, sources=[{}], place="a", theirs=KINDS[3], step="sync")
+@example(there={"a": KINDS[1]}, sources=[{"a": KINDS[6]}], place="a/new", theirs=KINDS[1], step="sync")
+def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
+    tmp_path_factory: pytest.TempPathFactory,
+    there: dict[str, Any],
+    sources: list[dict[str, Any]],
+    place: str,
+    theirs: Any,
+    step: str,
+) -> None:
+    base = tmp_path_factory.mktemp("sync")
+    host = base / "host"
+    put(host, there)
+    before = trees.read(host)
+    world = World(base, step, {"src": "local", "path": str(host), **({"delete": True} if step == "sync" else {})})
+    try:
+        for source in sources:
+            put(base / "local", source)
+            try:
+                world.run_again()
+            except StepFailed:
+                break
+        left = trees.read(host)
+        if world.undo is None or not (host / place).parent.is_dir():
+            return
+        if (host / place).is_dir() and not (host / place).is_symlink():
+            shutil.rmtree(host / place)
+        else:
+            (host / place).unlink(missing_ok=True)
+        trees.make(host, {} if theirs is None else flat({place: theirs}))
+        meddled = trees.read(host)
+        state, said = world.undo_all()
+        if state == "leftAlone":
+            assert trees.read(host) == meddled, "nothing is touched before that is noticed"
+            assert str(host) in said
+            state, said = world.undo_all(overwrite=True)
+        now = trees.read(host)
+        # What nobody had there before the run, nor the run, is no matter of its undo; nor what the run left as it was.
+        new = {name for name in meddled if name not in before and name not in left}
+        new |= {str(above) for name in new for above in Path(name).parents if str(above) not in before}
+        if state == "undone":
+            for name in {*before, *left, *meddled, *now} - new:
+                fine = [before.get(name), *([meddled.get(name)] if before.get(name) == left.get(name) else [])]
+                assert now.get(name) in fine, name
+        else:
+            assert (state, bool(said)) == ("undoFailed", True)
+            assert theirs is None or "still not as it was" in said
+    finally:
+        world.close()
+
+
 def test_what_would_be_too_much_to_keep_cannot_be_undone_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

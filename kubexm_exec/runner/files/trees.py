@@ -207,6 +207,8 @@ class TreeChange(Struct):
     """Paths that are there, by the owner they are to have."""
     modes: dict[int, list[str]] = field(default_factory=dict)
     """Paths that are there, by the mode they are to have."""
+    exact: bool = False
+    """Whether folders lose the set-group-id bit, too, that they have from the one above."""
 
     @property
     def any(self) -> bool:
@@ -442,7 +444,8 @@ def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Map
     for owner, paths in change.owners.items():
         yield Member(f"own-{owner}", path_list(paths))
     for mode, paths in change.modes.items():
-        yield Member(f"mode-{mode:04o}", path_list(paths))
+        # With five digits, chmod takes such bits off folders.
+        yield Member(f"mode-{mode:05o}" if change.exact else f"mode-{mode:04o}", path_list(paths))
     again: dict[int, list[str]] = {}
     for file in files:
         name = f"t/{file.path.removeprefix(below)}"
