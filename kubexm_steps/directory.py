@@ -61,7 +61,8 @@ put() {
 }
 go "$1"
 private "$2" || exit
-hold && mkdir new old && ( cd new && archive -xzpf - ) && put "$3"
+# What is unpacked has no bit from the folder above.
+hold && mkdir new old && chmod g-s new && ( cd new && archive -xzpf - ) && put "$3"
 code=$?
 leave "$2"
 exit $code
@@ -178,6 +179,7 @@ class DirectoryStep(LookingStep[DirectoryParams]):
                 owner=params.owner,
                 group=params.group,
                 parents=params.parents,
+                exact=params.mode is not None,
             )
             return Result(message=f"created {params.path}", outputs=self._outputs())
         notes = self._notes(ctx, before)
@@ -219,7 +221,9 @@ class DirectoryStep(LookingStep[DirectoryParams]):
         closed = {"kind": "directory", "mode": _SECRET_FOLDER, "owner": "", "group": ""}
         lefts = [{**closed, "mode": _NEW_FOLDER}] * (len(made) - 1) + [dict(left)]
         records = [
-            {"path": path, "kind": "absent", "left": [each, closed]} for path, each in zip(made, lefts, strict=True)
+            # In a folder with the set-group-id bit they have it too.
+            {"path": path, "kind": "absent", "left": [each, closed, {**each, "mode": each["mode"] | 0o2000}]}
+            for path, each in zip(made, lefts, strict=True)
         ]
         guests = ctx.runner.shell(_GUESTS, *made, live=False).out.split("\0")
         others = [Standing(changed=(f"{guest} (in a folder that was made)",)) for guest in guests if guest]
@@ -237,7 +241,7 @@ class DirectoryStep(LookingStep[DirectoryParams]):
             there = ctx.runner.inspect(path, digest=False).kind
             if there not in ("absent", "directory"):
                 ctx.runner.remove(path)
-            ctx.runner.mkdir(path, mode=undo["mode"], owner=undo["owner"], group=undo["group"])
+            ctx.runner.mkdir(path, mode=undo["mode"], owner=undo["owner"], group=undo["group"], exact=True)
             if there == "directory":
                 self._put_back(ctx, path, undo)
         else:

@@ -228,9 +228,15 @@ class Runner:
         owner: str | None = None,
         group: str | None = None,
         parents: bool = True,
+        exact: bool = False,
     ) -> list[str]:
-        """Make a folder (0755 unless given) and those above it; returns what was made, topmost first."""
-        return operations.mkdir(self._session, path, mode=mode, owner=owner, group=group, parents=parents)
+        """Make a folder (0755 unless given) and those above it; returns what was made, topmost first.
+
+        With ``exact`` it does not have the set-group-id bit from the one above.
+        """
+        return operations.mkdir(
+            self._session, path, mode=mode, owner=owner, group=group, parents=parents, exact=exact
+        )  # fmt: skip
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty folder, or with ``recursive`` a folder with all that is in it."""

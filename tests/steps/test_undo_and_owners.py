@@ -415,3 +415,39 @@ def test_sockets_of_a_removed_folder_are_named(tmp_path: Path, caplog: pytest.Lo
         assert len(caplog.messages) == 2
     finally:
         world.close()
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("step", "params"),
+    [
+        ("directory", {"path": "sg/new", "mode": "0711"}),
+        ("directory", {"path": "sg/new/below"}),
+        ("directory", {"path": "sg/sub", "mode": "0711"}),
+        ("directory", {"path": "sg", "mode": "0755"}),
+        ("directory", {"path": "sg/empty", "state": "absent"}),
+        ("directory", {"path": "sg/sub", "state": "absent", "recursive": True}),
+        ("sync", {"path": "sg", "src": "source", "delete": True}),
+        ("copy", {"path": "sg", "src": "source"}),
+    ],
+)
+def test_folders_below_a_set_group_id_folder_come_back_with_their_own_mode(
+    step: str, params: Mapping[str, Any], tmp_path: Path
+) -> None:
+    trees.make(tmp_path, {"source/a/": {}, "sg/": {}})
+    os.chown(tmp_path / "sg", 0, 4321)
+    (tmp_path / "sg").chmod(0o2755)
+    for name in ("sub", "empty", "own"):
+        (tmp_path / "sg" / name).mkdir()
+        # The call takes the bit off, which chmod with four digits does not.
+        (tmp_path / "sg" / name).chmod(0o2750 if name == "own" else 0o700)
+    (tmp_path / "sg/sub/f").write_text("f")
+    before = trees.read(tmp_path)
+    world = World(tmp_path, step, {**params, "path": f"{tmp_path}/{params['path']}"})
+    try:
+        assert world.run().changed
+        assert world.forecast().state is ForecastState.SATISFIED
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert trees.read(tmp_path) == before

@@ -249,8 +249,12 @@ def mkdir(
     owner: str | None = None,
     group: str | None = None,
     parents: bool = True,
+    exact: bool = False,
 ) -> list[str]:
-    """Make a folder, and those above it that are missing (0755, our own); returns what was made, topmost first."""
+    """Make a folder, and those above it that are missing (0755, our own); returns what was made, topmost first.
+
+    With ``exact`` it does not have the set-group-id bit from the one above.
+    """
     missing = missing_folders(session, path)
     if not missing:
         return []
@@ -261,13 +265,19 @@ def mkdir(
             hint="make it first, or let this step do it: `createParents: true` (in a directory step `parents: true`)",
         )  # fmt: skip
     if above:
-        _make(session, above, _FOLDER_MODE, "")
-    _make(session, [last], _FOLDER_MODE if mode is None else mode, _ownership(owner, group))
+        _make(session, above, f"{_FOLDER_MODE:04o}", "")
+    last_mode = _FOLDER_MODE if mode is None else mode
+    _make(session, [last], _exactly(last_mode) if exact else f"{last_mode:04o}", _ownership(owner, group))
     return missing
 
 
-def _make(session: Session, folders: Sequence[str], mode: int, owner: str) -> None:
-    _on_path(session, "make folder", folders[-1], _MKDIR, f"{mode:04o}", owner, _new_name(), *folders)
+def _make(session: Session, folders: Sequence[str], mode: str, owner: str) -> None:
+    _on_path(session, "make folder", folders[-1], _MKDIR, mode, owner, _new_name(), *folders)
+
+
+def _exactly(mode: int) -> str:
+    """The mode for chmod, which takes set-user-id and set-group-id off a folder only if it has five digits."""
+    return f"{mode:05o}"
 
 
 def remove(session: Session, path: str, *, recursive: bool = False) -> None:
@@ -294,7 +304,7 @@ def symlink(session: Session, target: str, path: str) -> None:
 
 def chmod(session: Session, path: str, mode: int) -> None:
     """Change the mode."""
-    _on_path(session, "change the mode of", path, _CHANGE, path, "", f"{mode:04o}")
+    _on_path(session, "change the mode of", path, _CHANGE, path, "", _exactly(mode))
 
 
 def chown(session: Session, path: str, owner: str | None, group: str | None) -> None:
