@@ -340,7 +340,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
         for entry in reversed(entries):
             if entry.kind == "hardlink" and entry.name in names:
                 names.add(entry.target)
-        known = self._by_path(ctx.runner.archive_digests(source, self._format, entries, names, strip=strip))
+        known = self._by_path(ctx.runner.archive_digests(source, self._format, entries, names))
         return {state.path for state in ctx.runner.inspect_all(alike) if _is_same(known[state.path], state)}
 
     def _entries(self, ctx: StepContext) -> list[Entry]:

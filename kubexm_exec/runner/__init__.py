@@ -290,13 +290,11 @@ class Runner:
         names = [entry.name for entry in entries if entry.kind == "file"]
         return archives.same_content(self._session, path, fmt, strip, folder, names)
 
-    def archive_digests(
-        self, path: str, fmt: Format, entries: Sequence[Entry], names: Collection[str], *, strip: int = 0
-    ) -> list[Entry]:
+    def archive_digests(self, path: str, fmt: Format, entries: Sequence[Entry], names: Collection[str]) -> list[Entry]:
         """The entries with the digests of those of these names, where the host can tell them."""
         from kubexm_exec.runner.files import archives
 
-        return archives.with_digests(self._session, path, fmt, strip, entries, names)
+        return archives.with_digests(self._session, path, fmt, entries, names)
 
     def unpack(self, path: str, folder: str, fmt: Format, how: Unpacking | None = None) -> None:
         """Unpack an archive on the host into a folder that is there. List it first: that refuses dangerous ones."""

@@ -68,6 +68,17 @@ def test_the_digest_of_each_file_is_told_that_is_asked_for(
     }
 
 
+def test_the_digest_is_that_of_the_very_file_also_if_others_are_taken_off_by_their_names(
+    runner: Runner, folder: Path
+) -> None:
+    archive = make(folder / "x.tar", "tar", {"off": b"off", "top/a": b"a", "off2": b"off", "top/b": b"b"})
+    entries = runner.archive_entries(archive, "tar", strip=1)
+    told = runner.archive_digests(archive, "tar", entries, {"a", "b"})
+    assert [(entry.name, entry.sha256) for entry in told] == [
+        (name, hashlib.sha256(name.encode()).hexdigest()) for name in ("a", "b")
+    ]
+
+
 def test_where_links_lead_is_told(runner: Runner, folder: Path) -> None:
     with tarfile.open(folder / "x.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("a -> b"))

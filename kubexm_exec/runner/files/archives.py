@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import posixpath
 import re
 import secrets
@@ -193,7 +192,6 @@ exit $code
 _ROW: Final = re.compile(r"\s*(\d+)\s+\d{2,4}-\d\d-\d{2,4}\s+\d\d:\d\d   ?(.*)")
 _TAR_ROW: Final = re.compile(r"\S{10} .{1,64}? +(\d+) \d+-\d\d-\d\d \d\d:\d\d(?::\d\d)? (.*)", re.DOTALL)
 _HIDDEN: Final = re.compile(r"\^[@-_?]")
-_EMPTY: Final = hashlib.sha256(b"").hexdigest()
 _ESCAPE: Final = re.compile(r"\\([0-7]{3}|.)")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
@@ -211,6 +209,8 @@ class Entry(Struct, frozen=True):
     """What makes it dangerous: it would run as somebody else, or is no file at all."""
     size: int = -1
     """Of what the archive holds of it as content, in bytes; -1: it is not known."""
+    start: int = -1
+    """How much content of others comes before it in the archive; -1: it is not known, or it has none."""
 
 
 def format_of(path: str, given: Format | None = None) -> Format:
@@ -327,7 +327,20 @@ def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:
     result = execute(session, command, check=False, live=False)
     _check(session, "list", path, fmt, result)
     text = result.stdout.decode("utf-8", "surrogateescape")
-    return _zip_entries(text, path) if fmt == "zip" else _tar_entries(text, path)
+    entries = _zip_entries(text, path) if fmt == "zip" else _tar_entries(text, path)
+    return list(_with_starts(entries, fmt))
+
+
+def _with_starts(entries: Iterable[Entry], fmt: Format) -> Iterator[Entry]:
+    # A zip archive holds the target of a link as its content.
+    held = ("file", "link") if fmt == "zip" else ("file",)
+    start = 0
+    for entry in entries:
+        if entry.kind not in held or start < 0:
+            yield entry
+            continue
+        yield replace(entry, start=start)
+        start = start + entry.size if entry.size >= 0 else -1
 
 
 def _tar_entries(text: str, path: str) -> list[Entry]:
@@ -404,32 +417,21 @@ def same_content(session: Session, path: str, fmt: Format, strip: int, folder: s
 
 
 def with_digests(
-    session: Session, path: str, fmt: Format, strip: int, entries: Sequence[Entry], names: Collection[str]
+    session: Session, path: str, fmt: Format, entries: Sequence[Entry], names: Collection[str]
 ) -> list[Entry]:
     """The entries, and the digests of those with these names, as the host reads them; nothing is written."""
-    held = [entry for entry in entries if entry.kind == "file" or (fmt == "zip" and entry.kind == "link")]
-    if any(entry.size < 0 for entry in held):
-        return list(entries)
-    lines: list[str] = []
-    asked: list[Entry] = []
-    skipped = 0
-    for entry in held:
-        if entry.size and entry.name in names:
-            asked.append(entry)
-            lines.append(f"{skipped} {entry.size}\n")
-            skipped = 0
-        else:
-            skipped += entry.size
+    asked = [entry for entry in entries if entry.name in names and entry.start >= 0]
     digests: list[str] = []
     if asked:
+        ends = [0, *(entry.start + entry.size for entry in asked)]
+        lines = [f"{entry.start - end} {entry.size}\n" for entry, end in zip(asked, ends[:-1], strict=True)]
         listing = "".join(lines).encode()
-        command = script(_DIGESTS, path, _flags(fmt), str(strip), stdin=listing, max_output=_LISTING)
+        command = script(_DIGESTS, path, _flags(fmt), "0", stdin=listing, max_output=_LISTING)
         result = execute(session, command, check=False, live=False)
         digests = [line[:64] for line in result.out.splitlines()]
     if len(digests) != len(asked):
         return list(entries)
-    known = {id(entry): _EMPTY for entry in held if entry.size == 0}
-    known |= {id(entry): digest for entry, digest in zip(asked, digests, strict=True)}
+    known = {id(entry): digest for entry, digest in zip(asked, digests, strict=True)}
     return [replace(entry, sha256=known.get(id(entry), "")) for entry in entries]
 
 
