@@ -8,7 +8,11 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from kubexm_exec.runner import FileState
+from kubexm_exec.runner.files.operations import ancestors
+from kubexm_exec.runner.files.trees import TreeLook
 from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed
 
 OLDER: Final = "the run was written down by an earlier version of kubexm, which did not keep what it left"
@@ -130,8 +134,11 @@ def files_standing(
     paths = list(dict.fromkeys([*paths, *(posixpath.dirname(path) for path in paths), *made, *way]))
     if not paths:
         return Standing(before=True)
-    seen = ctx.runner.trees.look(root, paths).states.values() if root else ctx.runner.inspect_all(paths)
-    states = without_what_is_behind({state.path: state for state in seen}, [*known, *made])
+    if root:
+        seen = dict(look_at(ctx, root, paths, records).states)
+    else:
+        seen = {state.path: state for state in ctx.runner.inspect_all(paths)}
+    states = without_what_is_behind(seen, [*known, *made])
     me = _Me(ctx, states)
     # One that took the place of something else is that one's matter.
     folders = [states[path] for path in made if path not in known]
@@ -142,6 +149,26 @@ def files_standing(
         *(Standing(changed=(f"{state.path} (it is {_NOUNS[state.kind]})",)) for state in odd),
         *(_file(ctx, record, states[record["path"]], me) for record in records),
     )
+
+
+def look_at(
+    ctx: StepContext, root: str, paths: Sequence[str], records: Sequence[Mapping[str, Any]], *, below: bool = False
+) -> TreeLook:
+    """The state of paths below a folder; nothing is behind a link that a step may have put in the place of a folder.
+
+    Where the step has given the folder away, the way through such a link would be refused.
+    """
+    places = {record["path"] for record in records if any(left["kind"] == "link" for left in record.get("left") or ())}
+    places &= {folder for path in paths for folder in ancestors(path)[:-1]} if places else set()
+    links = set[str]()
+    while places:
+        outer = [path for path in places if places.isdisjoint(ancestors(path)[:-1])]
+        states = ctx.runner.trees.look(root, outer).states
+        links.update(path for path in outer if states[path].kind == "link")
+        places = {path for path in places.difference(outer) if links.isdisjoint(ancestors(path))}
+    hidden = {path for path in paths if links and not links.isdisjoint(ancestors(path)[:-1])}
+    look = ctx.runner.trees.look(root, [path for path in paths if path not in hidden], below=below)
+    return replace(look, states={path: look.states.get(path, FileState(path)) for path in paths}) if hidden else look
 
 
 def without_what_is_behind(states: Mapping[str, FileState], places: Iterable[str]) -> dict[str, FileState]:

@@ -29,7 +29,7 @@ from kubexm_steps.lib.files import (
     warn_of_attributes,
 )
 from kubexm_steps.lib.localtrees import LeftOut, Tree, permissions
-from kubexm_steps.lib.standing import files_standing, merge_files, together, without_what_is_behind
+from kubexm_steps.lib.standing import files_standing, look_at, merge_files, together, without_what_is_behind
 from kubexm_steps.lib.types import HostPath, Mode, OneFileParams
 
 MOST_DIFFS: Final = 50
@@ -412,7 +412,7 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     for path in undo.get("lost", ()):
         ctx.log.warning("it came between two attempts, the later one removed it, and it stays away", path=path)
     places = dict.fromkeys([*(record["path"] for record in (*records, *removed)), *made])
-    look = ctx.runner.trees.look(root, [root, *places], below=True)
+    look = look_at(ctx, root, [root, *places], records, below=True)
     if look.states[root].kind == "link" and root not in undo["linked"]:
         raise StepFailed(f"write to {root}: it is a link by now", hint="remove the link, and try once more")
     states = without_what_is_behind(look.states, places)

@@ -204,6 +204,22 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
         world.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("target", ["a/b", "a", "nowhere"])
+def test_undo_goes_through_no_link_that_the_step_put_in_the_place_of_a_folder(tmp_path: Path, target: str) -> None:
+    put(tmp_path / "host", {"e": {"folder": {"b": {"folder": {"f": KINDS[1]}}, "c": KINDS[6]}}})
+    put(tmp_path / "local", {"a": {"folder": {"b": {"link": "nowhere"}}}, "e": {"link": target}})
+    before = trees.read(tmp_path / "host")
+    with_ = {"src": "local", "path": str(tmp_path / "host"), "delete": True, "owner": "1"}
+    world = World(tmp_path, "sync", with_)
+    try:
+        world.run()
+        assert world.undo_all() == ("undone", "")
+    finally:
+        world.close()
+    assert trees.read(tmp_path / "host") == before
+
+
 def test_what_would_be_too_much_to_keep_cannot_be_undone_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
