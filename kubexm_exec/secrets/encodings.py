@@ -150,8 +150,11 @@ def unfolded(value: str) -> bytes:
 def pieces(value: str) -> Iterator[bytes]:
     """What libraries show of a value that they took apart (the port of an address, the name of a folder).
 
-    A plain word is no piece: it would mask every text that has the word.
+    A plain word is no piece: it would mask every text that has the word. Nor has a key any: what stands between its
+    slashes says nothing, and would break up what is found of it where it is folded.
     """
+    if inside(value) != value:
+        return
     for border in (r"[/?#]", r"\s", r"[/?#@:&=,;\s]"):
         for piece in re.split(border, value) if len(value) <= 1024 else ():
             piece = piece.strip()

@@ -13,11 +13,11 @@ import re
 import shlex
 import urllib.parse
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 _GRAM: Final = 8
-_STRIDE: Final = 16
+_STRIDE: Final = 8
 SURE: Final = _GRAM + _STRIDE - 1
 """A spelling that is not shorter is found wherever it stands, and so much of one that was cut off; others are for a
 pattern."""
@@ -74,62 +74,94 @@ def _base64(data: bytes) -> Iterator[bytes]:
 
 def _base32(data: bytes) -> Iterator[bytes]:
     # The library takes half a second for a megabyte: of such values only the one that begins a text.
-    for offset, unsure in enumerate((0, 2, 4, 5, 7) if len(data) <= _DEEP else (0,)):
+    return _base32_behind(data, 5 if len(data) <= _DEEP else 1)
+
+
+def _base32_behind(data: bytes, offsets: int = 1) -> Iterator[bytes]:
+    for offset, unsure in enumerate((0, 2, 4, 5, 7)[:offsets]):
         text = base64.b32encode(bytes(offset) + data)
-        core = text[unsure : (offset + len(data)) * 8 // 5]
-        yield core
-        yield core.lower()
+        yield text[unsure : (offset + len(data)) * 8 // 5]
 
 
 def _utf16(data: bytes) -> Iterator[bytes]:
     text = data.decode("utf-8", "surrogateescape")
-    # Without the last NUL the bytes are the same in both orders, but for those in front.
+    if text.isascii():
+        # But for the NUL in front or behind the bytes are the same in both orders.
+        yield text.encode("utf-16-le")[:-1]
+        return
     for order in ("utf-16-le", "utf-16-be"):
         yield text.encode(order, "surrogatepass")
 
 
-_OUTER: Final[dict[str, Encoder]] = {
-    "json": _text(lambda text: json.dumps(text)[1:-1]),
-    "url": _text(lambda text: urllib.parse.quote(text, safe="", errors="surrogateescape")),
-    "hex": lambda data: (data.hex().encode(),),
+def _cases(data: bytes) -> tuple[bytes, ...]:
+    if data.isascii():
+        return data.upper(), data.lower()
+    text = data.decode("utf-8", "surrogateescape")
+    return tuple(case.encode("utf-8", "surrogateescape") for case in (text.upper(), text.lower()))
+
+
+def _json(data: bytes) -> Iterator[bytes]:
+    text = data.decode("utf-8", "surrogateescape")
+    yield json.dumps(text)[1:-1].encode()
+    if not data.isascii():
+        yield json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
+
+
+def _url(text: str) -> str:
+    return urllib.parse.quote(text, safe="", errors="surrogateescape")
+
+
+_QUOTED: Final[dict[str, Encoder]] = {
+    "json": _json,
+    "url": _text(_url),
+    "url path": _text(lambda text: _url(text).replace("%2F", "/")),
+    "url form": _text(lambda text: _url(text).replace("%20", "+")),
     "shell": _text(lambda text: shlex.quote(text).strip("'") if text else text),
     "backslashes": lambda data: (_SAFE.sub(rb"\\\1", data),),
-    "base64": _base64,
-}
-"""What is done to data that is encoded already."""
-_NESTED: Final[dict[str, Encoder]] = {
-    **_OUTER,
-    "json with its own characters": _text(lambda text: json.dumps(text, ensure_ascii=False)[1:-1]),
-    "percent": _each("%"),
     "html": _text(_html),
-    "utf-16": _utf16,
 }
-"""What is found inside of those."""
+"""What changes nothing but special characters."""
+_WHOLE: Final[dict[str, Encoder]] = {
+    "hex": lambda data: (data.hex().encode(),),
+    "base64": _base64,
+    "base32": _base32_behind,
+    "utf-16": _utf16,
+    "cases": _cases,
+}
+"""What changes all of it."""
 _ONCE: Final[dict[str, Encoder]] = {
-    **_NESTED,
+    **_WHOLE,
+    "base32": _base32,
+    "base32 in small letters": lambda data: (text.lower() for text in _base32(data)),
     "PERCENT": _each("%", upper=True),
     "HEX": lambda data: (data.hex().upper().encode(),),
     "hex with blanks": lambda data: (data.hex(":").encode(), data.hex(" ").encode()),
-    "base32": _base32,
     "bytes": _each("\\x"),
     "code points": _each("\\u00"),
-    "url form": _text(lambda text: urllib.parse.quote_plus(text, errors="surrogateescape")),
-    "upper case": _text(str.upper),
-    "lower case": _text(str.lower),
 }
+"""What is looked for neither inside another encoding nor around one."""
 
 
 def spellings(value: bytes) -> set[bytes]:
     """A value in every encoding, and if it is not long, in an encoding of an encoding, and in JSON three deep."""
-    found = {once for encode in _ONCE.values() for once in encode(value)}
+    quoted = _encoded([value], _QUOTED)
+    percent = _each("%")(value)
+    found = _encoded([value], _ONCE).union(quoted, percent)
     if len(value) <= _DEEP:
-        inner = {once for encode in _NESTED.values() for once in encode(value)} - {value}
-        found.update(again for once in inner for encode in _OUTER.values() for again in encode(once))
+        inner = _encoded([value], _WHOLE).union(quoted, percent) - {value}
+        found |= _encoded(inner, _WHOLE)
+        found |= _encoded([once for once in inner if not once.isalnum()], _QUOTED)
+        # Quotes stand before what is quoted; other encodings begin the text that is encoded once more.
+        found |= _encoded(quoted, {"base32": _base32})
         deep = value
         for _ in range(3):
-            (deep,) = _OUTER["json"](deep)
+            deep, *_ = _json(deep)
         found.add(deep)
     return found
+
+
+def _encoded(texts: Iterable[bytes], encoders: Mapping[str, Encoder]) -> set[bytes]:
+    return {encoded for text in texts for encode in encoders.values() for encoded in encode(text)}
 
 
 class Spelled:
@@ -138,7 +170,9 @@ class Spelled:
     def __init__(self) -> None:
         self._texts: list[bytes] = []
         self._seen: set[bytes] = set()
-        self._grams: dict[bytes, list[int]] = {}
+        # Plain numbers, and lists only where several spellings have the same bytes: that is much quicker to learn.
+        self._grams: dict[bytes, int] = {}
+        self._alike: dict[bytes, list[int]] = {}
         self._begun: list[bytes] = []
         self._apart: set[int] = set()
         self._sorted = True
@@ -153,27 +187,37 @@ class Spelled:
         self._seen.add(text)
         number = len(self._texts) << _BITS
         self._texts.append(text)
-        grams = self._grams
         apart = apart and len(text) <= _APART
         if apart:
             self._apart.add(len(self._texts) - 1)
         # Of what is apart also its last bytes, which may stand alone.
         end = len(text) - (_GRAM if apart else SURE) + 1
         for start in range(0, end, _STRIDE if apart else max(_BLOCK, len(text) // 64)):
-            for at in range(start, start + _STRIDE):
-                known = grams.setdefault(text[at : at + _GRAM], [])
-                if len(known) < _ALIKE:
-                    known.append(number | at)
-        self._begun += [text[at : at + SURE - 1] for at in (range(len(text)) if apart else (0,))]
+            if not self._know(text, number, start) and len(text) >= start + _STRIDE + SURE:
+                self._know(text, number, start + _STRIDE)  # too many begin like this
+        self._begun += [text[at : at + SURE - 1] for at in range(len(text))] if apart else (text[: SURE - 1],)
         self._sorted = False
+
+    def _know(self, text: bytes, number: int, start: int) -> bool:
+        """Know the text by its bytes from ``start`` on; False if too many others have the same there."""
+        grams, known = self._grams, True
+        for at in range(start, start + _STRIDE):
+            gram = text[at : at + _GRAM]
+            if grams.setdefault(gram, number | at) != number | at:
+                alike = self._alike.setdefault(gram, [])
+                known = len(alike) < _ALIKE
+                if known:
+                    alike.append(number | at)
+        return known
 
     def regions(self, data: bytes) -> list[tuple[int, int]]:
         """Where spellings are, or long pieces of them, from left to right."""
         grams, found = self._grams, list[tuple[int, int]]()
         for at in range(0, len(data) - _GRAM + 1, _STRIDE):
-            known = grams.get(data[at : at + _GRAM])
-            if known is None:
+            gram = data[at : at + _GRAM]
+            if gram not in grams:
                 continue
+            known = (grams[gram], *self._alike.get(gram, ()))
             extents = (self._extent(data, at, one >> _BITS, one & _OFFSET) for one in known)
             start, stop = min(extents, key=lambda one: one[0] - one[1])
             if stop - start < SURE:

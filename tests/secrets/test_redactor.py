@@ -4,11 +4,14 @@ import base64
 import hashlib
 import html
 import json
+import re
 import shlex
 import time
 import urllib.parse
 from collections import namedtuple
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given
@@ -36,6 +39,11 @@ def wrapped(width: int) -> Callable[[str], str]:
     return encode
 
 
+URLS: list[tuple[Callable[..., str], dict[str, str]]] = [
+    (urllib.parse.quote, {"safe": ""}),
+    (urllib.parse.quote, {}),
+    (urllib.parse.quote_plus, {}),
+]
 FORMS: dict[str, Callable[[str], str]] = {
     "raw": lambda secret: secret,
     "json": json.dumps,
@@ -85,6 +93,54 @@ FORMS: dict[str, Callable[[str], str]] = {
     "url of base64": lambda secret: urllib.parse.quote(base64.b64encode(secret.encode()).decode(), safe=""),
     "windows line ends": lambda secret: secret.replace("\r\n", "\n").replace("\n", "\r\n"),
 }
+
+
+def as_text(encode: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    return lambda data: encode(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+SPELLINGS: dict[str, list[Callable[[bytes], bytes]]] = {
+    "base64": [
+        lambda data: base64.b64encode(data).rstrip(b"="),
+        lambda data: base64.urlsafe_b64encode(data).rstrip(b"="),
+    ],
+    "base32": [lambda data: base64.b32encode(data).rstrip(b"=")],
+    "hex": [lambda data: data.hex().encode()],
+    "UTF-16": [lambda data: data.decode("utf-8", "surrogateescape").encode("utf-16-le", "surrogatepass")],
+    "URL": [as_text(partial(quote, errors="surrogateescape", **how)) for quote, how in URLS],
+    "JSON": [as_text(json.dumps), as_text(partial(json.dumps, ensure_ascii=False))],
+    "quotes": [as_text(shlex.quote), as_text(html.escape)],
+    "capitals": [as_text(str.upper), as_text(str.lower)],
+}
+"""All that docs/security.md names, each as it is commonly done."""
+
+
+@pytest.mark.parametrize(
+    "secret", ["p@ss w0rd/Qx+77%y", AWKWARD, "it's \\\\ <b>", "Zm9v-_~/bar", "s3cr3tPassw0rd", "Pa$5"]
+)
+@pytest.mark.parametrize("outer", SPELLINGS)
+@pytest.mark.parametrize("inner", SPELLINGS)
+def test_every_spelling_is_masked_inside_every_other_and_itself(inner: str, outer: str, secret: str) -> None:
+    known = redactor(secret)
+    for first in SPELLINGS[inner]:
+        for second in SPELLINGS[outer]:
+            form = second(first(secret.encode()))
+            stream = StreamMask(known)
+            parts = [*(stream.feed(bytes([byte])) for byte in b"<" + form + b">"), stream.flush()]
+            for shown in (known.mask(b"<" + form + b">"), b"".join(parts)):
+                # The last characters of an encoding may hold less than a character of the secret.
+                left = max(len(piece) for piece in shown.split(MASK.encode()))
+                assert left <= LEFT, (form, shown)
+
+
+LEFT = 12
+"""So many characters around a spelling may be of the one it is in (quotes, padding), and of its last byte."""
+
+
+def test_docs_name_the_spellings_that_are_tried() -> None:
+    page = (Path(__file__).parents[2] / "docs/security.md").read_text("utf-8")
+    (named,) = re.findall(r"Nor in another spelling: (.+), one inside another", page)
+    assert named.split(", ") == list(SPELLINGS)
 
 
 def core(form: str, secret: str) -> str:
@@ -297,7 +353,7 @@ KEY = "\n".join(
 
 
 @pytest.mark.parametrize("between", ["", " ", "\\n", "\\\\n", "\n    ", "\r\n", "\t"])
-@pytest.mark.parametrize("width", [32, 64, 76, 10_000])
+@pytest.mark.parametrize("width", [16, 17, 20, 24, 32, 64, 76, 10_000])
 def test_a_key_that_was_folded_anew_is_masked(between: str, width: int) -> None:
     body = "".join(KEY.splitlines()[1:-1])
     text = between.join(body[i : i + width] for i in range(0, len(body), width))
@@ -310,6 +366,22 @@ def test_a_key_that_was_folded_anew_is_masked(between: str, width: int) -> None:
         parts = [*(mask.feed(data[i : i + size]) for i in range(0, len(data), size)), mask.flush()]
         assert not [i for i in range(len(body) - 16) if body[i : i + 16].encode() in b"".join(parts)]
     assert redactor(KEY).mask("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
+
+
+def folded(text: str, width: int) -> str:
+    """The text as ``fold -w`` gives it: lines that were there stay apart."""
+    lines = (line[i : i + width] for line in text.splitlines() for i in range(0, len(line), width))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("width", [16, 17, 20, 24, 33, 50])
+def test_a_key_is_masked_in_lines_of_sixteen_characters_and_more(width: int) -> None:
+    body = base64.b64encode(hashlib.shake_256(b"key").digest(300)).decode()
+    lines = [body[i : i + 70] for i in range(0, len(body), 70)]
+    key = "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----"])
+    together = "".join(redactor(key).mask(folded(key, width)).split())
+    assert MASK in together
+    assert not [i for i in range(len(body) - 7) if body[i : i + 8] in together]
 
 
 TOKEN = hashlib.shake_256(b"token").hexdigest(2000)
