@@ -14,7 +14,7 @@ import shlex
 import urllib.parse
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 _GRAM: Final = 8
 _STRIDE: Final = 8
@@ -164,6 +164,10 @@ def _encoded(texts: Iterable[bytes], encoders: Mapping[str, Encoder]) -> set[byt
     return {encoded for text in texts for encode in encoders.values() for encoded in encode(text)}
 
 
+_Seen: TypeAlias = dict[tuple[int, int], tuple[int, int, tuple[int, int]]]
+"""By the number of a text and how far it is shifted in the data: its lines that were found, and its whole extent."""
+
+
 class Spelled:
     """All spellings of all secrets; find them in a text, and what the end of a text may cut off."""
 
@@ -213,12 +217,13 @@ class Spelled:
     def regions(self, data: bytes) -> list[tuple[int, int]]:
         """Where spellings are, or long pieces of them, from left to right."""
         grams, found = self._grams, list[tuple[int, int]]()
+        seen: _Seen = {}
         for at in range(0, len(data) - _GRAM + 1, _STRIDE):
             gram = data[at : at + _GRAM]
             if gram not in grams:
                 continue
             known = (grams[gram], *self._alike.get(gram, ()))
-            extents = (self._extent(data, at, one >> _BITS, one & _OFFSET) for one in known)
+            extents = (self._extent(data, at, one >> _BITS, one & _OFFSET, seen) for one in known)
             start, stop = min(extents, key=lambda one: one[0] - one[1])
             if stop - start < SURE:
                 continue
@@ -229,20 +234,29 @@ class Spelled:
             found.append((start, stop))
         return found
 
-    def _extent(self, data: bytes, at: int, number: int, offset: int) -> tuple[int, int]:
+    def _extent(self, data: bytes, at: int, number: int, offset: int, seen: _Seen) -> tuple[int, int]:
+        """How far a text goes on around a place; what another place of the same run has found is not sought again."""
+        line = seen.get((number, at - offset))
+        if line is not None and line[0] <= at < line[1]:
+            return line[2]
         text = self._texts[number]
         size = _common(data[max(0, at - offset) : at][::-1], text[max(0, offset - at) : offset][::-1])
         start, stop = at - size, at
         if size < offset and len(text) <= _BLOCK and number not in self._apart:
             return at, at  # what looks like its middle is of another form, and masked with that
+        lines: list[tuple[int, int, int]] = []
         while True:
             rest = len(text) - offset
             size = _common(data[stop : stop + rest], text[offset:])
+            lines.append((stop - offset, stop if lines else start, stop + size))
             stop, offset = stop + size, offset + size
             blank = _BLANK.match(data, stop) if size and offset < len(text) else None
             if blank is None or not data.startswith(text[offset : offset + 1], blank.end()):
-                return start, stop
+                break
             stop = blank.end()
+        for shift, first, last in lines:
+            seen[number, shift] = first, last, (start, stop)
+        return start, stop
 
     def held(self, data: bytes, regions: list[tuple[int, int]]) -> int:
         """From where on the end of the data may be the beginning of a spelling; its length if nothing may."""
