@@ -39,7 +39,7 @@ class Lifecycle:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._evaluator = runtime.evaluator
-        self._foresight = runtime.prefetch
+        self._prefetch = runtime.prefetch
         self._static: dict[str, Params] = {}
         self._raw: dict[type[Params], frozenset[str]] = {}
         self._output_names: dict[type[Outputs], dict[str, str]] = {}
@@ -67,11 +67,11 @@ class Lifecycle:
                     if attempt.deadline.at is not None:
                         _in_time(attempt)
                     attempt.working = True
-                    self._foresight.begin(attempt)
+                    self._prefetch.begin(attempt)
                     try:
                         result = step.run(ctx)
                     finally:
-                        self._foresight.end(attempt)
+                        self._prefetch.end(attempt)
                     outcome = self.ran(attempt, step, result, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)

@@ -183,14 +183,14 @@ class Ahead:
     """One attempt's view of it."""
 
     def __init__(self, prefetch: Prefetch, attempt: Attempt, looking: Callable[[], bool], sight: _Sight) -> None:
-        self._foresight = prefetch
+        self._prefetch = prefetch
         self._attempt = attempt
         self._looking = looking
         self._sight = sight
 
     def inspect(self, paths: Sequence[str], ask: Ask, *, digest: bool) -> list[FileState]:
         """The states of the paths, which may have been seen before."""
-        turn = self._foresight.turn() if self._looking() else 0
+        turn = self._prefetch.turn() if self._looking() else 0
         if not turn:
             return ask(paths, digest=digest)
         sight, attempt = self._sight, self._attempt
@@ -198,7 +198,7 @@ class Ahead:
         if states is not None:
             return states
         began = time.monotonic()
-        more = sight.ask_for(paths, self._foresight.after(attempt.node.id, attempt.host))
+        more = sight.ask_for(paths, self._prefetch.after(attempt.node.id, attempt.host))
         states = []
         try:
             states = ask(paths, digest=digest, more=more)

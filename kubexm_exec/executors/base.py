@@ -22,7 +22,7 @@ class Executor:
     chosen by its name.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     """How it is called in events and results."""
     mode: ClassVar[RunMode] = RunMode.ACT
     """What it may do to hosts. Only a run that acts is written to the journal, and retries."""
@@ -62,10 +62,12 @@ def load_executor(registry: Registry[Any], name: str) -> type[Executor]:
     """An installed executor; raises RegistryError if there is none, or if what is there is no executor."""
     found: Any = registry.load(name)
     if not (isinstance(found, type) and issubclass(found, Executor)):
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-executor",
-            f'executor "{name}" of package {package} is no Executor class but {found!r:.60}',
-            f"repair or remove the package {package}",
-        )
-    return found
+        wrong = f"is no Executor class but {found!r:.60}"
+    elif not found.name:
+        wrong = "has no name"
+    else:
+        return found
+    package = registry.info(name).distribution
+    raise RegistryError(
+        "broken-executor", f'executor "{name}" of package {package} {wrong}', f"repair or remove the package {package}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -64,6 +65,19 @@ def test_what_is_installed_as_an_executor_and_is_none_is_refused() -> None:
         load_executor(step_registry(), "file")
     assert caught.value.code == "broken-executor"
     assert 'executor "file" of package kubexm is no Executor class' in caught.value.message
+
+
+def test_an_executor_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "acme_nameless-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-nameless\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[kubexm.executors]\nnameless = acme_nameless:Nameless\n")
+    (tmp_path / "acme_nameless.py").write_text(
+        "from kubexm_exec.executors.base import Executor\n\n\nclass Nameless(Executor):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RegistryError, match='executor "nameless" of package acme-nameless has no name'):
+        load_executor(executor_registry(), "nameless")
 
 
 @pytest.mark.parametrize(
