@@ -1,27 +1,24 @@
-"""The one loop behind all executors: starts what is ready, waits for what runs, and records what it came to."""
+"""The driver behind all executors: walks the graph as the scheduler says, and records what each action came to."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from kubexm_exec.control import Deadline
-from kubexm_exec.engine import entries, uncertain
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
-from kubexm_exec.engine.failures import cancelled, left_behind
+from kubexm_exec.engine.failures import cancelled
 from kubexm_exec.engine.fragments import extend, extend_again
-from kubexm_exec.engine.ports import Done, MakeWorkers, Perform, Workers
+from kubexm_exec.engine.loop import Loop
+from kubexm_exec.engine.ports import MakeWorkers, Perform
 from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.engine.timers import Timers
-from kubexm_exec.engine.undo import CONNECTED_GRACE, Deeds
-from kubexm_exec.engine.workers import Threads, never_raising
+from kubexm_exec.engine.undo import Deeds
+from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
 from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
@@ -31,13 +28,9 @@ from kubexm_exec.scheduler import Action, Outcome, Scheduler
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _FIRST: Final = 1, 0.0, "", False
 """What is known of an action that has not been tried."""
-_LOOK: Final = 0.5
-"""Seconds of the longest wait: Python does not see a signal that comes just before one until that is over."""
-_ABORT_GRACE: Final = 1.0
-"""Seconds that process groups have to be killed when the run must end now."""
 
 
-class Driver:
+class Driver(Loop):
     """Runs a graph to its end; executors differ in how they perform an attempt, and whether threads do it."""
 
     def __init__(
@@ -56,13 +49,11 @@ class Driver:
         """
         acts = mode is RunMode.ACT
         graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
-        self._runtime = runtime
-        self._perform = perform = never_raising(perform)
+        super().__init__(runtime, perform, forks, workers)
         self._name = name
         self._mode = mode
         self._forks = forks
         self._acts = acts
-        self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
         self._write_ahead: WriteAhead | None = None
         if acts and runtime.journal:
             # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
@@ -73,20 +64,16 @@ class Driver:
         self._emit = runtime.bus.emit if self._write_ahead is None else self._write_ahead.emit
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, mode, self._write_ahead)
-        self._workers: Workers | None = workers(perform, self._events.put, forks) if forks else None
-        self._running: dict[tuple[str, str], Attempt] = {}
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
         """Next attempt and first start of the actions that are tried again, what is not known of the last one, and
         whether one was at work when it failed."""
         self._prior = runtime.prior if acts else {}
         runtime.records.earlier = {action: known.earlier for action, known in self._prior.items()}
         self._pauses: set[Action] = set()
-        self._timers = Timers()
-        self._at = self._timers.at
         self._stopped = ""
         self._rollback_due = False
         """A failure asked for a rollback before somebody cancelled the run."""
-        self._deeds = Deeds(runtime, self._prior) if graph.failure_policy is FailurePolicy.ROLLBACK else None
+        self._deeds = Deeds(runtime, self._prior, workers) if graph.failure_policy is FailurePolicy.ROLLBACK else None
         """What was done; only kept if it may have to be undone."""
 
     @property
@@ -98,9 +85,6 @@ class Driver:
         """Walk the graph to its end."""
         runtime = self._runtime
         graph = runtime.graph
-        removers = [token.on_set(self._wake) for token in (runtime.cancel, runtime.abort)]
-        if self._workers is not None:
-            runtime.later = self._later
         runtime.watch()
         try:
             self._emit(
@@ -123,34 +107,32 @@ class Driver:
             runtime.abort.set()
             raise
         finally:
-            for remove in removers:
-                remove()
-            if self._workers is not None:
-                self._workers.close(wait=not self._running)
+            self._close()
             runtime.close()
         result = self._record.end(self._scheduler.run_status() if self._scheduler.done else Status.CANCELLED)
         self._wait_for_journal()
         return result
 
-    # The loop
+    # What the loop asks
 
-    def _loop(self) -> None:
-        scheduler, runtime = self._scheduler, self._runtime
-        while True:
-            if runtime.cancel.is_set():
-                self._cancel()
-                if runtime.abort.is_set():
-                    return self._end_now()
-            self._settle()
-            ended = False
-            for action in scheduler.ready():
-                ended |= self._start(action)
-            if scheduler.done and not ended:
-                return None
-            if self._write_ahead is not None:
-                self._write_ahead.seal(len(self._running))
-            # What has ended already may have made more ready: look at once.
-            self._collect(wait=not ended)
+    def _start_ready(self) -> bool | None:
+        scheduler = self._scheduler
+        if self._runtime.cancel.is_set():
+            self._cancel()
+        self._settle()
+        ended = False
+        for action in scheduler.ready():
+            ended |= self._start(action)
+        if scheduler.done and not ended:
+            return None
+        if self._write_ahead is not None:
+            self._write_ahead.seal(len(self._running))
+        return ended
+
+    def _end_now(self) -> None:
+        self._cancel()
+        super()._end_now()
+        self._settle()
 
     def _settle(self) -> None:
         """Record what the scheduler decided by itself."""
@@ -168,34 +150,6 @@ class Driver:
             if transition.host:
                 self._again.pop((transition.node, transition.host), None)
             self._record.transition(transition)
-
-    def _collect(self, *, wait: bool) -> None:
-        """Take what threads report, and do what it is time for; ``wait`` until there is something."""
-        events = self._events
-        if wait and not events.qsize():
-            if not self._running and not self._timers:
-                raise RuntimeError(f"{self._scheduler.pending} actions are left, and none can start: a bug in kubexm")
-            left = self._timers.left()
-            if left is None or left > 0:
-                with contextlib.suppress(Empty):
-                    self._take(events.get(timeout=_LOOK if left is None else min(left, _LOOK)))
-        for _ in range(events.qsize()):
-            self._take(events.get())
-        if self._timers:
-            self._timers.run_due()
-
-    def _take(self, event: Done | Callable[[], None] | None) -> None:
-        if type(event) is tuple:
-            self._finish(*event)
-        elif callable(event):
-            event()
-
-    def _wake(self) -> None:
-        self._events.put(None)
-
-    def _later(self, seconds: float, what: Callable[[], None], /) -> None:
-        """Called by other threads: only this one touches the timers."""
-        self._events.put(lambda: self._at(seconds, what))
 
     # One action
 
@@ -222,18 +176,6 @@ class Driver:
             return self._start_noted(attempt, self._write_ahead)
         self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, attempt.told())
         return self._begin((attempt,))
-
-    def _begin(self, attempts: Sequence[Attempt]) -> bool:
-        """Have attempts performed; True if they have ended already."""
-        for attempt in attempts:
-            attempt.begun = True
-            if self._workers is None:
-                self._finish(attempt, self._perform(attempt))
-            elif (timeout := attempt.node.policy.timeout) is not None:
-                self._at(timeout + self._runtime.options.grace, partial(self._overdue, attempt))
-        if self._workers is not None:
-            self._workers.submit(attempts, len(self._running))
-        return self._workers is None
 
     def _start_noted(self, attempt: Attempt, write_ahead: WriteAhead) -> bool:
         """Begin an attempt as soon as the journal knows that it does."""
@@ -376,34 +318,3 @@ class Driver:
 
     def _give_grace(self, attempt: Attempt) -> None:
         self._at(self._runtime.options.grace, lambda: self._overdue(attempt, by_cancel=True))
-
-    def _overdue(self, attempt: Attempt, *, by_cancel: bool = False, patient: bool = True) -> None:
-        """An attempt should have come back by now; leave its thread behind and go on without it."""
-        action = Action(attempt.node.id, attempt.host)
-        if self._running.get(action) is not attempt or self._workers is None:
-            return
-        if not attempt.begun:
-            self._finish(attempt, ActionOutcome(cancelled(attempt)))
-            return
-        if patient and attempt.connected:
-            self._at(CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
-            return
-        attempt.abandoned = True
-        self._workers.abandon()
-        outcome = ActionOutcome(left_behind(attempt, by_cancel=by_cancel))
-        uncertain.left(attempt, outcome)
-        self._finish(attempt, outcome)
-
-    def _end_now(self) -> None:
-        """Wait for what is being killed and go."""
-        until = time.monotonic() + _ABORT_GRACE
-        while self._running and (left := until - time.monotonic()) > 0:
-            try:
-                self._take(self._events.get(timeout=left))
-            except Empty:
-                break
-        for attempt in list(self._running.values()):
-            attempt.abandoned = True
-            result = left_behind(attempt, by_cancel=True) if attempt.begun else cancelled(attempt)
-            self._finish(attempt, ActionOutcome(result))
-        self._settle()

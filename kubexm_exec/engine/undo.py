@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.control import Deadline
 from kubexm_exec.engine import entries
-from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext, lasting
-from kubexm_exec.engine.failures import caused_by, failed, seconds, sensitive_mask
+from kubexm_exec.engine.failures import caused_by, failed, sensitive_mask
 from kubexm_exec.engine.lifecycle import Lifecycle
-from kubexm_exec.engine.ports import JournalError
+from kubexm_exec.engine.loop import Loop
+from kubexm_exec.engine.ports import JournalError, MakeWorkers
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.reversal import backwards
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
 from kubexm_exec.model.graph import ExecutionNode, node_from_json
@@ -43,15 +42,6 @@ _DOUBT: Final = (
     "its undo broke off before, and nobody knows how far it came; look on the host, then use --undone NODE if it was "
     "undone, or --again NODE to have it undone once more"
 )
-CONNECTED_GRACE: Final = 4.0
-"""Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
-
-
-class _Undo(NamedTuple):
-    """What the undo of an action, or of some attempts of it, came to."""
-
-    state: str
-    message: str = ""
 
 
 class Saved(Struct):
@@ -63,6 +53,12 @@ class Saved(Struct):
     attempts: list[Attempt] = field(default_factory=list)
     doubt: bool = False
     """Its undo was begun before, and nobody knows how far it came."""
+    remaining: list[Attempt] = field(default_factory=list)
+    """What is still to be undone, the last one first."""
+    undos: list[HostResult] = field(default_factory=list)
+    """What was undone already: ``undo`` is a state of this module."""
+    begun: bool = False
+    """The journal knows that its undo was begun."""
 
 
 def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
@@ -83,8 +79,9 @@ def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], r
 class Deeds:
     """What a run has done, in the order it finished, as far as an undo needs it; earlier sessions come first."""
 
-    def __init__(self, runtime: Runtime, prior: Mapping[Action, Known]) -> None:
+    def __init__(self, runtime: Runtime, prior: Mapping[Action, Known], workers: MakeWorkers) -> None:
         self._runtime = runtime
+        self._workers = workers
         self._saved: dict[Action, Saved] = {}
         self._added: dict[str, ExecutionNode] = {}
         """The nodes of fragments that earlier steps returned; this session may not have come so far."""
@@ -119,29 +116,28 @@ class Deeds:
 
     def undo(self) -> list[str]:
         """Undo all of it; gives what cannot be undone."""
-        return undo_all(self._runtime, list(self._saved.values()))
+        return undo_all(self._runtime, list(self._saved.values()), self._workers)
 
 
-def undo_all(runtime: Runtime, saved: Sequence[Saved]) -> list[str]:
+def undo_all(runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers = Threads) -> list[str]:
     """Undo the actions, given in the order they finished; gives what cannot be undone.
 
     On a host the last one comes first, and none before all that depended on it on any host; hosts are undone side by
     side. A failure of one does not stop the others. The cancel of a run does not end it, only its abort does.
     """
-    for action in reversed(saved):
-        if not action.attempts:
-            _tell(runtime, action, NOT_REVERSIBLE, "")
-    _Saga(runtime, [action for action in saved if action.attempts]).run()
-    return [
-        f"{action.node.id} on {action.node.where(action.host)}" for action in reversed(saved) if not action.attempts
-    ]
+    cannot = [action for action in reversed(saved) if not action.attempts]
+    for action in cannot:
+        _tell(runtime, action, NOT_REVERSIBLE, "")
+    _Undo(runtime, [action for action in saved if action.attempts], workers).run()
+    return [f"{action.node.id} on {action.node.where(action.host)}" for action in cannot]
 
 
-class _Saga:
+class _Undo(Loop):
     """Walks the graph backwards."""
 
-    def __init__(self, runtime: Runtime, saved: Sequence[Saved]) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers) -> None:
+        self._forks = max(1, runtime.options.forks)
+        super().__init__(runtime, self._roll_back, self._forks, workers)
         self._wanted = {Action(action.node.id, action.host): action for action in saved}
         # In one session every edge leads from what finished earlier to what finished later, those of the graph as those
         # between the actions of a host: so that nothing waits for itself. Over several sessions something may have been
@@ -158,26 +154,63 @@ class _Saga:
             self._scheduler = None
         self._ready: set[Action] = set()
         self._offered: set[Action] = set()
-        self._ended: SimpleQueue[tuple[Action, _Undo]] = SimpleQueue()
 
     def run(self) -> None:
         """Undo everything."""
-        from concurrent.futures import ThreadPoolExecutor
+        try:
+            self._loop()
+        finally:
+            self._close()
 
-        running = 0
-        with ThreadPoolExecutor(max(1, self._runtime.options.forks), thread_name_prefix="kubexm-saga") as pool:
-            while self._wanted:
-                self._look()
-                for key in self._next(idle=not running):
-                    running += 1
-                    pool.submit(_undo_action, self._runtime, self._wanted[key], key, self._ended)
-                key, undo = self._ended.get()
-                running -= 1
-                action = self._wanted.pop(key)
-                _tell(self._runtime, action, *undo)
-                self._at_place[_place(action)].pop()
-                if self._scheduler is not None and key in self._offered:
-                    self._scheduler.finish(key, _DONE)
+    # What the loop asks
+
+    def _start_ready(self) -> bool | None:
+        if not self._wanted:
+            return None
+        self._look()
+        ended = False
+        for key in self._next():
+            action = self._wanted[key]
+            try:
+                action.remaining = merged(self._runtime, action.attempts)
+            except Exception as error:  # noqa: BLE001  a step type that is gone or broken: the others are undone
+                self._end(key, FAILED, failed(action.attempts[-1], error).message)
+                ended = True
+            else:
+                self._undo_next(key, action)
+        return ended
+
+    def _undo_next(self, key: Action, action: Saved) -> None:
+        self._running[key] = again = _again(self._runtime, action.remaining.pop())
+        self._begin((again,))
+
+    def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
+        key, result = Action(attempt.node.id, attempt.host), outcome.result
+        if self._running.get(key) is not attempt:
+            return  # left behind long ago
+        action = self._wanted[key]
+        if not result.undo:  # it did not come back
+            result.undo, result.message = FAILED, _ENDED if result.status is Status.CANCELLED else result.message
+        action.undos.append(result)
+        if action.remaining and not outcome.final:
+            if not self._runtime.abort.is_set():
+                self._undo_next(key, action)
+                return
+            action.undos.append(_outcome(attempt, FAILED, _NOT_BEGUN).result)
+        del self._running[key]
+        self._end(key, *_sum_up(action))
+
+    def _end(self, key: Action, state: str, message: str) -> None:
+        action = self._wanted.pop(key)
+        _tell(self._runtime, action, state, message)
+        self._at_place[_place(action)].pop()
+        if self._scheduler is not None and key in self._offered:
+            self._scheduler.finish(key, _DONE)
+
+    def _end_now(self) -> None:
+        super()._end_now()
+        for key in reversed(list(self._wanted)):
+            self._end(key, FAILED, _NOT_BEGUN)
 
     def _look(self) -> None:
         """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
@@ -193,16 +226,77 @@ class _Saga:
                     scheduler.finish(key, _DONE)
                     going = True
 
-    def _next(self, *, idle: bool) -> list[Action]:
-        """What may begin now: at each place the last that was done, if all that depended on it is undone.
-
-        ``idle``: nothing is being undone, so that there must be something.
-        """
+    def _next(self) -> list[Action]:
+        """What may begin now: at each place the last that was done, if all that depended on it is undone."""
         found = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
-        if idle and not found:
+        if not found and not self._running:
             found = [next(reversed(self._wanted))]
+        found = found[: self._forks - len(self._running)]
         self._ready.difference_update(found)
         return found
+
+    # In a worker's thread
+
+    def _roll_back(self, attempt: Attempt) -> ActionOutcome:
+        """Undo what an attempt did."""
+        runtime = self._runtime
+        action = self._wanted[Action(attempt.node.id, attempt.host)]
+        if action.doubt and not action.undos and (settled := self._doubted(attempt, action)):
+            return settled
+        ctx = ActionContext(runtime, attempt)
+        hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
+        try:
+            step, undo = _step(runtime, attempt), attempt.undo or {}
+            standing = step.standing(ctx, undo)
+            if standing.before:
+                return _outcome(attempt, NOTHING)
+            if standing.changed and not runtime.options.overwrite:
+                names = ", ".join(map(hide, standing.changed))
+                said = f"changed since by somebody else: {names} (--overwrite undoes it all the same)"
+                return _outcome(attempt, LEFT, said)
+            if runtime.journal is not None and not action.begun:
+                runtime.journal.write(entries.other(entries.UNDOING, node=attempt.node.id, host=attempt.host))
+            action.begun = True
+            step.rollback(ctx, undo)
+            if standing.changed or standing.unknown:
+                # What was not as the run had left it may not be what the step's undo is made for.
+                still = self._look_again(attempt, undo)
+                if still:
+                    return _outcome(attempt, FAILED, f"it is still not as it was: {', '.join(map(hide, still))}")
+        except JournalError as error:
+            return _outcome(attempt, FAILED, f"not begun: {error.what}")
+        except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
+            if runtime.last.is_set() and caused_by(error, CommandCancelled):
+                return _outcome(attempt, FAILED, _ENDED)
+            result = failed(attempt, error)
+            if result.traceback:
+                runtime.logger(node=attempt.node.id, host=attempt.host).error(
+                    "the undo broke", error=hide(result.message), traceback=hide(result.traceback)
+                )
+            return _outcome(attempt, FAILED, hide(result.message) or type(error).__name__)
+        finally:
+            ctx.close()
+        why = standing.unknown
+        return _outcome(attempt, UNDONE, f"whether somebody else changed it since is not known: {why}" if why else "")
+
+    def _doubted(self, attempt: Attempt, action: Saved) -> ActionOutcome | None:
+        """What is said of an action whose undo broke off before, if it must not be undone once more."""
+        if repeats(self._runtime, action.attempts):
+            return None
+        still = stands(self._runtime, attempt)
+        if still:
+            return None
+        outcome = _outcome(attempt, FAILED, _DOUBT) if still is None else _outcome(attempt, UNDONE)
+        outcome.final = True
+        return outcome
+
+    def _look_again(self, attempt: Attempt, undo: Mapping[str, Any]) -> Sequence[str]:
+        """What is neither as before the run nor as the run left it, now that it was undone."""
+        ctx = ActionContext(self._runtime, attempt)
+        try:
+            return _step(self._runtime, attempt).standing(ctx, undo).changed
+        finally:
+            ctx.close()
 
 
 def _place(action: Saved) -> str:
@@ -210,42 +304,18 @@ def _place(action: Saved) -> str:
     return action.attempts[-1].place
 
 
-def _undo_action(runtime: Runtime, action: Saved, key: Action, ended: SimpleQueue[tuple[Action, _Undo]]) -> None:
-    try:
-        ended.put((key, _doubted(runtime, action) or _undo_all(runtime, action, key)))
-    except JournalError as error:
-        ended.put((key, _Undo(FAILED, f"not begun: {error.what}")))
-    except BaseException as error:  # noqa: BLE001  whatever it is, the others wait for an answer
-        ended.put((key, _Undo(FAILED, f"{type(error).__name__}: {error}")))
+def _outcome(attempt: Attempt, state: str, message: str = "") -> ActionOutcome:
+    return ActionOutcome(HostResult(host_name=attempt.host, status=Status.SUCCESS, undo=state, message=message))
 
 
-def _doubted(runtime: Runtime, action: Saved) -> _Undo | None:
-    """What is said of an action whose undo broke off before, if it must not be undone once more."""
-    if not action.doubt or repeats(runtime, action.attempts):
-        return None
-    still = stands(runtime, action.attempts[-1])
-    if still:
-        return None
-    return _Undo(FAILED, _DOUBT) if still is None else _Undo(UNDONE)
-
-
-def _undo_all(runtime: Runtime, action: Saved, key: Action) -> _Undo:
-    """Undo all that the attempts of an action did."""
-    begun = False
-
-    def begin() -> None:
-        nonlocal begun
-        if runtime.journal is not None and not begun:
-            runtime.journal.write(entries.other(entries.UNDOING, node=key.node, host=key.host))
-        begun = True
-
-    done = [_undo(runtime, attempt, begin) for attempt in reversed(merged(runtime, action.attempts))]
+def _sum_up(action: Saved) -> tuple[str, str]:
+    """What the undos of all its attempts come to: a state, and what is said."""
     for state in (FAILED, LEFT, UNDONE):
-        said = [undo.message for undo in done if undo.state == state]
+        said = [undo.message for undo in action.undos if undo.undo == state]
         if said:
-            return _Undo(state, "; ".join(filter(None, said)))
+            return state, "; ".join(filter(None, said))
     done_well = action.result is not None and action.result.status is Status.SUCCESS
-    return _Undo(UNDONE, "it was as before already") if done_well else _Undo(NOTHING)
+    return (UNDONE, "it was as before already") if done_well else (NOTHING, "")
 
 
 def merged(runtime: Runtime, attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -282,37 +352,13 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
         runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message)
 
 
-def _undo(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) -> _Undo:
-    """Undo what an attempt did; ``begin`` is called before anything is changed."""
-    if runtime.abort.is_set():
-        return _Undo(FAILED, _NOT_BEGUN)
-    timeout = attempt.node.policy.timeout
-    again = _again(runtime, attempt)
-    answers: SimpleQueue[_Undo] = SimpleQueue()
-    # A thread of its own: a rollback that never comes back must not take the others with it.
-    thread = threading.Thread(
-        target=lambda: answers.put(_roll_back(runtime, again, begin)),
-        name=f"kubexm-undo-{attempt.node.id}",
-        daemon=True,
-    )
-    remove = runtime.abort.on_set(lambda: answers.put(_Undo(FAILED, _ENDED)))
-    try:
-        thread.start()
-        return _answer(answers, None if timeout is None else timeout + runtime.options.grace, again)
-    except Empty:
-        again.abandoned = True
-        return _Undo(FAILED, f"timed out after {seconds(timeout or 0.0)}; it did not stop and was left behind")
-    finally:
-        remove()
-
-
 def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
     """The same attempt, for another time."""
-    deadline = Deadline.after(attempt.node.policy.timeout)
-    again = Attempt(attempt.node, attempt.host, attempt.number, runtime.last, deadline)
-    again.params, again.rendered, again.used, again.undo = (
-        attempt.params, attempt.rendered, attempt.used, attempt.undo,
+    again = Attempt(
+        attempt.node, attempt.host, attempt.number, runtime.last,
+        params=attempt.params, rendered=attempt.rendered, used=attempt.used, undo=attempt.undo,
     )  # fmt: skip
+    again.begin()
     return again
 
 
@@ -336,16 +382,6 @@ def stands(runtime: Runtime, attempt: Attempt) -> bool | None:
     return forecast.state is ForecastState.SATISFIED if forecast.decides else None
 
 
-def _answer(answers: SimpleQueue[_Undo], limit: float | None, attempt: Attempt) -> _Undo:
-    try:
-        return answers.get(timeout=limit)
-    except Empty:
-        if not attempt.connected:
-            raise
-        # Its command is being killed, which takes a moment if it does not want to die.
-        return answers.get(timeout=CONNECTED_GRACE)
-
-
 def _kind(runtime: Runtime, attempt: Attempt) -> type[Step[Any]]:
     kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
     return kind
@@ -356,48 +392,3 @@ def _step(runtime: Runtime, attempt: Attempt) -> Step[Any]:
         # It was done by an earlier session: if its parameters were not kept, they are made once more.
         return Lifecycle(runtime).step(attempt)
     return _kind(runtime, attempt)(attempt.used)
-
-
-def _look_again(runtime: Runtime, attempt: Attempt, undo: Mapping[str, Any]) -> Sequence[str]:
-    """What is neither as before the run nor as the run left it, now that it was undone."""
-    ctx = ActionContext(runtime, attempt)
-    try:
-        return _step(runtime, attempt).standing(ctx, undo).changed
-    finally:
-        ctx.close()
-
-
-def _roll_back(runtime: Runtime, attempt: Attempt, begin: Callable[[], None]) -> _Undo:
-    ctx = ActionContext(runtime, attempt)
-    hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
-    try:
-        step, undo = _step(runtime, attempt), attempt.undo or {}
-        standing = step.standing(ctx, undo)
-        if standing.before:
-            return _Undo(NOTHING)
-        if standing.changed and not runtime.options.overwrite:
-            names = ", ".join(map(hide, standing.changed))
-            return _Undo(LEFT, f"changed since by somebody else: {names} (--overwrite undoes it all the same)")
-        begin()
-        step.rollback(ctx, undo)
-        if standing.changed or standing.unknown:
-            # What was not as the run had left it may not be what the step's undo is made for.
-            still = _look_again(runtime, attempt, undo)
-            if still:
-                return _Undo(FAILED, f"it is still not as it was: {', '.join(map(hide, still))}")
-    except JournalError as error:
-        return _Undo(FAILED, f"not begun: {error.what}")
-    except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
-        if runtime.last.is_set() and caused_by(error, CommandCancelled):
-            return _Undo(FAILED, _ENDED)
-        result = failed(attempt, error)
-        if result.traceback:
-            runtime.logger(node=attempt.node.id, host=attempt.host).error(
-                "the undo broke", error=hide(result.message), traceback=hide(result.traceback)
-            )
-        return _Undo(FAILED, hide(result.message) or type(error).__name__)
-    finally:
-        ctx.close()
-    return _Undo(
-        UNDONE, f"whether somebody else changed it since is not known: {why}" if (why := standing.unknown) else ""
-    )

@@ -75,7 +75,7 @@ class RollbackExecutor(Executor):
                 elif key in wanted:
                     # A step that another one returned, and that could not be written down.
                     unknown.append(f"{key.node} on {key.host}")
-            record.result.not_reversible.extend([*unknown, *undo_all(runtime, saved)])
+            record.result.not_reversible.extend([*unknown, *undo_all(runtime, saved, self.make_workers)])
         finally:
             runtime.close()
         states = [each.result.undo.partition(":")[0] for each in saved if each.result is not None and each.result.undo]

@@ -14,6 +14,7 @@ from kubexm_exec.engine.ports import Done, Perform
 from kubexm_exec.executors.base import Executor, load_executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
+from kubexm_exec.model.graph import FailurePolicy
 from kubexm_exec.model.result import RunMode, Status
 from kubexm_exec.plugins import RegistryError, executor_registry, step_registry
 from tests.executors.kit import Bench, graph, node
@@ -58,6 +59,17 @@ def test_other_workers_perform_every_attempt_retries_too() -> None:
     pool = _Pool.made.pop()
     assert ran.result.status is Status.SUCCESS
     assert (pool.submitted, pool.closed) == (6, True)
+
+
+def test_other_workers_perform_every_undo() -> None:
+    steps = [
+        node("a", hosts=["h1", "h2"], with_={"undo": "1"}),
+        node("b", hosts=["h1"], after=["a"], with_={"fail": 1}),
+    ]
+    ran = Bench().run(graph(*steps, policy=FailurePolicy.ROLLBACK), _Pooled)
+    undo, run = _Pool.made.pop(), _Pool.made.pop()
+    assert [ran.host("a", host).undo for host in ("h1", "h2")] == ["undone", "undone"]
+    assert (run.submitted, undo.submitted, undo.closed) == (3, 2, True)
 
 
 def test_what_is_installed_as_an_executor_and_is_none_is_refused() -> None:

@@ -1,0 +1,153 @@
+"""The one loop of the engine: starts what is ready, waits for what runs, and gives up what does not come back."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from kubexm_exec.engine import uncertain
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.engine.failures import cancelled, left_behind
+from kubexm_exec.engine.ports import Done, MakeWorkers, Perform, Workers
+from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.workers import never_raising
+from kubexm_exec.scheduler import Action
+
+_LONGEST_WAIT: Final = 0.5
+"""Seconds: Python does not see a signal that comes just before a wait until that is over."""
+_CONNECTED_GRACE: Final = 4.0
+"""Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
+_ABORT_GRACE: Final = 1.0
+"""Seconds that process groups have to be killed when the run must end now."""
+
+
+class Loop:
+    """Has attempts performed until nothing is left to do. A subclass says what may start, and what follows from an end.
+
+    All its methods but ``_wake`` and ``_later`` are called by the thread that runs it.
+    """
+
+    def __init__(self, runtime: Runtime, perform: Perform, forks: int | None, workers: MakeWorkers) -> None:
+        """``forks``: how many workers, or None to perform one at a time in the caller's thread."""
+        self._runtime = runtime
+        self._perform = never_raising(perform)
+        self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
+        self._workers: Workers | None = workers(self._perform, self._events.put, forks) if forks else None
+        self._running: dict[tuple[str, str], Attempt] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = itertools.count()
+
+    # What a subclass says
+
+    def _start_ready(self) -> bool | None:
+        """Start what may start: True if some of it has ended already, None if nothing is left to do."""
+        raise NotImplementedError
+
+    def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
+        """An attempt has ended, or was given up; may be called for one that was given up before."""
+        raise NotImplementedError
+
+    # What it does for all of them
+
+    def _loop(self) -> None:
+        runtime = self._runtime
+        removers = [token.on_set(self._wake) for token in (runtime.cancel, runtime.abort)]
+        if self._workers is not None:
+            runtime.later = self._later
+        try:
+            while not runtime.abort.is_set():
+                ended = self._start_ready()
+                if ended is None:
+                    return
+                # What has ended already may have made more ready: look at once.
+                self._collect(wait=not ended)
+            self._end_now()
+        finally:
+            for remove in removers:
+                remove()
+
+    def _begin(self, attempts: Sequence[Attempt]) -> bool:
+        """Have attempts performed; True if they have ended already."""
+        for attempt in attempts:
+            attempt.begun = True
+            if self._workers is None:
+                self._finish(attempt, self._perform(attempt))
+            elif (timeout := attempt.node.policy.timeout) is not None:
+                self._at(timeout + self._runtime.options.grace, partial(self._overdue, attempt))
+        if self._workers is not None:
+            self._workers.submit(attempts, len(self._running))
+        return self._workers is None
+
+    def _collect(self, *, wait: bool) -> None:
+        """Take what threads report, and do what it is time for; ``wait`` until there is something."""
+        events, timers = self._events, self._timers
+        if wait and not events.qsize():
+            if not self._running and not timers:
+                raise RuntimeError("actions are left, and none can start: a bug in kubexm")
+            left = timers[0][0] - time.monotonic() if timers else _LONGEST_WAIT
+            if left > 0:
+                with contextlib.suppress(Empty):
+                    self._take(events.get(timeout=min(left, _LONGEST_WAIT)))
+        for _ in range(events.qsize()):
+            self._take(events.get())
+        if timers:
+            now = time.monotonic()
+            while timers and timers[0][0] <= now:
+                heapq.heappop(timers)[2]()
+
+    def _take(self, event: Done | Callable[[], None] | None) -> None:
+        if type(event) is tuple:
+            self._finish(*event)
+        elif callable(event):
+            event()
+
+    def _wake(self) -> None:
+        self._events.put(None)
+
+    def _at(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something in so many seconds."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), what))
+
+    def _later(self, seconds: float, what: Callable[[], None], /) -> None:
+        """Called by other threads: only this one touches the timers."""
+        self._events.put(lambda: self._at(seconds, what))
+
+    def _overdue(self, attempt: Attempt, *, by_cancel: bool = False, patient: bool = True) -> None:
+        """An attempt should have come back by now; leave its thread behind and go on without it."""
+        if self._running.get(Action(attempt.node.id, attempt.host)) is not attempt or self._workers is None:
+            return
+        if not attempt.begun:
+            self._finish(attempt, ActionOutcome(cancelled(attempt)))
+            return
+        if patient and attempt.connected:
+            self._at(_CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
+            return
+        attempt.abandoned = True
+        self._workers.abandon()
+        outcome = ActionOutcome(left_behind(attempt, by_cancel=by_cancel))
+        uncertain.left(attempt, outcome)
+        self._finish(attempt, outcome)
+
+    def _end_now(self) -> None:
+        """Wait for what is being killed and go."""
+        until = time.monotonic() + _ABORT_GRACE
+        while self._running and (left := until - time.monotonic()) > 0:
+            try:
+                self._take(self._events.get(timeout=left))
+            except Empty:
+                break
+        for attempt in list(self._running.values()):
+            attempt.abandoned = True
+            result = left_behind(attempt, by_cancel=True) if attempt.begun else cancelled(attempt)
+            self._finish(attempt, ActionOutcome(result))
+
+    def _close(self) -> None:
+        """Let the workers go; those that still run are not waited for."""
+        if self._workers is not None:
+            self._workers.close(wait=not self._running)
