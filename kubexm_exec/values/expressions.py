@@ -13,7 +13,7 @@ from jinja2 import BytecodeCache, StrictUndefined, TemplateError, TemplateSyntax
 from jinja2.bccache import Bucket
 from jinja2.exceptions import SecurityError
 
-from kubexm_exec.values.limits import SCALARS, Budget, LimitError, fit
+from kubexm_exec.values.limits import SCALARS, Budget, LimitError, fit, weighed
 from kubexm_exec.values.references import OWN_NAMES, Reference, find_references
 from kubexm_exec.values.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox, budget_of
 
@@ -134,6 +134,7 @@ class Expressions:
         self.text = lru_cache(maxsize=65536)(self._text)
         self.expression = lru_cache(maxsize=65536)(self._expression)
         self._of_templates: dict[str, tuple[Reference, ...]] = {}
+        self._plain_templates: dict[str, Callable[[Mapping[str, Any]], str]] = {}
 
     def _text(self, text: str) -> Compiled:
         """A text with ``{{ }}``; a text that is nothing but one expression keeps the type of its value."""
@@ -186,6 +187,10 @@ class Expressions:
 
         Raises ExpressionError. The tree, which is that of the text, may be simplified on the way.
         """
+        plain = self._plain(tree)
+        if plain is not None:
+            self._plain_templates[text] = plain
+            return
         with _readable(text, self.environment):
             code = self.environment.compile(tree, name, filename)  # unknown filters are found only here
         cache = self.environment.bytecode_cache
@@ -193,6 +198,10 @@ class Expressions:
             bucket = cache.get_bucket(self.environment, name, filename, text)
             bucket.code = code
             cache.set_bucket(bucket)
+
+    def plain_template(self, text: str) -> Callable[[Mapping[str, Any]], str] | None:
+        """What renders a kept template with nothing but names between its braces, which needs no code of Jinja2."""
+        return self._plain_templates.get(text)
 
     def _native(self, expression: nodes.Expr, text: str) -> Callable[[Mapping[str, Any]], Any]:
         """The value of an expression, with its type."""
@@ -218,16 +227,18 @@ class Expressions:
         """A text whose expressions are nothing but names, as most are: quicker than to have Jinja2 compile it."""
         parts: list[str | Callable[[Mapping[str, Any]], Any]] = []
         for output in tree.body:
-            for node in output.nodes if isinstance(output, nodes.Output) else ():
+            if isinstance(output, nodes.ExprStmt):  # counts the text of a template, as is done below
+                continue
+            if not isinstance(output, nodes.Output):
+                return None
+            for node in output.nodes:
                 part = node.data if isinstance(node, nodes.TemplateData) else self._lookup(node)
                 if part is None:
                     return None
                 parts.append(part)
-            if not isinstance(output, nodes.Output):
-                return None
 
         def evaluate(context: Mapping[str, Any]) -> str:
-            texts = [part if isinstance(part, str) else str(part(context)) for part in parts]
+            texts = [part if isinstance(part, str) else str(weighed(part(context))) for part in parts]
             fit(sum(map(len, texts)))
             return "".join(texts)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jinja2 import BaseLoader, Environment, Template, TemplateError, TemplateNotFound, TemplateSyntaxError
 from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
 
 from kubexm_exec.values.expressions import ExpressionError, Expressions, UnknownValueError
 from kubexm_exec.values.sandbox import budget_of
@@ -21,6 +22,9 @@ VARIABLE = "KUBEXM_TEMPLATES"
 """Environment variable with more folders of templates, separated as in PATH."""
 _MOST_NAMES = 5000
 """A spec in a home folder must not make a suggestion walk the whole disk."""
+
+
+_NO_CODE = compile("name = None\nblocks = {}\nroot = None\ndebug_info = ''", "<template>", "exec")
 
 
 class TemplateFinder:
@@ -73,8 +77,31 @@ def _files(folder: Path) -> Iterator[Path]:
 class _Loader(BaseLoader):
     """Loads by a TemplateFinder, so that include and extends obey the same rules."""
 
-    def __init__(self, finder: TemplateFinder) -> None:
+    def __init__(self, finder: TemplateFinder, expressions: Expressions) -> None:
         self._finder = finder
+        self._expressions = expressions
+
+    def load(self, environment: Environment, name: str, globals: MutableMapping[str, Any] | None = None) -> Template:
+        """A template; one that was checked and has only names between its braces is rendered without being compiled."""
+        text, _, is_current = self.get_source(environment, name)
+        plain = self._expressions.plain_template(text)
+        if plain is None:
+            return super().load(environment, name, globals)
+        template = Template.from_code(environment, _NO_CODE, dict(globals or {}), is_current)
+
+        def render(context: Context) -> Iterator[str]:
+            names = context.get_all()
+            try:
+                rendered = plain(names)
+                budget_of(names).written(len(rendered))
+            except (ExpressionError, TemplateError):  # the code of Jinja2 knows the line
+                compiled = super(_Loader, self).load(environment, name, globals)
+                yield from compiled.root_render_func(context)
+            else:
+                yield rendered
+
+        template.root_render_func = render
+        return template
 
     def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         path = self._finder.find(template)
@@ -129,7 +156,7 @@ class Templates:
         with self._lock:
             if base not in self._environments:
                 finder = self._finder(base)
-                environment = self._expressions.environment.overlay(loader=_Loader(finder))
+                environment = self._expressions.environment.overlay(loader=_Loader(finder, self._expressions))
                 self._environments[base] = finder, environment
             return self._environments[base]
 

@@ -34,3 +34,31 @@ def test_error_in_a_checked_template_names_it_and_its_line(tmp_path: Path) -> No
     _, templates = checked(tmp_path, "one\n{{ nothing.there }}\n")
     with pytest.raises(ExpressionError, match=r"template a\.conf:2: "):
         templates.render("a.conf", str(tmp_path), {})
+
+
+def test_template_of_names_alone_is_rendered_as_by_the_code_of_jinja2(tmp_path: Path) -> None:
+    text = "a {{ n }} {{ deep['x'].y }} {{ none }}{# note #}\n\n{{ ok }} {{ many[0] }} {{ many }}\n"
+    names = {"n": 1.5, "deep": {"x": {"y": "<z>"}}, "none": None, "ok": True, "many": [{"k": "v"}, "w"]}
+    _, templates = checked(tmp_path, text)
+    rendered = templates.render("a.conf", str(tmp_path), names)
+    _, compiled = checked(tmp_path, text + "{% if true %}{% endif %}")
+    assert rendered == compiled.render("a.conf", str(tmp_path), names)
+
+
+def test_template_of_names_alone_can_be_included_in_a_loop_and_extended(tmp_path: Path) -> None:
+    _, templates = checked(tmp_path, "[{{ item }}]")
+    (tmp_path / "loop").write_text("{% for item in items %}{% include 'a.conf' %}{% endfor %}")
+    (tmp_path / "child").write_text("{% extends 'a.conf' %}{% block none %}x{% endblock %}")
+    assert templates.render("loop", str(tmp_path), {"items": [1, 2]}) == "[1][2]"
+    assert templates.render("child", str(tmp_path), {"item": 3}) == "[3]"
+
+
+def test_template_of_names_alone_has_the_limits_of_others(tmp_path: Path) -> None:
+    _, templates = checked(tmp_path, "{{ text }}" * 5)
+    with pytest.raises(ExpressionError, match="too large"):
+        templates.render("a.conf", str(tmp_path), {"text": "x" * (4 << 20)})
+    nested: list[object] = []
+    for _ in range(60):
+        nested = [nested, nested]
+    with pytest.raises(ExpressionError, match="too large"):
+        templates.render("a.conf", str(tmp_path), {"text": nested})
