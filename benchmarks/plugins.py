@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubexm_exec.plugins import PluginInfo, Registry
-from kubexm_exec.step import Duration, Forecast, Params, Result, Step, StepContext
+from kubexm_exec.step import AnyStep, Duration, Forecast, Params, Result, Step, StepContext
 
 
 class NoopStep(Step[Params]):
@@ -15,7 +15,7 @@ class NoopStep(Step[Params]):
         """Always something to do."""
         return _CHANGE
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Do nothing."""
         return _RESULT
 
@@ -29,7 +29,7 @@ class NapParams(Params):
 class NapStep(Step[NapParams]):
     """Waits as long as its host is told to."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Wait."""
         ctx.sleep(self.params.seconds[ctx.host.name])
         return _RESULT
@@ -37,7 +37,7 @@ class NapStep(Step[NapParams]):
 
 _CHANGE = Forecast.change()
 _RESULT = Result(changed=True)
-_TYPES: dict[str, type[Step[Any]]] = {"noop": NoopStep, "nap": NapStep}
+_TYPES: dict[str, type[AnyStep]] = {"noop": NoopStep, "nap": NapStep}
 
 
 class BenchRegistry(Registry[Any]):

@@ -14,16 +14,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of, unpacked
-from kubexm_exec.step import (
-    RESOURCE,
-    Diff,
-    Forecast,
-    LocalFile,
-    Outputs,
-    Result,
-    StepContext,
-    StepFailed,
-)
+from kubexm_exec.step import RESOURCE, Diff, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
 from kubexm_steps.lib.archives import local_entries
 from kubexm_steps.lib.files import Change, Content, RestoringStep, Wanted, remember, remember_left
 from kubexm_steps.lib.trees import MOST_DIFFS
@@ -184,7 +175,7 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
             return Forecast.satisfied(f"{params.path} holds all of it", self._outputs(len(plan.entries)))
         return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Unpack or pack."""
         self._learn(ctx)
         if self.params.action == "pack":

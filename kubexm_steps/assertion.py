@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
 
 
 class AssertParams(Params):
@@ -36,7 +36,7 @@ class AssertStep(Step[AssertParams]):
     missing parameter. `check` evaluates it too.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = AssertOutputs
     example = """\
 - name: odd
@@ -52,7 +52,7 @@ class AssertStep(Step[AssertParams]):
         """Evaluate them: there is nothing else to it."""
         return Forecast.satisfied(self._hold(ctx))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Evaluate them."""
         return Result(changed=False, message=self._hold(ctx))
 

@@ -117,7 +117,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
             shown.append(file_diff(ctx, change))
         return Forecast.change(f"would change the keys of {params.user}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write the file."""
         params = self.params
         found = ctx.runner.keys.look(params.user, params.path or "")

@@ -142,7 +142,7 @@ class CaCertificateStep(RestoringStep[CaCertificateParams]):
         verb = "trust" if wanted else "no longer trust"
         return Forecast.change(f"would {verb} {self.params.name}{_note(wanted)}", diffs(ctx, [edit]))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write or remove the file, and make the bundle anew."""
         wanted = self._wanted(ctx)
         now = self._look(ctx, wanted)

@@ -8,15 +8,16 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
-from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, Undo
 from kubexm_steps.lib.commands import (
+    GUARDS,
     RunOutputs,
     RunParams,
-    changes_nothing,
     guarded,
     make_command,
     result_of,
     run_command,
+    undo_of,
     would_run,
 )
 from kubexm_steps.lib.types import Text
@@ -92,8 +93,8 @@ class CommandStep(Step[CommandParams]):
     """
 
     outputs_model = RunOutputs
-    reversible = True
-    undo_repeats = False
+    unknown_hint = GUARDS
+    undo = Undo.ONCE
     example = """\
 - name: member
   type: command
@@ -104,15 +105,15 @@ class CommandStep(Step[CommandParams]):
 """
 
     @classmethod
-    def undoable(cls, params: Mapping[str, Any]) -> bool:
+    def undo_of(cls, params: Mapping[str, Any]) -> Undo:
         """Only if the spec says how, or says that it changes nothing."""
-        return "undo" in params or changes_nothing(params)
+        return undo_of(params, cls.undo if "undo" in params else Undo.IMPOSSIBLE)
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
         return guarded(ctx, self.params) or would_run(self.params, ctx.runner.display(self._command()))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Run it."""
         command = self._command()
         undo = self.params.undo

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,18 +11,19 @@ from pydantic import Field
 
 from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps.lib.files import NEW_FILE, RestoringStep, Wanted, forecast_file, restore, write_file
+from kubexm_steps.lib.files import NEW_FILE, Change, RestoringStep, Wanted, apply_file, forecast_file, restore
 from kubexm_steps.lib.localtrees import Tree, nothing, permissions, read_tree
 from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
     apply_plan,
+    copied,
+    forecast_plan,
+    local_file,
     make_plan,
     merge_trees,
-    plan_diffs,
     restore_tree,
     tree_standing,
-    wanted_file,
 )
 from kubexm_steps.lib.types import InspectedPath, located
 
@@ -44,7 +45,7 @@ class CopyOutputs(Outputs):
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")
 
 
-class CopyStep(RestoringStep[CopyParams]):
+class CopyStep(RestoringStep[CopyParams, Change | Plan]):
     """A file, or a folder with all that is in it, copied from the control node to the host.
 
     What is the same on the host already (compared by sha256) is not sent. Each file is replaced in one go.
@@ -65,38 +66,27 @@ class CopyStep(RestoringStep[CopyParams]):
   with: {src: ./files/scripts, path: /opt/app/scripts, createParents: true}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Change | Plan]:
         """Compare by digest."""
         local = self._local(ctx)
-        self.params = located(ctx, self.params, last=local.is_dir())
+        params = self.params = located(ctx, self.params, last=local.is_dir())
         if not local.is_dir():
             forecast = forecast_file(ctx, self._wanted(ctx, local))
-            outputs = {**forecast.outputs, "files": 1} if forecast.outputs else {}
-            outputs.pop("size", None)
-            return Forecast(forecast.state, forecast.message, forecast.diffs, outputs)
-        plan = self._plan(ctx, local)
-        above = posixpath.dirname(self.params.path)
-        if not self.params.create_parents and not plan.look.states[above].exists:
-            return Forecast.unknown(f"the folder {above} is not there yet")
-        if not plan.any:
-            return Forecast.satisfied(f"{self.params.path} holds all of it", self._outputs(plan.tree))
-        return Forecast.change(f"would copy {plan.count()} to {self.params.path}", plan_diffs(ctx, plan))
+            return replace(forecast, outputs=_one(forecast.outputs)) if forecast.outputs else forecast
+        tree = read_tree(local, params.path, nothing)
+        return forecast_plan(
+            ctx, params, make_plan(ctx, params, tree, delete=False, left_out=nothing),
+            same=f"{params.path} holds all of it", outputs=self._outputs(tree),
+        )  # fmt: skip
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Change | Plan]) -> Result:
         """Send what differs."""
-        local = self._local(ctx)
-        self.params = located(ctx, self.params, last=local.is_dir())
-        if not local.is_dir():
-            result = write_file(ctx, self._wanted(ctx, local))
-            outputs = {**result.outputs, "files": 1}
-            outputs.pop("size", None)
-            return Result(changed=result.changed, message=result.message, outputs=outputs)
-        plan = self._plan(ctx, local)
-        outputs = self._outputs(plan.tree)
-        if not plan.any:
-            return Result(changed=False, message=f"{self.params.path} holds all of it", outputs=outputs)
-        apply_plan(ctx, self.params, plan)
-        return Result(message=f"copied {plan.count()} to {self.params.path}", outputs=outputs)
+        seen = forecast.seen
+        if isinstance(seen, Change):
+            result = apply_file(ctx, seen)
+            return replace(result, outputs=_one(result.outputs))
+        apply_plan(ctx, self.params, seen)
+        return Result(message=copied(seen, "copied", "removed"), outputs=self._outputs(seen.tree))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare with what was left."""
@@ -125,11 +115,12 @@ class CopyStep(RestoringStep[CopyParams]):
         src = self.params.src
         # What was fetched has no permissions of its own: those of the cache say nothing about it.
         fetched = src.startswith(PREFIX) and ctx.resource(src.removeprefix(PREFIX)).kind != "path"
-        return wanted_file(ctx, self.params, local, self.params.path, NEW_FILE if fetched else permissions(local))
-
-    def _plan(self, ctx: StepContext, local: Path) -> Plan:
-        tree = read_tree(local, self.params.path, nothing)
-        return make_plan(ctx, self.params, tree, delete=False, left_out=nothing)
+        return local_file(ctx, self.params, local, self.params.path, NEW_FILE if fetched else permissions(local))
 
     def _outputs(self, tree: Tree) -> dict[str, Any]:
         return {"path": self.params.path, "files": tree.count, "sha256": ""}
+
+
+def _one(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a single file."""
+    return {"path": outputs["path"], "files": 1, "sha256": outputs["sha256"]}

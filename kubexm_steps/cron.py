@@ -133,7 +133,7 @@ class CronStep(RestoringStep[CronParams]):
             diff = Diff(diff.path, note=HIDDEN)
         return Forecast.change(f"would {self._verb(there)} {self._what}", [diff])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write the entry, or take it out."""
         params = self.params
         seen = self._look(ctx)

@@ -6,7 +6,7 @@ import posixpath
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -114,7 +114,14 @@ class DirectoryOutputs(Outputs):
     path: str = Field(description="The folder on the host.")
 
 
-class DirectoryStep(LookingStep[DirectoryParams]):
+class Seen(NamedTuple):
+    """The folder, and what is missing of it and of those above it, topmost first."""
+
+    before: FileState
+    missing: list[str]
+
+
+class DirectoryStep(LookingStep[DirectoryParams, Seen]):
     """A folder with given permissions and owner, or no folder.
 
     Missing folders above it are made too. A link to a folder counts as that folder and is left alone; where others may
@@ -138,38 +145,35 @@ class DirectoryStep(LookingStep[DirectoryParams]):
     owner: etcd
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare what is there with what should be."""
-        self.params = located(ctx, self.params, last=self.params.state == "present")
-        before = self._look(ctx)
-        params = self.params
+        params = self.params = located(ctx, self.params, last=self.params.state == "present")
+        seen = self._look(ctx)
+        before, missing = seen
         if params.state == "absent":
             if before.kind == "absent":
                 return Forecast.satisfied(f"{params.path} is not there", self._outputs())
             if not params.recursive and ctx.runner.shell(_FIRST, params.path, live=False).stdout:
-                return Forecast.unknown(f"{params.path} is not empty, and `recursive` is not set")
-            return Forecast.change(f"would remove {params.path}", [Diff(params.path, note="folder removed")])
+                return Forecast.unknown(f"{params.path} is not empty, and `recursive` is not set", seen=seen)
+            return Forecast.change(f"would remove {params.path}", [Diff(params.path, note="folder removed")], seen=seen)
         if before.kind == "absent":
-            missing = ctx.runner.missing_folders(params.path)
             if len(missing) > 1 and not params.parents:
-                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} is not there yet")
+                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} is not there yet", seen=seen)
             diffs = [Diff(path, note=f"folder created, {show_mode(_NEW_FOLDER)}") for path in missing[:-1]]
             diffs.append(Diff(params.path, note=f"folder created, {show_mode(self._mode(ctx, before))}"))
-            return Forecast.change(f"would create {params.path}", diffs)
+            return Forecast.change(f"would create {params.path}", diffs, seen=seen)
         notes = self._notes(ctx, before)
         if not notes:
             return Forecast.satisfied(f"{params.path} is as it should be", self._outputs())
-        return Forecast.change(f"would change {params.path}", [Diff(params.path, note=", ".join(notes))])
+        return Forecast.change(f"would change {params.path}", [Diff(params.path, note=", ".join(notes))], seen=seen)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Make, change or remove the folder."""
-        self.params = located(ctx, self.params, last=self.params.state == "present")
-        before = self._look(ctx)
+        before, missing = forecast.seen
         params = self.params
         if params.state == "absent":
             return self._remove(ctx, before)
         if before.kind == "absent":
-            missing = ctx.runner.missing_folders(params.path)
             mode = self._mode(ctx, before)
             own = {"kind": "directory", "mode": mode, "owner": params.owner or "", "group": params.group or ""}
             ctx.save_undo({"made": missing, "left": own})
@@ -180,11 +184,10 @@ class DirectoryStep(LookingStep[DirectoryParams]):
                 group=params.group,
                 parents=params.parents,
                 exact=params.mode is not None,
+                missing=missing,
             )
             return Result(message=f"created {params.path}", outputs=self._outputs())
         notes = self._notes(ctx, before)
-        if not notes:
-            return Result(changed=False, message=f"{params.path} is as it should be", outputs=self._outputs())
         left = {
             "kind": "directory",
             "mode": self._mode(ctx, before),
@@ -273,10 +276,10 @@ class DirectoryStep(LookingStep[DirectoryParams]):
         self._say_lost(ctx, undo.get("lost", ()))
         ctx.runner.shell(_LOAD, path, f".kx-{secrets.token_hex(8)}.tree", how, stdin=packed, live=False)
 
-    def _look(self, ctx: StepContext) -> FileState:
+    def _look(self, ctx: StepContext) -> Seen:
         """The folder, or the one that a link at its place leads to; something else in its place is a failure."""
-        path = self.params.path
-        state = ctx.runner.inspect(path, digest=False)
+        path, missing = self.params.path, list[str]()
+        state, above = ctx.runner.inspect_all([path, posixpath.dirname(path)], digest=False)
         if state.kind == "link" and self.params.state == "present":
             state = ctx.runner.inspect(ctx.runner.resolve(path), digest=False)
             if state.kind == "absent":
@@ -286,7 +289,9 @@ class DirectoryStep(LookingStep[DirectoryParams]):
             raise StepFailed(
                 f"folder {path}: it is {thing}", hint="use a file step with `state: absent` to remove it first"
             )
-        return state
+        if state.kind == "absent" and self.params.state == "present":
+            missing = [path] if above.kind == "directory" else ctx.runner.missing_folders(path)
+        return Seen(state, missing)
 
     def _mode(self, ctx: StepContext, before: FileState) -> int:
         if self.params.mode is not None:
@@ -306,8 +311,6 @@ class DirectoryStep(LookingStep[DirectoryParams]):
 
     def _remove(self, ctx: StepContext, before: FileState) -> Result:
         params = self.params
-        if before.kind == "absent":
-            return Result(changed=False, message=f"{params.path} is not there", outputs=self._outputs())
         if params.recursive:
             self._keep_all(ctx)
         else:

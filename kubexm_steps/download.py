@@ -124,7 +124,7 @@ class DownloadStep(RestoringStep[DownloadParams]):
         notes = [*change.notes(), f"content of {resource.shown}"]
         return Forecast.change(f"would download {resource.shown} to {path}", [Diff(path, note=", ".join(notes))])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Fetch it, and put it in place."""
         self.params = located(ctx, self.params)
         resource = self._resource(ctx)

@@ -93,7 +93,7 @@ class FetchStep(LookingStep[FetchParams]):
             return Forecast.satisfied(f"{local} is the same", self._outputs(ctx, local, state))
         return Forecast.change(f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Bring it."""
         local = self._local(ctx)
         self.params = located(ctx, self.params, last=True)

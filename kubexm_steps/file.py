@@ -6,17 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.step import Forecast, Result, StepContext
-from kubexm_steps.lib.files import (
-    Content,
-    FileOutputs,
-    RestoringStep,
-    Wanted,
-    forecast_absence,
-    forecast_file,
-    remove_file,
-    write_file,
-)
+from kubexm_exec.step import Forecast, StepContext
+from kubexm_steps.lib.files import Change, Content, OneFileStep, forecast_absence, forecast_file, wanted_file
 from kubexm_steps.lib.types import OneFileParams, Text, located
 
 
@@ -39,7 +30,7 @@ class FileParams(OneFileParams):
         return self
 
 
-class FileStep(RestoringStep[FileParams]):
+class FileStep(OneFileStep[FileParams]):
     """A file with given content, permissions and owner; or no file at all.
 
     Use it for short texts that stand in the spec itself. For longer ones with expressions in them use `template`, for
@@ -54,7 +45,6 @@ class FileStep(RestoringStep[FileParams]):
       file and the folders made for it. The attributes need GNU tar on the host; where it has another one, that is said.
     """
 
-    outputs_model = FileOutputs
     example = """\
 - name: motd
   type: file
@@ -65,21 +55,10 @@ class FileStep(RestoringStep[FileParams]):
     mode: "0644"
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Change]:
         """Compare what is there with what should be."""
-        self.params = located(ctx, self.params)
-        if self.params.state == "absent":
-            return forecast_absence(ctx, self.params.path)
-        return forecast_file(ctx, self._wanted())
-
-    def run(self, ctx: StepContext) -> Result:
-        """Write or remove the file."""
-        self.params = located(ctx, self.params)
-        if self.params.state == "absent":
-            return remove_file(ctx, self.params.path)
-        return write_file(ctx, self._wanted())
-
-    def _wanted(self) -> Wanted:
-        params = self.params
+        params = located(ctx, self.params)
+        if params.state == "absent":
+            return forecast_absence(ctx, params.path)
         content = None if params.content is None else Content.of(params.content)
-        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
+        return forecast_file(ctx, wanted_file(params, content))

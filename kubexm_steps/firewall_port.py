@@ -105,7 +105,7 @@ class FirewallPortStep(RestoringStep[FirewallPortParams]):
         todo = "open" if self._open else "close"
         return Forecast.change(f"would {todo} {self._opening}", [*shown, *diffs(ctx, edits)])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Open or close it."""
         now = self._look(ctx)
         edits = self._edits(now)

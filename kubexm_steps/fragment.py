@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepList
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepList, Undo
 
 
 class FragmentParams(Params):
@@ -30,7 +30,7 @@ class FragmentStep(Step[FragmentParams]):
     directly.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = FragmentOutputs
     example = """\
 - name: repair
@@ -50,7 +50,7 @@ class FragmentStep(Step[FragmentParams]):
         """What the added steps will do cannot be known before they are there."""
         return Forecast.unknown(f"adds {self._count()} when it runs")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Hand the steps to the engine."""
         return Result(changed=False, message=f"adds {self._count()}", fragment=self.params.steps)
 

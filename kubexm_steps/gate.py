@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
 
 
 class GateParams(Params):
@@ -33,7 +33,7 @@ class GateStep(Step[GateParams]):
     With `runOnce` on its task it is asked once, not for every host.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = GateOutputs
     example = """\
 - name: approve
@@ -45,7 +45,7 @@ class GateStep(Step[GateParams]):
         """What somebody will answer cannot be known."""
         return Forecast.unknown(f"somebody has to approve: {self.params.question}")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Ask."""
         if ctx.ask(self.params.question, timeout=self.params.timeout, default=self.params.default):
             return Result(changed=False, message="approved", outputs={"approved": True})

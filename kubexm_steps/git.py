@@ -118,7 +118,7 @@ class GitStep(LookingStep[GitParams]):
             f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)]
         )
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Fetch and check out."""
         now = self._look(ctx)
         params = self.params

@@ -94,7 +94,7 @@ class GroupStep(LookingStep[GroupParams]):
             [attribute_diff(ctx, f"group {params.name}", before, after)],
         )
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Make, change or remove the group."""
         params = self.params
         users = ctx.runner.users

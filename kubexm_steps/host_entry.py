@@ -92,7 +92,7 @@ class HostEntryStep(RestoringStep[HostEntryParams]):
             return Forecast.satisfied(f"{edit.held.path} is as it should be", {"path": edit.held.path})
         return Forecast.change(f"would change {edit.held.path} ({self._count()})", diffs(ctx, [edit]))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write the new text."""
         edit = self._edit(ctx)
         outputs = {"path": edit.held.path}

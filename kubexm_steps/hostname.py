@@ -71,7 +71,7 @@ class HostnameStep(RestoringStep[HostnameParams]):
             shown.insert(0, Diff("hostname", note=f"{now.live} -> {self.params.name}"))
         return Forecast.change(f"would name the host {self.params.name}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write the files, and tell the running system."""
         name = self.params.name
         now = ctx.runner.system.names()

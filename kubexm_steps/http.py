@@ -20,6 +20,7 @@ from kubexm_exec.step import (
     Step,
     StepContext,
     StepFailed,
+    Undo,
     check_url,
 )
 from kubexm_steps.lib.http import failed, request
@@ -98,9 +99,9 @@ class HttpStep(Step[HttpParams]):
 """
 
     @classmethod
-    def undoable(cls, params: Mapping[str, Any]) -> bool:
-        """Only what never changes anything."""
-        return params.get("method", "GET") in _SAFE
+    def undo_of(cls, params: Mapping[str, Any]) -> Undo:
+        """Some methods never change anything."""
+        return Undo.NEEDLESS if params.get("method", "GET") in _SAFE else cls.undo
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask, if asking changes nothing."""
@@ -115,7 +116,7 @@ class HttpStep(Step[HttpParams]):
             return Forecast.unknown(f"{self._what(ctx)}: {wrong if not ctx.sensitive else 'not as expected'}")
         return Forecast.satisfied(f"{self._what(ctx)}: {reply.status}", _outputs(reply))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Send the request and look at the answer."""
         what = self._what(ctx)
         try:

@@ -93,7 +93,7 @@ class KernelModuleStep(RestoringStep[KernelModuleParams]):
             verb = "change the files of"
         return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write its options, because they count when it is loaded; load or unload it; then see to the next boot."""
         name = self.params.name
         now = self._look(ctx)

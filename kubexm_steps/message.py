@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, Undo
 from kubexm_steps.lib.types import Text
 
 
@@ -28,7 +28,7 @@ class MessageStep(Step[MessageParams]):
     once, not for every host.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = MessageOutputs
     example = """\
 - name: done
@@ -40,7 +40,7 @@ class MessageStep(Step[MessageParams]):
         """It must be said, so it runs."""
         return Forecast.tells("only says something")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Say it."""
         if ctx.sensitive:
             return Result(changed=False, message="(hidden: the step is sensitive)")

@@ -118,7 +118,7 @@ class MountStep(RestoringStep[MountParams]):
         }
         return Forecast.change(f"would {verb[move]} {self.params.path}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Mount or unmount, then write fstab."""
         now = self._look(ctx)
         edit, move = self._edit(now), self._move(now)

@@ -11,7 +11,19 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Survey
 from kubexm_exec.runner.packages.base import Manager
-from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
+from kubexm_exec.step import (
+    Diff,
+    Duration,
+    Forecast,
+    Outputs,
+    Params,
+    Result,
+    Standing,
+    Step,
+    StepContext,
+    StepFailed,
+    Undo,
+)
 from kubexm_spec.duration import format_duration
 from kubexm_steps.lib.standing import mapped, together
 
@@ -161,7 +173,7 @@ class PackageStep(Step[PackageParams]):
     """
 
     outputs_model = PackageOutputs
-    reversible = True
+    undo = Undo.REPEATABLE
     example = """\
 - name: web-server
   type: package
@@ -186,7 +198,7 @@ class PackageStep(Step[PackageParams]):
         moves = manager.simulate(plan.change)
         return Forecast.change(self._would(plan), self._diffs(plan, moves))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Install, upgrade or remove, in one transaction."""
         manager, packages, goal = self._manager(ctx), ctx.runner.packages, self._goal()
         plan, survey = packages.plan(manager, self._asks(), goal)

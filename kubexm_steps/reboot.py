@@ -82,7 +82,7 @@ class RebootStep(Step[RebootParams]):
             return Forecast.satisfied(needless, _outputs(state.id))
         return Forecast.change("would reboot", [Diff(ctx.host.name, note="rebooted")])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Begin it, and wait."""
         state = self._state(ctx)
         # An earlier attempt may have begun it and not seen its end: that one counts, there is no second reboot.

@@ -222,7 +222,7 @@ class RepositoryStep(RestoringStep[RepositoryParams]):
             diffs = [Diff(written.key_path, note="rpm would trust this key")]
         return Forecast.change(f"would {verb} the repository {self.params.name}", diffs)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write the files, and fetch the index."""
         params = self.params
         manager = ctx.runner.packages.manager_name(params.manager)

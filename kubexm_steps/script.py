@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from kubexm_exec.runner import Command
-from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext
+from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext, Undo
 from kubexm_spec.models.common import no_items
-from kubexm_steps.lib.commands import RunOutputs, RunParams, changes_nothing, guarded, result_of, run_command, would_run
+from kubexm_steps.lib.commands import GUARDS, RunOutputs, RunParams, guarded, result_of, run_command, undo_of, would_run
 from kubexm_steps.lib.files import local_failure
 from kubexm_steps.lib.types import Text
 
@@ -57,6 +57,7 @@ class ScriptStep(Step[ScriptParams]):
     """
 
     outputs_model = RunOutputs
+    unknown_hint = GUARDS
     example = """\
 - name: tune
   type: script
@@ -68,15 +69,15 @@ class ScriptStep(Step[ScriptParams]):
 """
 
     @classmethod
-    def undoable(cls, params: Mapping[str, Any]) -> bool:
-        """Only if the spec says that it changes nothing."""
-        return changes_nothing(params)
+    def undo_of(cls, params: Mapping[str, Any]) -> Undo:
+        """Nothing, if the spec says that it changes nothing."""
+        return undo_of(params, cls.undo)
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Ask the guards."""
         return guarded(ctx, self.params) or would_run(self.params, self._shown(ctx))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Send it, run it, remove it."""
         params = self.params
         body = self._body(ctx)

@@ -103,7 +103,7 @@ class ServiceStep(LookingStep[ServiceParams]):
         diff = attribute_diff(ctx, f"service {state.name}", before, before | _after(verbs))
         return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Do what is to be done, in an order that always works."""
         params = self.params
         state = self._look(ctx)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, Undo
 
 
 class SetParams(Params):
@@ -27,7 +27,7 @@ class SetStep(Step[SetParams]):
     Use it to work something out once, from outputs of earlier steps, and use it in several places.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = SetOutputs
     example = """\
 - name: derived
@@ -42,7 +42,7 @@ class SetStep(Step[SetParams]):
         """The values are known: there is nothing to run."""
         return Forecast.satisfied(self._message(), self.params.values)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Hand the values on."""
         return Result(changed=False, message=self._message(), outputs=self.params.values)
 

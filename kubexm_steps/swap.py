@@ -108,7 +108,7 @@ class SwapStep(RestoringStep[SwapParams]):
         message = f"would {verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
         return Forecast.change(message, [*shown, *diffs(ctx, [edit])])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Turn it on or off, then write fstab."""
         now = self._look(ctx)
         edit, shown = self._edit(now), self._changes(now)

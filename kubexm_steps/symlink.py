@@ -73,7 +73,7 @@ class SymlinkStep(RestoringStep[SymlinkParams]):
                 note, verb = f"file replaced by a link to {target}", "replace"
         return Forecast.change(f"would {verb} {path}", [Diff(path, note=note)])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Make, change or remove the link."""
         self.params = located(ctx, self.params)
         before = self._look(ctx)

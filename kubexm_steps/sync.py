@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed, Undo
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib.localtrees import Tree, read_tree
 from kubexm_steps.lib.patterns import Excluded, checked_pattern
@@ -16,9 +15,10 @@ from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
     apply_plan,
+    copied,
+    forecast_plan,
     make_plan,
     merge_trees,
-    plan_diffs,
     restore_tree,
     tree_standing,
 )
@@ -51,7 +51,7 @@ class SyncOutputs(Outputs):
     files: int = Field(description="How many files and links the source has, without those excluded.")
 
 
-class SyncStep(Step[SyncParams]):
+class SyncStep(Step[SyncParams, Plan]):
     """A folder on the host that holds what a folder on the control node holds.
 
     The two are compared in one round trip, by sha256. What differs goes as one stream, is put on the disk beside its
@@ -70,7 +70,7 @@ class SyncStep(Step[SyncParams]):
     """
 
     outputs_model = SyncOutputs
-    reversible = True
+    undo = Undo.REPEATABLE
     example = """\
 - name: site
   type: sync
@@ -81,27 +81,17 @@ class SyncStep(Step[SyncParams]):
     exclude: ["*.swp", /uploads]
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Plan]:
         """Compare by digest."""
-        self.params = located(ctx, self.params, last=True)
-        path = self.params.path
+        params = self.params = located(ctx, self.params, last=True)
         plan = self._plan(ctx)
-        above = posixpath.dirname(path)
-        if not self.params.create_parents and not plan.look.states[above].exists:
-            return Forecast.unknown(f"the folder {above} is not there yet")
-        if not plan.any:
-            return Forecast.satisfied(f"{path} is the same", self._outputs(plan.tree))
-        return Forecast.change(f"would {_what(plan, 'copy', 'remove')}", plan_diffs(ctx, plan))
+        return forecast_plan(ctx, params, plan, same=f"{params.path} is the same", outputs=self._outputs(plan.tree))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Plan]) -> Result:
         """Send what differs, and remove what is too much."""
-        self.params = located(ctx, self.params, last=True)
-        plan = self._plan(ctx)
-        outputs = self._outputs(plan.tree)
-        if not plan.any:
-            return Result(changed=False, message=f"{self.params.path} is the same", outputs=outputs)
+        plan = forecast.seen
         apply_plan(ctx, self.params, plan)
-        return Result(message=_what(plan, "copied", "removed"), outputs=outputs)
+        return Result(message=copied(plan, "copied", "removed"), outputs=self._outputs(plan.tree))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare with what was left."""
@@ -130,11 +120,3 @@ class SyncStep(Step[SyncParams]):
 
     def _outputs(self, tree: Tree) -> dict[str, Any]:
         return {"path": self.params.path, "files": tree.count}
-
-
-def _what(plan: Plan, copy: str, remove: str) -> str:
-    parts = [f"{copy} {plan.count()} to {plan.tree.path}"] if plan.count() else []
-    if plan.too_much:
-        where = "" if parts else f" from {plan.tree.path}"
-        parts.append(f"{remove} {plan.too_much}{where}")
-    return " and ".join(parts)

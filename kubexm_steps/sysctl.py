@@ -106,7 +106,7 @@ class SysctlStep(RestoringStep[SysctlParams]):
         names = self._names(live) if live else list(self.params.values)
         return Forecast.change(self._message(f"would set {', '.join(names)}", now, names=False), shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Set them, then write the file: a value that the kernel refuses is not kept for the next boot."""
         now = self._look(ctx)
         if self.params.live and now.missing:

@@ -136,7 +136,7 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         then = f" and {' and '.join(verbs)} it" if verbs else ""
         return Forecast.change(f"would {verb} unit {params.name}{then}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Check and write the files, have systemd read them, then start what should run."""
         params = self.params
         seen = self._look(ctx)

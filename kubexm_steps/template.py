@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Result, StepContext, TemplateName
-from kubexm_steps.lib.files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
+from kubexm_exec.step import Forecast, StepContext, TemplateName
+from kubexm_steps.lib.files import Change, Content, OneFileStep, forecast_file, wanted_file
 from kubexm_steps.lib.types import OneFileParams, located
 
 
@@ -22,7 +22,7 @@ class TemplateParams(OneFileParams):
     )
 
 
-class TemplateStep(RestoringStep[TemplateParams]):
+class TemplateStep(OneFileStep[TemplateParams]):
     """A file rendered from a Jinja2 template, for each host with its own values.
 
     The template sees all that expressions see (`host`, `facts`, `params`, `vars`, `steps`, ...) and, as names of their
@@ -32,7 +32,6 @@ class TemplateStep(RestoringStep[TemplateParams]):
     - `check` shows what would change in the rendered text.
     """
 
-    outputs_model = FileOutputs
     example = """\
 - name: env
   type: template
@@ -43,15 +42,8 @@ class TemplateStep(RestoringStep[TemplateParams]):
     mode: "0600"
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Change]:
         """Render, and compare with what is there."""
-        return forecast_file(ctx, self._wanted(ctx))
-
-    def run(self, ctx: StepContext) -> Result:
-        """Render and write."""
-        return write_file(ctx, self._wanted(ctx))
-
-    def _wanted(self, ctx: StepContext) -> Wanted:
         params = located(ctx, self.params)
         content = Content.of(ctx.render_template(params.src, params.vars))
-        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
+        return forecast_file(ctx, wanted_file(params, content))

@@ -137,7 +137,7 @@ class TimerStep(_units.UnitStep[TimerParams]):
             shown.append(attribute_diff(ctx, f"timer {params.name}", before, after))
         return Forecast.change(f"would {'change' if state.exists else 'create'} timer {params.name}", shown)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Write both units, and start or stop the timer."""
         params = self.params
         seen = self._look(ctx)

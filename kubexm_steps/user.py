@@ -73,7 +73,7 @@ class UserStep(LookingStep[UserParams]):
             return Forecast.change(f"would change {place} ({', '.join(differs)})", [shown])
         return Forecast.satisfied(f"{place} is as it should be", self._outputs(accounts))
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Make, change or remove the user."""
         params = self.params
         accounts = self._look(ctx)

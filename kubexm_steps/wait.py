@@ -18,6 +18,7 @@ from kubexm_exec.step import (
     Step,
     StepContext,
     StepFailed,
+    Undo,
     check_url,
 )
 from kubexm_spec.duration import format_duration
@@ -86,7 +87,7 @@ class WaitStep(Step[WaitParams]):
     - `state: absent` waits until a port is closed or a file is gone.
     """
 
-    changes = False
+    undo = Undo.NEEDLESS
     outputs_model = WaitOutputs
     example = """\
 - name: api
@@ -101,7 +102,7 @@ class WaitStep(Step[WaitParams]):
             return Forecast.satisfied(f"{self._what(ctx)}: it is so", {"seconds": 0.0})
         return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Look until it is so."""
         started = time.monotonic()
         while True:

@@ -56,7 +56,7 @@ def _list(registry: Registry[Any], output: str) -> None:
         row: dict[str, Any] = {"name": info.name, "distribution": info.distribution, "version": info.version}
         try:
             step = load_step(registry, info.name)
-            row.update(summary=summary_of(step), reversible=step.reversible, error="")
+            row.update(summary=summary_of(step), reversible=step.undo.reversible, error="")
         except RegistryError as error:
             row.update(summary="", reversible=False, error=error.message)
         rows.append(row)

@@ -10,7 +10,7 @@ from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
 from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.step import Step
+from kubexm_exec.step import AnyStep
 from kubexm_exec.values.evaluate import Evaluator, item_key
 from kubexm_exec.values.expressions import ExpressionError, UnknownValueError, is_dynamic
 from kubexm_spec.yaml.source import Path
@@ -31,7 +31,7 @@ def check_rendered(state: State) -> None:
 
 
 def _check_node(
-    state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[Step[Any]], node: ExecutionNode
+    state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[AnyStep], node: ExecutionNode
 ) -> None:
     host, sure = _where(evaluator, node)
     if host is None:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from kubexm_exec.model.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
 from kubexm_exec.plugins import Registry, RegistryError
-from kubexm_exec.step import Step
+from kubexm_exec.step import AnyStep
 from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
@@ -76,7 +76,7 @@ class StepDraft(Struct):
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
     outside: bool = False
     """A hook with hosts of its own, all of which ``--limit`` leaves out."""
-    step_type: type[Step[Any]] | None = None
+    step_type: type[AnyStep] | None = None
     """The step type, once it is known to exist."""
     broken: bool = False
     """It refers to something that is not there, so that its values are not looked at any closer."""

@@ -13,14 +13,15 @@ from pydantic import BaseModel
 from kubexm_exec.compile.state import State
 from kubexm_exec.plugins import RegistryError
 from kubexm_exec.step import (
+    AnyStep,
     Expression,
     Inspected,
     LocalFile,
     ResourceName,
     ResourceUrl,
-    Step,
     StepList,
     TemplateName,
+    Undo,
     load_step,
 )
 from kubexm_exec.values.expressions import is_dynamic
@@ -81,7 +82,7 @@ def _metadata(info: Any) -> list[Any]:
     return found
 
 
-def load_type(state: State, name: str, place: Place, notes: Any = ()) -> type[Step[Any]] | None:
+def load_type(state: State, name: str, place: Place, notes: Any = ()) -> type[AnyStep] | None:
     """The step type, or None with a finding."""
     try:
         return load_step(state.steps, name)
@@ -96,12 +97,12 @@ def check_types(state: State) -> None:
         step_type = load_type(state, draft.spec.type, draft.place.child("type"), draft.notes)
         if step_type is not None:
             draft.step_type = step_type
-            undoable = step_type.undoable(draft.spec.with_)
-            draft.nodes = [replace(node, reversible=undoable) for node in draft.nodes]
+            stays = step_type.undo_of(draft.spec.with_) is Undo.IMPOSSIBLE
+            draft.nodes = [replace(node, reversible=not stays) for node in draft.nodes]
             check_with(state, step_type, draft.spec, draft.place, draft.notes)
 
 
-def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
+def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
     """The parameters of a step, as far as they are known."""
     dynamic = dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
     check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
@@ -109,7 +110,7 @@ def check_with(state: State, step_type: type[Step[Any]], spec: BaseStepSpec, pla
 
 def check_params(
     state: State,
-    step_type: type[Step[Any]],
+    step_type: type[AnyStep],
     spec: BaseStepSpec,
     params: dict[str, Any],
     place: Place,

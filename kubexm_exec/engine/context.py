@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, MutableMapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kubexm_exec.connectors.base import Becomes, Connector
 from kubexm_exec.control import Deadline
@@ -20,8 +21,11 @@ from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
+from kubexm_exec.step import LocalResource, Logger, Resource, ResourceError, StepContext
 from kubexm_exec.values.expressions import UnknownValueError
+
+if TYPE_CHECKING:
+    from kubexm_exec.runner import Runner
 
 SENSITIVE: Final = "(sensitive)"
 _PROGRESS_INTERVAL: Final = 0.1
@@ -48,20 +52,19 @@ class ActionContext(StepContext):
         self.looking = False
         """Whether precheck is being asked."""
 
-    def __getattr__(self, name: str) -> Any:
-        # Only called for what is not there yet.
-        if name == "runner":
-            value = self._make_runner()
-        elif name == "log":
-            value = self._runtime.logger(node=self.node, host=self._attempt.host)
-        elif name == "_names":
-            value = self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
-        else:
-            raise AttributeError(f"a step's context has no {name!r}")
-        setattr(self, name, value)
-        return value
+    @cached_property
+    def log(self) -> Logger:
+        """A logger of this attempt."""
+        log: Logger = self._runtime.logger(node=self.node, host=self._attempt.host)
+        return log
 
-    def _make_runner(self) -> Any:
+    @cached_property
+    def _names(self) -> Mapping[str, Any]:
+        return self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """What can be done on the host, which is connected for it."""
         from kubexm_exec.runner import Runner
 
         attempt = self._attempt

@@ -19,7 +19,7 @@ from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFail
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step
+from kubexm_exec.step import AnyStep, Diff, Effect, Forecast, Outputs, Params, Result
 from kubexm_exec.values.expressions import ExpressionError, texts
 
 KEPT: Final = 64 << 10
@@ -47,8 +47,8 @@ class Lifecycle:
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Do it, and say what it came to; never raises, whatever the step does."""
         ctx: ActionContext | None = None
-        step: Step[Any] | None = None
-        forecast: Forecast | None = None
+        step: AnyStep | None = None
+        forecast: Forecast[Any] | None = None
         try:
             unmet = self.unmet(attempt)
             if unmet is not None:
@@ -57,7 +57,7 @@ class Lifecycle:
                 step = self.step(attempt)
                 ctx = ActionContext(self._runtime, attempt)
                 forecast = self.forecast(step, ctx)
-                if forecast.state is ForecastState.SATISFIED and not forecast.runs:
+                if forecast.effect is Effect.NONE:
                     outcome = self.satisfied(attempt, step, forecast)
                     if attempt.unsure or attempt.worked:
                         outcome = uncertain.was_done(attempt, outcome)
@@ -69,7 +69,7 @@ class Lifecycle:
                     attempt.working = True
                     self._prefetch.begin(attempt)
                     try:
-                        result = step.run(ctx)
+                        result = step.run(ctx, forecast)
                     finally:
                         self._prefetch.end(attempt)
                     outcome = self.ran(attempt, step, result, forecast)
@@ -84,7 +84,7 @@ class Lifecycle:
             ctx.close()
         return self.done(attempt, outcome)
 
-    def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: Step[Any], ctx: ActionContext) -> None:
+    def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: AnyStep, ctx: ActionContext) -> None:
         """Forget what a try saved for its undo, if it failed before it changed anything."""
         result = outcome.result
         if result.kind is not FailureKind.FAILED or result.unknown or attempt.abandoned or attempt.cancel.is_set():
@@ -111,10 +111,10 @@ class Lifecycle:
             HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=text)
         )
 
-    def step(self, attempt: Attempt) -> Step[Any]:
+    def step(self, attempt: Attempt) -> AnyStep:
         """The step with its checked parameters; raises what rendering or checking them raises."""
         node = attempt.node
-        kind: type[Step[Any]] = self._runtime.steps.load(node.step_name)
+        kind: type[AnyStep] = self._runtime.steps.load(node.step_name)
         params, raw = None, attempt.params
         if raw is not None:
             params = kind.params_model.model_validate(raw)
@@ -131,7 +131,7 @@ class Lifecycle:
         attempt.rendered, attempt.used = raw, params
         return kind(params)
 
-    def raw_keys(self, kind: type[Step[Any]]) -> frozenset[str]:
+    def raw_keys(self, kind: type[AnyStep]) -> frozenset[str]:
         """The parameters that a step type wants as they are written."""
         model = kind.params_model
         if model not in self._raw:
@@ -140,7 +140,7 @@ class Lifecycle:
             self._raw[model] = marks_of(model).raw
         return self._raw[model]
 
-    def forecast(self, step: Step[Any], ctx: ActionContext) -> Forecast:
+    def forecast(self, step: AnyStep, ctx: ActionContext) -> Forecast[Any]:
         """What the step's precheck says."""
         ctx.looking = True
         try:
@@ -151,10 +151,10 @@ class Lifecycle:
             _wrong_type(step, "precheck", "Forecast", forecast)
         return forecast
 
-    def satisfied(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+    def satisfied(self, attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> ActionOutcome:
         """The outcome when there is nothing to do."""
         # What ``run`` gives is not known before it has run.
-        outputs = None if forecast.runs else self._outputs(attempt, step, forecast.outputs)
+        outputs = None if forecast.effect is not Effect.NONE else self._outputs(attempt, step, forecast.outputs)
         result = HostResult(
             host_name=attempt.host,
             status=Status.SKIPPED,
@@ -165,7 +165,7 @@ class Lifecycle:
         )
         return ActionOutcome(result, outputs)
 
-    def ran(self, attempt: Attempt, step: Step[Any], result: Result, forecast: Forecast) -> ActionOutcome:
+    def ran(self, attempt: Attempt, step: AnyStep, result: Result, forecast: Forecast[Any]) -> ActionOutcome:
         """The outcome when it has run."""
         if not isinstance(result, Result):
             _wrong_type(step, "run", "Result", result)
@@ -225,7 +225,7 @@ class Lifecycle:
         result.end_time = time.time()
         return outcome
 
-    def _outputs(self, attempt: Attempt, step: Step[Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _outputs(self, attempt: Attempt, step: AnyStep, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if own:
             own = self._declared(step, own)
         if attempt.node.outputs:
@@ -253,7 +253,7 @@ class Lifecycle:
             }
         return names
 
-    def _declared(self, step: Step[Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    def _declared(self, step: AnyStep, own: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""
         model = step.outputs_model
         names = self._names_of(model)
@@ -276,7 +276,7 @@ def _takes_any(model: type[Outputs]) -> bool:
     return model.model_config.get("extra") == "allow"
 
 
-def _wrong_type(step: Step[Any], method: str, wanted: str, got: object) -> NoReturn:
+def _wrong_type(step: AnyStep, method: str, wanted: str, got: object) -> NoReturn:
     name = type(step).__name__
     raise TypeError(f"{name}.{method} must return a {wanted}, and returned {type(got).__name__}")
 

@@ -8,7 +8,7 @@ from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.failures import find_cause
 from kubexm_exec.model.errors import OutcomeUnknown
 from kubexm_exec.model.result import FailureKind, HostResult, Status
-from kubexm_exec.step import Forecast, Step
+from kubexm_exec.step import AnyStep, Effect, Forecast, Undo
 
 DONE: Final = "the connection dropped; the host shows that it was done"
 _LOOK: Final = (
@@ -18,9 +18,9 @@ _LOOK: Final = (
 _SAFE: Final = "run it again: it looks at the host first, and does only what is missing (`retry` does that by itself)"
 
 
-def may_repeat(step: Step[Any], forecast: Forecast) -> bool:
+def may_repeat(step: AnyStep, forecast: Forecast[Any]) -> bool:
     """Whether a second run can do no harm: the host was looked at, or there is nothing that it would change."""
-    return forecast.decides or forecast.runs or not step.changes
+    return forecast.decides or forecast.effect is not Effect.CHANGES or step.undo is Undo.NEEDLESS
 
 
 def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
@@ -40,7 +40,7 @@ def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
     return outcome
 
 
-def settle(attempt: Attempt, step: Step[Any], forecast: Forecast) -> None:
+def settle(attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> None:
     """Before ``run``: an earlier try is settled if precheck could tell; raises OutcomeUnknown if it could not."""
     if not may_repeat(step, forecast):
         raise OutcomeUnknown(attempt.unsure)
@@ -48,7 +48,11 @@ def settle(attempt: Attempt, step: Step[Any], forecast: Forecast) -> None:
 
 
 def mark(
-    attempt: Attempt, outcome: ActionOutcome, error: BaseException, step: Step[Any] | None, forecast: Forecast | None
+    attempt: Attempt,
+    outcome: ActionOutcome,
+    error: BaseException,
+    step: AnyStep | None,
+    forecast: Forecast[Any] | None,
 ) -> None:
     """Say so in the outcome of a try that raised something, if nobody knows what it, or an earlier one, has done.
 
@@ -77,7 +81,7 @@ def mark(
         result.hint = _SAFE
     else:
         outcome.final = True
-        result.hint = f"{_LOOK}; {forecast.hint}" if forecast.hint else _LOOK
+        result.hint = f"{_LOOK}; {step.unknown_hint}" if step.unknown_hint else _LOOK
 
 
 def left(attempt: Attempt, outcome: ActionOutcome) -> None:

@@ -26,7 +26,7 @@ from kubexm_exec.model.events import ACTION_UNDONE
 from kubexm_exec.model.graph import ExecutionNode, node_from_json
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
-from kubexm_exec.step import Step
+from kubexm_exec.step import AnyStep, Undo
 
 UNDONE: Final = "undone"
 FAILED: Final = "undoFailed"
@@ -364,7 +364,7 @@ def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
 
 def repeats(runtime: Runtime, attempts: Iterable[Attempt]) -> bool:
     """Whether what attempts did may be undone once more, if nobody knows how far an undo of it came."""
-    return all(_kind(runtime, attempt).undo_repeats for attempt in attempts)
+    return all(_kind(runtime, attempt).undo is not Undo.ONCE for attempt in attempts)
 
 
 def stands(runtime: Runtime, attempt: Attempt) -> bool | None:
@@ -382,12 +382,12 @@ def stands(runtime: Runtime, attempt: Attempt) -> bool | None:
     return forecast.state is ForecastState.SATISFIED if forecast.decides else None
 
 
-def _kind(runtime: Runtime, attempt: Attempt) -> type[Step[Any]]:
-    kind: type[Step[Any]] = runtime.steps.load(attempt.node.step_name)
+def _kind(runtime: Runtime, attempt: Attempt) -> type[AnyStep]:
+    kind: type[AnyStep] = runtime.steps.load(attempt.node.step_name)
     return kind
 
 
-def _step(runtime: Runtime, attempt: Attempt) -> Step[Any]:
+def _step(runtime: Runtime, attempt: Attempt) -> AnyStep:
     if attempt.used is None:
         # It was done by an earlier session: if its parameters were not kept, they are made once more.
         return Lifecycle(runtime).step(attempt)

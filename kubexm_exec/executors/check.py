@@ -13,7 +13,7 @@ from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
-from kubexm_exec.step import Forecast, Step
+from kubexm_exec.step import AnyStep, Effect, Forecast
 from kubexm_exec.values.expressions import UnknownValueError
 
 
@@ -39,7 +39,7 @@ class CheckExecutor(Executor):
             step = self.lifecycle.step(attempt)
             ctx = ActionContext(self.runtime, attempt)
             forecast = self.lifecycle.forecast(step, ctx)
-            if forecast.asks:
+            if forecast.effect is Effect.READS:
                 outcome = self._asked(attempt, step, ctx, forecast)
             else:
                 outcome = self.found(attempt, step, forecast)
@@ -62,25 +62,25 @@ class CheckExecutor(Executor):
             )
         return outcome
 
-    def _asked(self, attempt: Attempt, step: Step[Any], ctx: ActionContext, forecast: Forecast) -> ActionOutcome:
+    def _asked(self, attempt: Attempt, step: AnyStep, ctx: ActionContext, forecast: Forecast[Any]) -> ActionOutcome:
         """What a step that only asks came to: it was really run, so that its outputs are known."""
-        result = step.run(ctx)
+        result = step.run(ctx, forecast)
         outcome = self.lifecycle.ran(attempt, step, result, forecast)
         if result.changed:
             raise TypeError(f"{type(step).__name__}.run changed something, and its precheck said that it only reads")
         outcome.result.forecast = ForecastState.SATISFIED
         return outcome
 
-    def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+    def found(self, attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> ActionOutcome:
         """What a forecast comes to."""
         if forecast.state is not ForecastState.SATISFIED:
             return self.would_run(attempt, forecast)
         outcome = self.lifecycle.satisfied(attempt, step, forecast)
-        if forecast.runs:
+        if forecast.effect is not Effect.NONE:
             outcome.unknown = f"depends on {attempt.node.id}, which check does not run"
         return outcome
 
-    def would_run(self, attempt: Attempt, forecast: Forecast) -> ActionOutcome:
+    def would_run(self, attempt: Attempt, forecast: Forecast[Any]) -> ActionOutcome:
         """The outcome of a step that would do something, or may."""
         if self.excuses(forecast):
             self._open.setdefault(attempt.place, set()).add(attempt.node.id)
@@ -93,9 +93,9 @@ class CheckExecutor(Executor):
         )
         return ActionOutcome(result, unknown=f"depends on {attempt.node.id}")
 
-    def excuses(self, forecast: Forecast) -> bool:
+    def excuses(self, forecast: Forecast[Any]) -> bool:
         """Whether what comes after it on the host may fail now only because this was not done."""
-        return not forecast.runs
+        return forecast.effect is Effect.CHANGES
 
     def _raised(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
         # A host that does not answer will not do so after a change either.

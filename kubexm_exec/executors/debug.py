@@ -12,7 +12,7 @@ from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.debugger import Choice, Debugger, Stop
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import HostResult, SkipReason, Status
-from kubexm_exec.step import Forecast, Step
+from kubexm_exec.step import AnyStep, Forecast
 
 
 class DebugExecutor(Executor):
@@ -123,7 +123,7 @@ class DebugExecutor(Executor):
     def _params(self, attempt: Attempt) -> dict[str, Any]:
         if attempt.params is not None:
             return dict(attempt.params)
-        kind: type[Step[Any]] = self.runtime.steps.load(attempt.node.step_name)
+        kind: type[AnyStep] = self.runtime.steps.load(attempt.node.step_name)
         skip = self.lifecycle.raw_keys(kind)
         return self.runtime.evaluator.params(attempt.node, attempt.host, skip=skip)
 

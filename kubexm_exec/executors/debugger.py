@@ -19,7 +19,7 @@ from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.scheduler import Scheduler
-from kubexm_exec.step import Forecast, Step
+from kubexm_exec.step import AnyStep, Forecast
 from kubexm_spec.diagnostics import SpecError, did_you_mean
 
 
@@ -40,7 +40,7 @@ class Stop(Struct):
     position: str
     attempt: Attempt
     params: dict[str, Any] = field(default_factory=dict)
-    forecast: Forecast | None = None
+    forecast: Forecast[Any] | None = None
     problem: str = ""
 
 
@@ -272,7 +272,7 @@ class Debugger:
             self._say("  set which parameter to what? For example: set mode '0600'")
             return None
         attempt = stop.attempt
-        kind: type[Step[Any]] = self._runtime.steps.load(attempt.node.step_name)
+        kind: type[AnyStep] = self._runtime.steps.load(attempt.node.step_name)
         try:
             changed = {**stop.params, name: debugview.parse(text)}
             kind.params_model.model_validate(changed)

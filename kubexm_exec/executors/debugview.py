@@ -13,7 +13,7 @@ from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Scheduler
-from kubexm_exec.step import Forecast
+from kubexm_exec.step import Effect, Forecast
 from kubexm_exec.values.expressions import ExpressionError
 from kubexm_spec.yaml.source import SourceFile
 
@@ -69,12 +69,12 @@ def _is_simple(text: str) -> bool:
     return bool(text) and text[0].isalpha() | (text[0] in "/~") and text.strip() == text and ": " not in text
 
 
-def forecast(node: ExecutionNode, said: Forecast | None, problem: str) -> str:
+def forecast(node: ExecutionNode, said: Forecast[Any] | None, problem: str) -> str:
     """One line about what the action would do."""
     if said is None:
         return f"  forecast: cannot be said: {problem}"
     message = f": {said.message}" if said.message and not node.sensitive else ""
-    if said.runs:
+    if said.effect in (Effect.TELLS, Effect.READS):
         return f"  forecast: changes nothing{message}"
     if said.state is ForecastState.SATISFIED:
         return f"  forecast: as it should be, nothing to do{message}"
@@ -86,7 +86,7 @@ def forecast(node: ExecutionNode, said: Forecast | None, problem: str) -> str:
     return f"  forecast: {would}" + ("  (diff: d)" if said.diffs else "")
 
 
-def diffs(node: ExecutionNode, said: Forecast | None) -> str:
+def diffs(node: ExecutionNode, said: Forecast[Any] | None) -> str:
     """What would change, as unified diffs."""
     if said is None or not said.diffs:
         return "  there is no diff"

@@ -9,7 +9,7 @@ from kubexm_exec.engine.history import RunHistory
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Action
-from kubexm_exec.step import Forecast, Step
+from kubexm_exec.step import AnyStep, Forecast
 
 
 class DriftExecutor(CheckExecutor):
@@ -34,7 +34,7 @@ class DriftExecutor(CheckExecutor):
         result = HostResult(host_name=attempt.host, status=Status.SUCCESS)
         return self.lifecycle.done(attempt, ActionOutcome(result, outputs))
 
-    def found(self, attempt: Attempt, step: Step[Any], forecast: Forecast) -> ActionOutcome:
+    def found(self, attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> ActionOutcome:
         """What a forecast comes to; what a step gave in the run is known."""
         outcome = super().found(attempt, step, forecast)
         told = self._history.actions.get(Action(attempt.node.id, attempt.host))
@@ -42,6 +42,6 @@ class DriftExecutor(CheckExecutor):
             outcome.outputs, outcome.unknown = told.result.outputs or None, ""
         return outcome
 
-    def excuses(self, forecast: Forecast) -> bool:
+    def excuses(self, forecast: Forecast[Any]) -> bool:
         """It was done once, so that only what differs can be why others fail."""
         return forecast.state is ForecastState.CHANGE

@@ -10,7 +10,7 @@ from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
-from kubexm_exec.step import Step
+from kubexm_exec.step import AnyStep
 from kubexm_exec.values.expressions import UnknownValueError
 
 _OFFLINE: Final = "a dry run contacts no host"
@@ -46,7 +46,7 @@ class DryRunExecutor(Executor):
         except UnknownValueError as error:
             condition = "unknown"
             unknown.append(error)
-        kind: type[Step[Any]] = self.runtime.steps.load(node.step_name)
+        kind: type[AnyStep] = self.runtime.steps.load(node.step_name)
         params: dict[str, Any] = {}
         if condition != "false":
             params, more = self.runtime.evaluator.partial_params(node, attempt.host, skip=self.lifecycle.raw_keys(kind))

@@ -229,13 +229,15 @@ class Runner:
         group: str | None = None,
         parents: bool = True,
         exact: bool = False,
+        missing: Sequence[str] | None = None,
     ) -> list[str]:
         """Make a folder (0755 unless given) and those above it; returns what was made, topmost first.
 
-        With ``exact`` it does not have the set-group-id bit from the one above.
+        With ``exact`` it does not have the set-group-id bit from the one above. ``missing`` is what ``missing_folders``
+        has said of the path, if it was asked before.
         """
         return operations.mkdir(
-            self._session, path, mode=mode, owner=owner, group=group, parents=parents, exact=exact
+            self._session, path, mode=mode, owner=owner, group=group, parents=parents, exact=exact, missing=missing
         )  # fmt: skip
 
     def remove(self, path: str, *, recursive: bool = False) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, get_args, overload
 
 from msgspec import Struct
 from msgspec import field as struct_field
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypeVar
 
 from kubexm_exec.control import Cancel
 from kubexm_exec.http.messages import HttpError, Reply, check_url
@@ -29,17 +31,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESOURCE",
+    "AnyStep",
     "Cancel",
     "CommandResult",
     "Diff",
     "Duration",
+    "Effect",
     "Expression",
     "Forecast",
+    "ForecastState",
     "HostView",
     "HttpError",
     "Inspected",
     "LocalFile",
     "LocalResource",
+    "Logger",
     "Outputs",
     "Params",
     "Reply",
@@ -54,6 +60,7 @@ __all__ = [
     "StepFailed",
     "StepList",
     "TemplateName",
+    "Undo",
     "check_url",
 ]
 
@@ -144,61 +151,94 @@ class Diff:
         return "\n".join(lines)
 
 
+class Effect(Enum):
+    """What ``run`` does on the host, as ``precheck`` sees it."""
+
+    NONE = "none"
+    """There is nothing to do: ``run`` is not called."""
+    TELLS = "tells"
+    """It changes nothing, and only tells people something or waits; ``check`` does not call it."""
+    READS = "reads"
+    """It only asks the host, so that ``check`` and ``drift`` call it too."""
+    CHANGES = "changes"
+    """It changes something, or may."""
+
+
+T = TypeVar("T")
+S = TypeVar("S", default=None)
+S_co = TypeVar("S_co", covariant=True, default=None)
+
+
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not looked at."""
+class Forecast(Generic[S_co]):
+    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not looked at.
+
+    It belongs to one attempt: ``run`` gets the one of the ``precheck`` just before, and a retry looks again.
+    """
 
     state: ForecastState
-    message: str = ""
+    message: str
+    effect: Effect
+    seen: S_co
+    """What ``precheck`` has seen of the host, in a type of the step's own: ``run`` works with it, and need not ask
+    again. It is not there in ``check``'s answers, nor where nothing is to be done."""
     diffs: tuple[Diff, ...] = ()
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    runs: bool = False
-    """Nothing would change, and still ``run`` is called: for its outputs, or for what it says."""
-    asks: bool = False
-    """``run`` only asks the host, so that ``check`` and ``drift`` call it too."""
-    decides: bool = True
-    """Whether the host was looked at, so that this tells if the work is done already. If the connection drops during
-    ``run``, only such a forecast may lead to a second run."""
-    hint: str = ""
-    """If it does not decide: what to write in the spec so that it does."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the host was looked at, so that this tells if the work is done already."""
+        return self.state in (ForecastState.SATISFIED, ForecastState.CHANGE)
 
     @classmethod
-    def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast:
+    def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast[Any]:
         """Everything is as it should be; ``run`` is not called. Outputs are those that ``run`` would have given."""
-        return cls(ForecastState.SATISFIED, message, (), outputs or {})
+        return Forecast(ForecastState.SATISFIED, message, Effect.NONE, None, (), outputs or {})
 
     @classmethod
     def tells(cls, message: str = "") -> Forecast:
         """``run`` is called, and only tells somebody something: there is nothing that could be otherwise."""
-        return cls(ForecastState.SATISFIED, message, runs=True)
+        return Forecast(ForecastState.SATISFIED, message, Effect.TELLS, None)
 
     @classmethod
     def reads(cls, message: str = "") -> Forecast:
         """``run`` is called, and only asks: ``check`` and ``drift`` call it too, so that its outputs are known."""
-        return cls(ForecastState.SATISFIED, message, runs=True, asks=True)
+        return Forecast(ForecastState.SATISFIED, message, Effect.READS, None)
 
     @classmethod
     def harmless(cls, message: str = "") -> Forecast:
         """``run`` is called, but changes nothing. ``check`` does not call it: it is not looked at."""
-        return cls(ForecastState.NOT_LOOKED_AT, message, runs=True)
+        return Forecast(ForecastState.NOT_LOOKED_AT, message, Effect.TELLS, None)
 
     @classmethod
-    def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast:
-        """``run`` would change something."""
-        return cls(ForecastState.CHANGE, message, tuple(diffs))
-
-    @classmethod
-    def always(cls, message: str = "", hint: str = "") -> Forecast:
+    def always(cls, message: str = "") -> Forecast:
         """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
 
-        ``check`` says that it was not looked at. ``hint`` says what to write in the spec so that it can be told.
+        ``check`` says that it was not looked at. If the connection drops during ``run``, it is not run again.
         """
-        return cls(ForecastState.NOT_LOOKED_AT, message, decides=False, hint=hint)
+        return Forecast(ForecastState.NOT_LOOKED_AT, message, Effect.CHANGES, None)
 
+    @overload
     @classmethod
-    def unknown(cls, because: str) -> Forecast:
-        """It cannot be said before it is tried, because of that."""
-        return cls(ForecastState.UNKNOWN, because, decides=False)
+    def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast: ...
+    @overload
+    @classmethod
+    def change(cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: T) -> Forecast[T]: ...
+    @classmethod
+    def change(cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: Any = None) -> Forecast[Any]:
+        """The host was looked at, and ``run`` would change something; ``seen`` is what it needs to know for that."""
+        return Forecast(ForecastState.CHANGE, message, Effect.CHANGES, seen, tuple(diffs))
+
+    @overload
+    @classmethod
+    def unknown(cls, because: str) -> Forecast: ...
+    @overload
+    @classmethod
+    def unknown(cls, because: str, *, seen: T) -> Forecast[T]: ...
+    @classmethod
+    def unknown(cls, because: str, *, seen: Any = None) -> Forecast[Any]:
+        """It cannot be said before it is tried, because of that. ``run`` is called, and tries."""
+        return Forecast(ForecastState.UNKNOWN, because, Effect.CHANGES, seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +269,40 @@ class Standing:
     """Why it cannot be told whether somebody else was there; then it is undone, and this is said."""
 
 
+class Undo(Enum):
+    """What there is to undo of a step, and how often that may be tried."""
+
+    NEEDLESS = "needless"
+    """It never changes anything."""
+    IMPOSSIBLE = "impossible"
+    """What it changes stays: there is no ``rollback``. Plans, checks and reports name it."""
+    ONCE = "once"
+    """``rollback`` undoes it. If it breaks off, somebody has to look on the host and say what became of it."""
+    REPEATABLE = "repeatable"
+    """``rollback`` undoes it, however often it is called: it looks, or brings back what was saved."""
+
+    @property
+    def reversible(self) -> bool:
+        """Whether there is a ``rollback``."""
+        return self in (Undo.ONCE, Undo.REPEATABLE)
+
+
+class Logger(Protocol):
+    """Takes what is to be logged: an event in a few words, and its values by name."""
+
+    def debug(self, event: str, **values: Any) -> Any:
+        """What only its author wants to know."""
+
+    def info(self, event: str, **values: Any) -> Any:
+        """What happened."""
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """What somebody should look at."""
+
+    def error(self, event: str, **values: Any) -> Any:
+        """What went wrong."""
+
+
 class HostView(Struct, frozen=True):
     """What a step may know of its host."""
 
@@ -252,12 +326,18 @@ class StepContext(ABC):
     """Id of the node, for messages."""
     run_id: str
     attempt: int
-    runner: Runner
-    """Files, commands and more on this host."""
-    log: Any
-    """A structlog logger with run, node and host bound."""
     sensitive: bool
     """True if values of this step must not be shown: leave content out of messages and diffs."""
+
+    @property
+    @abstractmethod
+    def runner(self) -> Runner:
+        """Files, commands and more on this host."""
+
+    @property
+    @abstractmethod
+    def log(self) -> Logger:
+        """A logger with run, node and host bound."""
 
     @property
     @abstractmethod
@@ -343,24 +423,22 @@ class StepContext(ABC):
 P = TypeVar("P", bound=Params)
 
 
-class Step(Generic[P]):
+class Step(Generic[P, S]):
     """A step type: one class with typed parameters. Its docstring is its documentation.
 
-    Subclass ``Step[YourParams]``; the engine makes one object for each action, with its rendered parameters in
-    ``self.params``.
+    Subclass ``Step[YourParams]``, or ``Step[YourParams, YourLook]`` if ``run`` needs to know what ``precheck`` has
+    seen. The engine makes one object for each attempt, with its rendered parameters in ``self.params``.
     """
 
     params_model: ClassVar[type[Params]] = Params
     """Found from ``Step[YourParams]``."""
     outputs_model: ClassVar[type[Outputs]] = Outputs
     """What ``Result.outputs`` may hold."""
-    undo_repeats: ClassVar[bool] = True
-    """Whether ``rollback`` may be called again if nobody knows how far it came before: it looks, or brings back what
-    was saved, however often. If not, somebody has to say what became of it."""
-    reversible: ClassVar[bool] = False
-    """True if ``rollback`` can undo what ``run`` did."""
-    changes: ClassVar[bool] = True
-    """False if it never changes anything, so that there is never anything to undo."""
+    undo: ClassVar[Undo] = Undo.IMPOSSIBLE
+    """What there is to undo of it."""
+    unknown_hint: ClassVar[str] = ""
+    """What to write in the spec so that ``precheck`` can tell whether the work was done; it is said when the connection
+    dropped in the middle, and it cannot."""
     example: ClassVar[str] = ""
     """A YAML list item as it would stand under ``steps:``; it is validated by the tests."""
 
@@ -375,19 +453,20 @@ class Step(Generic[P]):
                     cls.params_model = argument
 
     @classmethod
-    def undoable(cls, params: Mapping[str, Any]) -> bool:
-        """Whether this use of the step, with parameters as they are written in the spec, leaves nothing that stays.
+    def undo_of(cls, params: Mapping[str, Any]) -> Undo:
+        """What there is to undo of this use of the step, with parameters as they are written in the spec.
 
         It is asked when compiling, so that plans can name what cannot be undone.
         """
-        return cls.reversible or not cls.changes
+        return cls.undo
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[S]:
         """Say what ``run`` would do. It must change nothing, not even a temporary file."""
-        return Forecast.always()
+        forecast: Forecast[Any] = Forecast.always()
+        return forecast
 
-    def run(self, ctx: StepContext) -> Result:
-        """Do the work, or raise StepFailed. Called only if precheck is not satisfied."""
+    def run(self, ctx: StepContext, forecast: Forecast[S]) -> Result:
+        """Do the work, or raise StepFailed. Called only if precheck is not satisfied, with what it gave."""
         raise StepFailed(f"{type(self).__name__} has no `run`: its author did not say what to do")
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
@@ -412,10 +491,11 @@ class Step(Generic[P]):
         return {**later, **first}
 
 
-StepFactory = Callable[[Params], Step[Any]]
+AnyStep: TypeAlias = Step[Any, Any]
+"""A step of whatever type."""
 
 
-def load_step(registry: Registry[Any], name: str) -> type[Step[Any]]:
+def load_step(registry: Registry[Any], name: str) -> type[AnyStep]:
     """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
     step: Any = registry.load(name)
     if not (isinstance(step, type) and issubclass(step, Step)):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter
 
 from kubexm_exec.plugins import Registry, RegistryError
-from kubexm_exec.step import Step, load_step
+from kubexm_exec.step import AnyStep, Undo, load_step
 from kubexm_spec.duration import Duration
 
 _DURATION: Final = "duration"
@@ -79,7 +79,7 @@ def params_schema(registry: Registry[Any], name: str) -> dict[str, Any]:
         ) from error
 
 
-def describe(name: str, step: type[Step[Any]]) -> StepDoc:
+def describe(name: str, step: type[AnyStep]) -> StepDoc:
     """The documentation of a step type."""
     outputs = step.outputs_model
     return StepDoc(
@@ -89,18 +89,18 @@ def describe(name: str, step: type[Step[Any]]) -> StepDoc:
         params=_fields(step.params_model),
         outputs=_fields(outputs),
         any_output=outputs.model_config.get("extra") == "allow",
-        reversible=step.reversible,
-        changes=step.changes,
+        reversible=step.undo.reversible,
+        changes=step.undo is not Undo.NEEDLESS,
         example=textwrap.dedent(step.example).strip("\n"),
     )
 
 
-def summary_of(step: type[Step[Any]]) -> str:
+def summary_of(step: type[AnyStep]) -> str:
     """The first line of a step type's documentation."""
     return _documentation(step).strip().splitlines()[0].rstrip(".")
 
 
-def _documentation(step: type[Step[Any]]) -> str:
+def _documentation(step: type[AnyStep]) -> str:
     return (inspect.getdoc(step) if step.__doc__ else "") or "(no documentation)"
 
 

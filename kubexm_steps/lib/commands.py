@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from kubexm_exec.runner import Command
-from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed
+from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed, Undo
 from kubexm_steps.lib.types import HostPath, Text
 
 CommandLine = str | list[str]
@@ -69,7 +69,7 @@ class RunOutputs(Outputs):
     exit_code: int | None = Field(description="Exit code; nothing (null) if a guard said that it need not run.")
 
 
-_GUARDS = (
+GUARDS: Final = (
     "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only asks) it is looked at, and "
     "tried again, by itself"
 )
@@ -97,9 +97,9 @@ def only_asks(changed_when: object) -> bool:
     return changed_when is False or (isinstance(changed_when, str) and changed_when.strip().lower() == "false")
 
 
-def changes_nothing(params: Mapping[str, Any]) -> bool:
-    """Whether parameters as they are written say that it never changes anything."""
-    return params.get("readOnly") is True or only_asks(params.get("changedWhen"))
+def undo_of(params: Mapping[str, Any], otherwise: Undo) -> Undo:
+    """What there is to undo of a command, whose parameters may say that it never changes anything."""
+    return Undo.NEEDLESS if params.get("readOnly") is True or only_asks(params.get("changedWhen")) else otherwise
 
 
 def would_run(params: RunParams, shown: str) -> Forecast:
@@ -110,7 +110,7 @@ def would_run(params: RunParams, shown: str) -> Forecast:
         return Forecast.harmless(f"would run, and change nothing: {shown}")
     if any(guard is not None for guard in (params.creates, params.removes, params.unless, params.only_if)):
         return Forecast.change(f"would run: {shown}")
-    return Forecast.always(f"would run: {shown}", hint=_GUARDS)
+    return Forecast.always(f"would run: {shown}")
 
 
 def _succeeds(ctx: StepContext, params: RunParams, line: CommandLine) -> bool:

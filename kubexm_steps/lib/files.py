@@ -6,15 +6,17 @@ import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field
+from typing_extensions import TypeVar
 
 from kubexm_exec.runner import FileState
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
 from kubexm_steps.lib.standing import file_left, files_standing, merge_files, state_left
-from kubexm_steps.lib.types import show_mode
+from kubexm_steps.lib.types import OneFileParams, show_mode
 
 KEEP_LIMIT: Final = 64 << 20
 """Bytes of replaced content that one action keeps for its undo; beyond it, it cannot be undone."""
@@ -96,6 +98,8 @@ class Change(Struct, frozen=True):
     """What there will be; empty if that is not known before."""
     target: str = ""
     """Of the link that there will be."""
+    folders: Sequence[str] = ()
+    """Folders above it that are made first, topmost first."""
 
     @property
     def any(self) -> bool:
@@ -141,6 +145,11 @@ class Change(Struct, frozen=True):
         return ", ".join([*(["content"] if self.content else []), *self.notes()])
 
 
+def wanted_file(params: OneFileParams, content: Content | None) -> Wanted:
+    """The file that the parameters of a step ask for."""
+    return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
+
+
 def is_secret(ctx: StepContext, wanted: Wanted) -> bool:
     """Whether nobody else may read the file: the step says so, or a secret is in it."""
     data = None if wanted.content is None else wanted.content.data
@@ -170,20 +179,22 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
     )
 
 
-def forecast_file(ctx: StepContext, wanted: Wanted) -> Forecast:
-    """What ``write_file`` would do."""
+def forecast_file(ctx: StepContext, wanted: Wanted, states: Sequence[FileState] = ()) -> Forecast[Change]:
+    """What ``apply_file`` would do; ``states`` are the file and its folder, if they have been looked at."""
     folder = posixpath.dirname(wanted.path)
-    before, parent = ctx.runner.inspect_all([wanted.path, folder])
+    before, parent = states or ctx.runner.inspect_all([wanted.path, folder])
     change = compare(ctx, wanted, before)
     if not change.any:
         return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
     if parent.kind == "absent" and not wanted.create_parents:
-        return Forecast.unknown(f"the folder {folder} is not there yet")
+        return Forecast.unknown(f"the folder {folder} is not there yet", seen=change)
+    if parent.kind not in ("directory", "link") and wanted.create_parents:
+        change = replace(change, folders=ctx.runner.missing_folders(folder))
     verb = "create" if change.created else "change"
     diff = file_diff(ctx, change)
     if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
         warn_of_attributes(ctx, wanted.path)
-    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff])
+    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff], seen=change)
 
 
 def file_diff(ctx: StepContext, change: Change) -> Diff:
@@ -218,20 +229,15 @@ def as_text(data: bytes | None) -> str | None:
         return None
 
 
-def write_file(ctx: StepContext, wanted: Wanted) -> Result:
-    """Make the file what it should be, and remember what is needed to undo that."""
-    folder = posixpath.dirname(wanted.path)
-    before, parent = ctx.runner.inspect_all([wanted.path, folder])
-    change = compare(ctx, wanted, before)
-    if not change.any:
-        return Result(
-            changed=False, message=f"{wanted.path} is as it should be", outputs=file_outputs(ctx, wanted, before)
-        )
-    make = wanted.create_parents and parent.kind not in ("directory", "link")
-    folders = ctx.runner.missing_folders(folder) if make else []
-    remember(ctx, [change], folders)
-    if folders:
-        ctx.runner.mkdir(folders[-1])
+def apply_file(ctx: StepContext, change: Change) -> Result:
+    """Make the file what it should be, or remove it, and remember what is needed to undo that."""
+    wanted, before = change.wanted, change.before
+    remember(ctx, [change], change.folders)
+    if change.becomes == "absent":
+        ctx.runner.remove(before.path)
+        return Result(message=f"removed {before.path}", outputs=_gone(before.path))
+    if change.folders:
+        ctx.runner.mkdir(change.folders[-1], missing=change.folders)
     apply_change(ctx, change)
     verb = "created" if change.created else "changed"
     message = f"{verb} {wanted.path}" + ("" if before.kind == "absent" else f" ({change.summary()})")
@@ -262,27 +268,22 @@ def apply_change(ctx: StepContext, change: Change) -> None:
     ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group)
 
 
-def forecast_absence(ctx: StepContext, path: str) -> Forecast:
-    """What ``remove_file`` would do."""
-    state = ctx.runner.inspect(path, digest=False)
-    if state.kind == "absent":
-        return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
-    _refuse_folder(state)
-    before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
-    note = f"link to {state.target} removed" if state.kind == "link" else "removed"
-    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)])
-
-
-def remove_file(ctx: StepContext, path: str) -> Result:
-    """Remove the file or link, and remember it."""
-    outputs = {"path": path, "sha256": "", "size": 0}
+def forecast_absence(ctx: StepContext, path: str) -> Forecast[Change]:
+    """How ``apply_file`` would remove the file or link."""
     state = ctx.runner.inspect(path)
     if state.kind == "absent":
-        return Result(changed=False, message=f"{path} is not there", outputs=outputs)
-    _refuse_folder(state)
-    remember(ctx, [removal(state)], [])
-    ctx.runner.remove(path)
-    return Result(message=f"removed {path}", outputs=outputs)
+        return Forecast.satisfied(f"{path} is not there", _gone(path))
+    if state.kind == "directory":
+        raise StepFailed(f"remove {path}: it is a folder", hint="use a directory step with `state: absent` for folders")
+    if state.kind == "other":
+        raise StepFailed(f"remove {path}: it is a device, pipe or socket, which this step leaves alone")
+    before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
+    note = f"link to {state.target} removed" if state.kind == "link" else "removed"
+    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)], seen=removal(state))
+
+
+def _gone(path: str) -> dict[str, Any]:
+    return {"path": path, "sha256": "", "size": 0}
 
 
 def removal(before: FileState) -> Change:
@@ -295,15 +296,6 @@ def linking(before: FileState, target: str) -> Change:
     return Change(
         Wanted(before.path, None), before, before.mode, True, False, False, becomes="link", target=target
     )  # fmt: skip
-
-
-def _refuse_folder(state: FileState) -> None:
-    if state.kind == "directory":
-        raise StepFailed(
-            f"remove {state.path}: it is a folder", hint="use a directory step with `state: absent` for folders"
-        )
-    if state.kind == "other":
-        raise StepFailed(f"remove {state.path}: it is a device, pipe or socket, which this step leaves alone")
 
 
 def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[str, Any]:
@@ -379,12 +371,13 @@ def warn_of_attributes(ctx: StepContext, path: str) -> None:
 
 
 P = TypeVar("P", bound=Params)
+S = TypeVar("S", default=None)
 
 
-class RestoringStep(Step[P], Generic[P]):
+class RestoringStep(Step[P, S], Generic[P, S]):
     """A step whose undo puts files back, besides whatever else it does."""
 
-    reversible = True
+    undo = Undo.REPEATABLE
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare the files with what was left."""
@@ -407,6 +400,16 @@ class RestoringStep(Step[P], Generic[P]):
         merged["files"] = merge_files(first.get("files", ()), later.get("files", ()))
         merged["folders"] = list(dict.fromkeys([*first.get("folders", ()), *later.get("folders", ())]))
         return merged
+
+
+class OneFileStep(RestoringStep[P, Change], Generic[P]):
+    """A step that writes or removes one file, as its precheck has found out."""
+
+    outputs_model = FileOutputs
+
+    def run(self, ctx: StepContext, forecast: Forecast[Change]) -> Result:
+        """Write or remove the file."""
+        return apply_file(ctx, forecast.seen)
 
 
 def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:

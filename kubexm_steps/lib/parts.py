@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from abc import abstractmethod
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
+from msgspec.structs import replace
 from pydantic import Field, model_validator
 
 from kubexm_exec.step import Forecast, Result, StepContext, StepFailed
-from kubexm_steps.lib.files import Content, FileOutputs, RestoringStep, Wanted, forecast_file, write_file
+from kubexm_steps.lib.files import Change, Content, FileOutputs, RestoringStep, apply_file, forecast_file, wanted_file
 from kubexm_steps.lib.lines import Pattern
 from kubexm_steps.lib.types import OneFileParams, located
 
@@ -37,7 +39,7 @@ class PartParams(OneFileParams):
 Q = TypeVar("Q", bound=PartParams)
 
 
-class PartStep(RestoringStep[Q], Generic[Q]):
+class PartStep(RestoringStep[Q, Change | None], Generic[Q]):
     """A step that makes a new text of a file's old one."""
 
     outputs_model = FileOutputs
@@ -46,44 +48,28 @@ class PartStep(RestoringStep[Q], Generic[Q]):
     def edited(self, text: str) -> str:
         """The text as it should be; the same text if it is so already."""
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Change | None]:
         """Work out the new text, and compare."""
-        self.params = located(ctx, self.params, last=True)
-        wanted = self._wanted(ctx)
-        if wanted is None:
-            if self.params.state == "absent":
-                return Forecast.satisfied(f"{self.params.path} is not there", self._none())
-            return Forecast.unknown(f"the file {self.params.path} is not there yet")
-        return forecast_file(ctx, wanted)
+        params = located(ctx, self.params, last=True)
+        path, text = params.path, ""
+        states = ctx.runner.inspect_all([path, posixpath.dirname(path)])
+        if states[0].kind == "link":
+            path = ctx.runner.resolve(path)
+            states = ctx.runner.inspect_all([path, posixpath.dirname(path)])
+        if states[0].kind == "absent" and not params.create_file:
+            if params.state == "absent":
+                return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
+            return Forecast.unknown(f"the file {path} is not there yet")
+        if states[0].kind == "file":
+            # Bytes that are no UTF-8 go through unchanged.
+            text = ctx.runner.read_to_edit(path).decode("utf-8", "surrogateescape")
+        wanted = replace(wanted_file(params, Content.of(self.edited(text))), path=path)
+        return forecast_file(ctx, wanted, states)
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Change | None]) -> Result:
         """Write the new text."""
-        self.params = located(ctx, self.params, last=True)
-        wanted = self._wanted(ctx)
-        if wanted is None:
-            if self.params.state == "absent":
-                return Result(changed=False, message=f"{self.params.path} is not there", outputs=self._none())
+        if forecast.seen is None:
             raise StepFailed(
                 f"change {self.params.path}: there is no such file", hint="set `createFile: true` to make it"
             )
-        return write_file(ctx, wanted)
-
-    def _wanted(self, ctx: StepContext) -> Wanted | None:
-        """The file as it should be; None if there is none and none is to be made."""
-        params = self.params
-        path, text = params.path, ""
-        state = ctx.runner.inspect(path, digest=False)
-        if state.kind == "link":
-            path = ctx.runner.resolve(path)
-            state = ctx.runner.inspect(path, digest=False)
-        if state.kind == "absent" and not params.create_file:
-            return None
-        if state.kind == "file":
-            # Bytes that are no UTF-8 go through unchanged.
-            text = ctx.runner.read_to_edit(path).decode("utf-8", "surrogateescape")
-        return Wanted(
-            path, Content.of(self.edited(text)), params.mode, params.owner, params.group, params.create_parents
-        )
-
-    def _none(self) -> dict[str, Any]:
-        return {"path": self.params.path, "sha256": "", "size": 0}
+        return apply_file(ctx, forecast.seen)

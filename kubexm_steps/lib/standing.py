@@ -6,14 +6,15 @@ import hashlib
 import posixpath
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.files.operations import ancestors
 from kubexm_exec.runner.files.trees import TreeLook
-from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed
+from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed, Undo
 
 OLDER: Final = "the run was written down by an earlier version of kubexm, which did not keep what it left"
 BROKE_OFF: Final = "it broke off before it was known what it left"
@@ -23,12 +24,13 @@ _NOUNS: Final = {"absent": "gone", "file": "a file", "directory": "a folder", "l
 
 
 P = TypeVar("P", bound=Params)
+S = TypeVar("S", default=None)
 
 
-class LookingStep(Step[P], Generic[P]):
+class LookingStep(Step[P, S], Generic[P, S]):
     """A step whose undo compares the host with what was ``left``."""
 
-    reversible = True
+    undo = Undo.REPEATABLE
 
     @classmethod
     def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:

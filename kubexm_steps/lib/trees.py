@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.runner.files.trees import NewFile, TreeChange, TreeLook, is_transient
-from kubexm_exec.step import Diff, Standing, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Standing, StepContext, StepFailed
 from kubexm_steps.lib.files import (
     KEEP_LIMIT,
     SHOWN_LIMIT,
@@ -102,7 +102,7 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
             plan.links.append(linking(state, target))
     for path, local in tree.files.items():
         state = places.at(path, ("file", "link", "link to a folder"), "a file")
-        change = compare(ctx, wanted_file(ctx, params, local, path, permissions(local)), state)
+        change = compare(ctx, local_file(ctx, params, local, path, permissions(local)), state)
         if change.any:
             plan.files.append(change)
     # Those deepest down first: a folder is removed when it is empty.
@@ -110,7 +110,28 @@ def make_plan(ctx: StepContext, params: TreeParams, tree: Tree, *, delete: bool,
     return plan
 
 
-def wanted_file(ctx: StepContext, params: TreeParams, local: Path, path: str, new_mode: int) -> Wanted:
+def forecast_plan(
+    ctx: StepContext, params: TreeParams, plan: Plan, *, same: str, outputs: Mapping[str, Any]
+) -> Forecast[Plan]:
+    """What ``apply_plan`` would do; ``same`` is said, and the outputs are given, if that is nothing."""
+    above = posixpath.dirname(params.path)
+    if not params.create_parents and not plan.look.states[above].exists:
+        return Forecast.unknown(f"the folder {above} is not there yet", seen=plan)
+    if not plan.any:
+        return Forecast.satisfied(same, outputs)
+    return Forecast.change(f"would {copied(plan, 'copy', 'remove')}", plan_diffs(ctx, plan), seen=plan)
+
+
+def copied(plan: Plan, copy: str, remove: str) -> str:
+    """What is done, in these verbs."""
+    parts = [f"{copy} {plan.count()} to {plan.tree.path}"] if plan.count() else []
+    if plan.too_much:
+        where = "" if parts else f" from {plan.tree.path}"
+        parts.append(f"{remove} {plan.too_much}{where}")
+    return " and ".join(parts)
+
+
+def local_file(ctx: StepContext, params: TreeParams, local: Path, path: str, new_mode: int) -> Wanted:
     """A local file as it should be on the host."""
     content = Content.of_file(ctx, local)
     return Wanted(path, content, params.mode, params.owner, params.group, params.create_parents, new_mode)
@@ -219,14 +240,18 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
     made = plan.folders
     if params.owner is None:
         _check_owners(plan)
+    missing: list[str] = []
     if made and made[0] == tree.path:
         # Those above it are made too, or there is a clear failure.
-        above = ctx.runner.missing_folders(posixpath.dirname(tree.path)) if params.create_parents else []
-        made = [*above, *made]
+        above = look.states[posixpath.dirname(tree.path)]
+        missing = [tree.path] if above.kind == "directory" else ctx.runner.missing_folders(tree.path)
+        made = [*(missing[:-1] if params.create_parents else []), *made]
     _remember(ctx, plan, made)
-    if plan.folders and plan.folders[0] == tree.path:
+    if missing:
         mode = _folder_mode(ctx, params, tree.folders[tree.path])
-        ctx.runner.mkdir(tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents)
+        ctx.runner.mkdir(
+            tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents, missing=missing
+        )
     owner = f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
     change = TreeChange(
         gone=[state.path for state in plan.gone],

@@ -62,7 +62,7 @@ class _Shaped(Step[ShapeParams]):
             raise said
         return said
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         assert self.params.shape.startswith("reads"), "check runs only what only reads"
         if self.params.shape == "reads-fails":
             raise StepFailed("no answer")

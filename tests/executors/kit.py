@@ -29,7 +29,7 @@ from kubexm_exec.model.graph import (
 )
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult
 from kubexm_exec.secrets import Redactor, Secrets
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import AnyStep, Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
 from kubexm_exec.values.templates import TemplateFinder
 
 
@@ -83,14 +83,14 @@ class ActOutputs(Outputs):
     long_name: int = 0
 
 
-def steps_for(book: Book) -> dict[str, type[Step[Any]]]:
+def steps_for(book: Book) -> dict[str, type[AnyStep]]:
     """Step types that write down what they do."""
 
     class Act(Step[ActParams]):
         """Does what its parameters say."""
 
         outputs_model = ActOutputs
-        reversible = True
+        undo = Undo.REPEATABLE
 
         def precheck(self, ctx: StepContext) -> Forecast:
             book.write(f"precheck {ctx.node} {ctx.host.name}")
@@ -98,7 +98,7 @@ def steps_for(book: Book) -> dict[str, type[Step[Any]]]:
                 return Forecast.satisfied("already so", {"value": self.params.value})
             return Forecast.change("would act", [Diff("/a", "old\n", "new\n")])
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             before = book.write(f"run {ctx.node} {ctx.host.name}")
             if self.params.undo:
                 ctx.save_undo({"text": self.params.undo})

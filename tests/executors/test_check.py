@@ -149,7 +149,7 @@ class _File(Step[FileParams]):
         found = ctx.runner.run(Command(argv=("cat", self.params.path)), check=False, live=False)
         return Forecast.change("would write", [Diff(self.params.path, found.out, "new\n")])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         Path(self.params.path).write_text("new\n")
         return Result()
 
@@ -200,7 +200,7 @@ class _Looks(Step[LookParams]):
         said: Forecast = getattr(Forecast, self.params.says)("would look")
         return said
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         self.ran.append(ctx.node)
         if self.params.fails:
             raise StepFailed("no answer", outputs={"value": "none"})
@@ -256,7 +256,7 @@ class _Lies(Step[Params]):
     def precheck(self, ctx: StepContext) -> Forecast:
         return Forecast.reads("only asks")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         return Result(changed=True)
 
 

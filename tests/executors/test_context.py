@@ -23,7 +23,7 @@ from kubexm_exec.model.graph import GraphHost, Scope
 from kubexm_exec.model.result import FailureKind, Status
 from kubexm_exec.runner.facts import parse
 from kubexm_exec.secrets import Redactor
-from kubexm_exec.step import Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
 from kubexm_exec.values.templates import TemplateFinder
 from tests.executors.kit import Bench, Plugins, Ran, graph, node
 
@@ -32,7 +32,7 @@ def _with_context(use: Callable[[StepContext], Any], *, bench: Bench | None = No
     """Run a step that does this with its context; its text is the message."""
 
     class Use(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(message=str(use(ctx)))
 
     bench = bench or Bench()
@@ -48,7 +48,7 @@ def test_context_says_who_and_where_it_is() -> None:
 
 def test_caches_are_shared_within_their_scope_only() -> None:
     class Count(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             seen = []
             for scope in ("run", "module", "task", "host"):
                 cache = ctx.cache(scope)
@@ -169,7 +169,7 @@ def test_question_that_nobody_answers_in_time_takes_the_default() -> None:
 
 def test_questions_of_several_steps_are_asked_one_after_another() -> None:
     class Ask(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(message=str(ctx.ask("Go on?")))
 
     reader, writer = os.pipe()
@@ -201,7 +201,7 @@ def test_facts_are_gathered_once_a_host_and_only_if_used() -> None:
             return super().run(command, **more)
 
     class Use(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(message=f"{ctx.facts['os']['family']} {ctx.facts['cpus']}")
 
     hosts = [f"h{number}" for number in range(3)]

@@ -16,7 +16,7 @@ from kubexm_exec.executors.debug import DebugExecutor
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import ExecutionNode, Hook, On, Scope
 from kubexm_exec.model.result import SkipReason, Status
-from kubexm_exec.step import Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
 from tests.executors.kit import Bench, Ran, behind, gate, graph, node
 
 
@@ -213,7 +213,7 @@ def test_interrupt_at_the_prompt_quits(silent_pipe: TextIO) -> None:
 
 def test_interrupt_while_a_command_runs_ends_it(tmp_path: Path) -> None:
     class Long(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             threading.Timer(0.2, runtime.interrupt).start()
             ctx.runner.run(Command(shell="sleep 300"))
             return Result()

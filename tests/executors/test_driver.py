@@ -104,7 +104,7 @@ class _Meter(Step[Params]):
     most = 0
     meet: threading.Barrier | None = None
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         kind = type(self)
         with kind.lock:
             kind.now += 1
@@ -149,7 +149,7 @@ def test_fail_fast_lets_running_steps_finish_and_cancels_the_rest() -> None:
     release = threading.Event()
 
     class Slow(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             release.wait(30)
             return Result()
 
@@ -177,7 +177,7 @@ def test_failure_after_a_stop_is_not_tried_again() -> None:
     release = threading.Event()
 
     class FailsLate(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             release.wait(30)
             raise StepFailed("late")
 
@@ -199,7 +199,7 @@ class ShellParams(Params):
 class _Shell(Step[ShellParams]):
     """Runs a line of shell by the real runner."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         result = ctx.runner.run(Command(shell=self.params.line))
         return Result(stdout=result.out, stderr=result.err, exit_code=result.exit_code)
 
@@ -255,7 +255,7 @@ class _Deaf(Step[Params]):
 
     release = threading.Event()
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         type(self).release.wait(30)
         return Result(message="at last")
 
@@ -281,7 +281,7 @@ def test_late_result_of_a_step_that_was_left_behind_is_ignored() -> None:
     threads: list[threading.Thread] = []
 
     class Late(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             if ctx.attempt == 1:
                 threads.append(threading.current_thread())
                 first_is_back.wait(30)
@@ -301,7 +301,7 @@ def test_step_that_was_left_behind_can_no_longer_report_or_save() -> None:
     over, told = threading.Event(), threading.Event()
 
     class Zombie(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             over.wait(30)
             calls: list[Callable[[], None]] = [lambda: ctx.progress("still here"), lambda: ctx.save_undo({})]
             for call in calls:
@@ -328,7 +328,7 @@ def _cancel_when(kind: str, name: str) -> Any:
 
 
 class _Waits(Step[Params]):
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.sleep(60)
         return Result()
 
@@ -346,7 +346,7 @@ def _with_hooks(*nodes: ExecutionNode) -> list[ExecutionNode]:
 class _Last(Step[Params]):
     """An always hook that would notice a cancel."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.sleep(0.01)
         return Result(message=ctx.runner.run(["echo", "cleaned"]).out)
 
@@ -396,7 +396,7 @@ def test_always_hook_that_already_runs_is_not_disturbed_by_a_cancel() -> None:
     """A cancel reaches the step of another scope, and the hook ends in peace."""
 
     class Hooked(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             ctx.sleep(0.3)
             return Result()
 
@@ -477,7 +477,7 @@ def test_subscriber_that_raises_ends_the_run_and_everything_that_runs(tmp_path: 
     threads: list[threading.Thread] = []
 
     class Long(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             threads.append(threading.current_thread())
             ctx.runner.run(Command(shell=f"echo $$ > {pids}; echo ready; sleep 300"))
             return Result()
@@ -487,7 +487,7 @@ def test_subscriber_that_raises_ends_the_run_and_everything_that_runs(tmp_path: 
             raise OSError("the pipe is broken")
 
     class Quick(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             while not pids.exists() or not pids.read_text():
                 ctx.sleep(0.01)
             return Result()
@@ -515,7 +515,7 @@ class GrowParams(Params):
 
 
 class _Grow(Step[GrowParams]):
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         return Result(fragment=self.params.steps)
 
 
@@ -594,7 +594,7 @@ def test_failure_of_a_returned_step_skips_what_waited_for_the_one_that_returned_
 
 def test_clash_of_what_two_hosts_return_is_the_later_actions_failure() -> None:
     class Different(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(fragment=[{"name": "x", "type": "act", "with": {"value": ctx.host.name}}])
 
     bench = Bench(forks=1, steps={"grow": Different}, compile_fragment=fragment_compiler(_grown))
@@ -624,7 +624,7 @@ def test_precheck_that_says_unknown_still_runs() -> None:
         def precheck(self, ctx: StepContext) -> Forecast:
             return Forecast.unknown("who knows")
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(changed=False)
 
     assert Bench(steps={"unsure": Unsure}).run(graph(node("a", "unsure"))).host("a").status is Status.SUCCESS

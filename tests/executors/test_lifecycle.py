@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from kubexm_exec.model.events import (
 )
 from kubexm_exec.model.graph import Scope
 from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import AnyStep, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from tests.executors.kit import Bench, graph, node
 
 
@@ -107,11 +106,11 @@ def test_step_type_that_is_not_installed_is_the_actions_failure() -> None:
 class _Raises(Step[Params]):
     error: BaseException = RuntimeError("boom")
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         raise self.error
 
 
-def _raising(raised: BaseException) -> type[Step[Any]]:
+def _raising(raised: BaseException) -> type[AnyStep]:
     return type("Raises", (_Raises,), {"error": raised})
 
 
@@ -148,7 +147,7 @@ def test_ignored_failure_is_recorded_and_stops_nothing() -> None:
 
 
 class _WrongTypes(Step[Params]):
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         return None  # type: ignore[return-value]
 
 
@@ -160,7 +159,7 @@ class _WrongForecast(Step[Params]):
 class _Undeclared(Step[Params]):
     outputs_model = Outputs
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         return Result(outputs={"surprise": 1})
 
 
@@ -168,7 +167,7 @@ class _Undeclared(Step[Params]):
     ("kind", "words"),
     [(_WrongTypes, "must return a Result"), (_WrongForecast, "must return a Forecast"), (_Undeclared, "surprise")],
 )
-def test_mistake_of_a_steps_author_is_said_clearly(kind: type[Step[Any]], words: str) -> None:
+def test_mistake_of_a_steps_author_is_said_clearly(kind: type[AnyStep], words: str) -> None:
     done = Bench(steps={"wrong": kind}).run(graph(node("a", "wrong"))).host("a")
     assert done.kind is FailureKind.ERRORED
     assert words in done.message
@@ -217,7 +216,7 @@ def test_precheck_that_becomes_satisfied_between_attempts_ends_the_retry() -> No
         def precheck(self, ctx: StepContext) -> Forecast:
             return Forecast.satisfied("healed") if tried else Forecast.change()
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             tried.append(ctx.attempt)
             raise StepFailed("half done")
 
@@ -229,7 +228,7 @@ def test_precheck_that_becomes_satisfied_between_attempts_ends_the_retry() -> No
 class _Sleeps(Step[Params]):
     """Waits as a step should: by its context."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.sleep(60)
         return Result()
 
@@ -238,9 +237,9 @@ def test_timeout_ends_the_attempt_with_its_own_kind_and_each_attempt_has_all_of_
     left: list[float | None] = []
 
     class Watches(_Sleeps):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             left.append(ctx.time_left())
-            return super().run(ctx)
+            return super().run(ctx, forecast)
 
     done = Bench(steps={"sleeps": Watches}).run(graph(node("a", "sleeps", timeout=0.2, attempts=2))).host("a")
     assert (done.status, done.kind, done.attempts) == (Status.FAILED, FailureKind.TIMED_OUT, 2)
@@ -260,7 +259,7 @@ def test_timeout_covers_the_precheck_too() -> None:
 
 def test_step_that_comes_back_too_late_is_timed_out_although_it_succeeded() -> None:
     class Late(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             left = ctx.time_left()
             assert left is not None
             time.sleep(left + 0.01)
@@ -272,9 +271,9 @@ def test_step_that_comes_back_too_late_is_timed_out_although_it_succeeded() -> N
 
 def test_step_that_wraps_the_timeout_in_its_own_failure_is_still_timed_out() -> None:
     class Wraps(_Sleeps):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             try:
-                return super().run(ctx)
+                return super().run(ctx, forecast)
             except Exception as error:
                 raise StepFailed("waiting went wrong", stderr="details") from error
 
@@ -289,7 +288,7 @@ def test_hosts_share_checked_parameters_but_not_the_step_object() -> None:
     kept: list[object] = []
 
     class Look(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             kept.extend((self, self.params))
             seen.append((id(self), id(self.params)))
             return Result()

@@ -14,7 +14,7 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.model.events import ACTION_FINISHED, ACTION_UNDONE, RUN_STOPPING, Event
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, Mode, NodeKind
 from kubexm_exec.model.result import Status
-from kubexm_exec.step import Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepFailed, Undo
 from tests.executors.kit import Bench, Ran, graph, node
 
 
@@ -50,9 +50,9 @@ def test_order_of_the_undo_is_that_of_finishing_not_of_the_graph() -> None:
     first_is_done = threading.Event()
 
     class Slow(Step[Params]):
-        reversible = True
+        undo = Undo.REPEATABLE
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             first_is_done.wait(30)
             ctx.save_undo({})
             return Result()
@@ -107,9 +107,9 @@ def test_several_attempts_are_undone_once_and_what_was_there_before_the_first_co
     state, calls = ["original"], []
 
     class Twice(Step[Params]):
-        reversible = True
+        undo = Undo.REPEATABLE
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             ctx.save_undo({"before": state[0]})
             state[0] = f"attempt {ctx.attempt}"
             if ctx.attempt == 1:
@@ -144,9 +144,9 @@ def test_hosts_are_undone_side_by_side_and_a_barrier_holds_on_the_way_back_too()
     order: list[str] = []
 
     class Together(Step[Params]):
-        reversible = True
+        undo = Undo.REPEATABLE
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             ctx.save_undo({})
             return Result()
 
@@ -182,9 +182,9 @@ def test_content_that_was_kept_comes_back(tmp_path: Path) -> None:
     target.write_bytes(b"\x00old" * 100_000)
 
     class Write(Step[Params]):
-        reversible = True
+        undo = Undo.REPEATABLE
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             ctx.save_undo({"token": ctx.keep(target.read_bytes())})
             target.write_bytes(b"new")
             return Result()
@@ -197,9 +197,9 @@ def test_content_that_was_kept_comes_back(tmp_path: Path) -> None:
 
 
 class _Breaks(Step[Params]):
-    reversible = True
+    undo = Undo.REPEATABLE
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.save_undo({})
         return Result()
 
@@ -273,7 +273,7 @@ def test_first_interrupt_does_not_end_the_undo_and_the_second_does(times: int) -
 
 def test_undo_data_must_be_plain() -> None:
     class Odd(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             ctx.save_undo({"what": object()})
             return Result()
 

@@ -15,7 +15,7 @@ from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.executors.dryrun import DryRunExecutor
 from kubexm_exec.model.graph import FailurePolicy, Scope
 from kubexm_exec.model.result import Status
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
 from tests.executors.kit import Bench, Ran, graph, node
 
 SECRET = "hunter2-correct-horse"
@@ -35,12 +35,12 @@ class Talk(Step[TalkParams]):
     """Tells its text in every way there is."""
 
     outputs_model = TalkOutputs
-    reversible = True
+    undo = Undo.REPEATABLE
 
     def precheck(self, ctx: StepContext) -> Forecast:
         return Forecast.change(f"would say {self.params.text}", [Diff("/x", None, self.params.text)])
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         text = self.params.text
         ctx.progress(f"saying {text}")
         ctx.save_undo({"text": text})
@@ -130,7 +130,7 @@ def test_secret_that_is_not_there_is_a_clear_failure() -> None:
 
 def test_secret_that_a_step_resolves_itself_is_masked_from_then_on() -> None:
     class Knows(Step[Params]):
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             return Result(message=f"it is {ctx.secret('env:KX_TEST_SECRET')}")
 
     ran = Bench(steps={"knows": Knows}).run(graph(node("a", "knows")))

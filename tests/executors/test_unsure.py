@@ -61,7 +61,7 @@ def run(
 class Blind(Step[Params]):
     """Has no precheck of its own."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.runner.run(["sh", "-c", "echo x >> /dev/null # drop"])
         return Result()
 

@@ -24,7 +24,7 @@ from kubexm_exec.model.events import EventBus
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
 from kubexm_exec.model.result import GraphExecutionResult, SkipReason, Status
 from kubexm_exec.secrets import Redactor, Secrets
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed
+from kubexm_exec.step import AnyStep, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
 from tests.executors.kit import Plugins
 from tests.scheduler.graphs import HOSTS, Case
 
@@ -78,12 +78,12 @@ class Gives(Outputs):
     who: str = ""
 
 
-def step_of(case: Case, place: Host) -> type[Step[Any]]:
+def step_of(case: Case, place: Host) -> type[AnyStep]:
     """A step that comes to what chance wants of it."""
 
     class Chance(Step[Params]):
         outputs_model = Gives
-        reversible = True
+        undo = Undo.REPEATABLE
 
         def precheck(self, ctx: StepContext) -> Forecast:
             outputs = {"who": f"{ctx.node} {ctx.origin.name}"}
@@ -95,7 +95,7 @@ def step_of(case: Case, place: Host) -> type[Step[Any]]:
                 return Forecast.satisfied("it is there", outputs)
             return Forecast.change("it is not there")
 
-        def run(self, ctx: StepContext) -> Result:
+        def run(self, ctx: StepContext, forecast: Forecast) -> Result:
             who = ctx.node, ctx.origin.name
             place.count("run", *who)
             if case.outcome(*who) == "fail" and not is_flaky(ctx.node):

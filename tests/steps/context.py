@@ -18,7 +18,7 @@ from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Sc
 from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.plugins import connector_registry, step_registry
 from kubexm_exec.secrets import Redactor, Secrets
-from kubexm_exec.step import Forecast, Result, Standing, Step
+from kubexm_exec.step import AnyStep, Effect, Forecast, Result, Standing
 
 NODE = "module/task/step"
 
@@ -65,7 +65,7 @@ class World:
         self._lifecycle = Lifecycle(self.runtime)
         self.undo: Mapping[str, Any] | None = None
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> Forecast[Any]:
         """What precheck says."""
         step, ctx, _ = self._make()
         try:
@@ -74,10 +74,13 @@ class World:
             ctx.close()
 
     def run(self) -> Result:
-        """What run gives, checked as the engine checks it; its undo is remembered, also if it fails."""
+        """Look, and run if there is something to do; its undo is remembered, also if it fails."""
         step, ctx, attempt = self._make()
         try:
-            result = step.run(ctx)
+            forecast = step.precheck(ctx)
+            if forecast.effect is Effect.NONE:
+                return Result(changed=False, message=forecast.message, outputs=forecast.outputs)
+            result = step.run(ctx, forecast)
             step.outputs_model.model_validate(result.outputs)
             return result
         finally:
@@ -126,7 +129,7 @@ class World:
         """All that was shown while it ran."""
         return "".join(event.data["text"] for event in self.events if event.kind == "action.output")
 
-    def _make(self) -> tuple[Step[Any], ActionContext, Attempt]:
+    def _make(self) -> tuple[AnyStep, ActionContext, Attempt]:
         attempt = Attempt(self._node, self._host, 1, self.cancel, Deadline.after(self._timeout or 60.0))
         step = self._lifecycle.step(attempt)
         return step, ActionContext(self.runtime, attempt), attempt

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from kubexm_exec.model.result import ForecastState
 from kubexm_exec.plugins import step_registry
-from kubexm_exec.step import Forecast, Step, StepFailed
+from kubexm_exec.step import Effect, Forecast, Step, StepFailed
 from tests.steps.context import World
 
 GUARDS = {"creates", "removes", "unless", "onlyIf"}
@@ -40,10 +39,10 @@ class Ground(Protocol):
 def looks(step: str) -> bool:
     """Whether a step type looks, before it undoes something, whether somebody else was there."""
     kind = step_registry().load(step)
-    return bool(kind.reversible and kind.standing is not Step.standing)
+    return bool(kind.undo.reversible and kind.standing is not Step.standing)
 
 
-def check_forecast(forecast: Forecast, expected: Mapping[str, Any]) -> None:
+def check_forecast(forecast: Forecast[Any], expected: Mapping[str, Any]) -> None:
     assert forecast.state.value == expected["state"], forecast
     if "message" in expected:
         assert forecast.message == expected["message"]
@@ -78,9 +77,9 @@ def play(case: Mapping[str, Any], world: World, ground: Ground) -> None:
     forecast = world.forecast()
     assert ground.exact() == untouched, "precheck must change nothing"
     check_forecast(forecast, case["forecast"])
-    assert forecast.runs is case.get("runs", False), forecast
+    assert (forecast.effect in (Effect.TELLS, Effect.READS)) is case.get("runs", False), forecast
     guarded = bool(GUARDS & case["with"].keys())
-    if forecast.state is ForecastState.SATISFIED and not forecast.runs:
+    if forecast.effect is Effect.NONE:
         # What run would do all the same: nothing.
         if not guarded:
             assert world.run().changed is False
@@ -107,11 +106,11 @@ def play(case: Mapping[str, Any], world: World, ground: Ground) -> None:
     if not fails:
         again = world.forecast()
         assert again.state.value == case.get("again", "satisfied"), again
-        if again.state is ForecastState.SATISFIED and not again.runs and not guarded:
+        if again.effect is Effect.NONE and not guarded:
             assert dict(again.outputs) == dict(result.outputs), "the outputs are the same both times"
             assert world.run().changed is False, "the second run has nothing to do"
             ground.check(case, before)
-    reversible = step_registry().load(case["step"]).reversible and (ground.undo_is_due or undo is not None)
+    reversible = step_registry().load(case["step"]).undo.reversible and (ground.undo_is_due or undo is not None)
     if case.get("undo", reversible):
         world.undo = undo
         found = world.standing()

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from kubexm_exec.plugins import step_registry
-from kubexm_exec.step import Step
+from kubexm_exec.step import AnyStep
 from kubexm_steps.lib.types import parse_mode
 
-STEPS: dict[str, type[Step[Any]]] = {
+STEPS: dict[str, type[AnyStep]] = {
     info.name: step_registry().load(info.name)
     for info in step_registry().infos()
     if info.value.startswith("kubexm_steps.")

@@ -250,12 +250,13 @@ def mkdir(
     group: str | None = None,
     parents: bool = True,
     exact: bool = False,
+    missing: Sequence[str] | None = None,
 ) -> list[str]:
     """Make a folder, and those above it that are missing (0755, our own); returns what was made, topmost first.
 
     With ``exact`` it does not have the set-group-id bit from the one above.
     """
-    missing = missing_folders(session, path)
+    missing = missing_folders(session, path) if missing is None else list(missing)
     if not missing:
         return []
     above, last = missing[:-1], missing[-1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
 
 
 class GreetingParams(Params):
@@ -23,32 +23,32 @@ class GreetingOutputs(Outputs):
     text: str = Field(description="The greeting.")
 
 
-class GreetingStep(Step[GreetingParams]):
+class GreetingStep(Step[GreetingParams, str | None]):
     """A greeting in a file.
 
     It is replaced if somebody else is to be greeted.
     """
 
     outputs_model = GreetingOutputs
-    reversible = True
+    undo = Undo.REPEATABLE
     example = """\
     - name: welcome
       type: acme-greeting
       with: {path: /tmp/welcome, greetedName: "{{ host.name }}"}
     """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[str | None]:
         """Compare the file with what it should say."""
         before = self._before(ctx)
         if before == self._text():
             return Forecast.satisfied("already greeted", outputs={"text": before})
         return Forecast.change(
-            f"would greet {self.params.greeted_name}", [Diff(self.params.path, before, self._text())]
+            f"would greet {self.params.greeted_name}", [Diff(self.params.path, before, self._text())], seen=before
         )
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[str | None]) -> Result:
         """Write the file."""
-        before = self._before(ctx)
+        before = forecast.seen
         ctx.save_undo({"path": self.params.path, "before": None if before is None else ctx.keep(before.encode())})
         ctx.runner.write(self.params.path, self._text())
         return Result(message=f"greeted {self.params.greeted_name}", outputs={"text": self._text()})

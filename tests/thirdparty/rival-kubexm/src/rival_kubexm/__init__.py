@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kubexm_exec.step import Params, Result, Step, StepContext
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext
 
 
 class RivalStep(Step[Params]):
     """Another greeting."""
 
-    def run(self, ctx: StepContext) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         """Greet in another way."""
         return Result(message="good day")
