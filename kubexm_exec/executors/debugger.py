@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import subprocess
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Final
@@ -10,8 +12,10 @@ from typing import Any, Final
 from msgspec import Struct, field
 from pydantic import ValidationError
 
+from kubexm_exec.connectors.base import Command, Connector
 from kubexm_exec.control import Deadline
 from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.context import connector_of
 from kubexm_exec.engine.failures import failed
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.executors import debugview
@@ -21,6 +25,45 @@ from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.scheduler import Scheduler
 from kubexm_exec.step import AnyStep, Forecast
 from kubexm_spec.diagnostics import SpecError, did_you_mean
+
+
+def shell(runtime: Runtime, attempt: Attempt, line: str, say: Callable[[str], None]) -> None:
+    """Run one command; without one, a shell on a terminal of this machine, or one command after another."""
+    host = attempt.place
+    connector = connector_of(runtime, attempt, Deadline())
+    if line:
+        _run(runtime, connector, line, say)
+        return
+    lines = runtime.lines
+    if lines is None:
+        say("  nobody can type here; give a command: shell COMMAND")
+        return
+    if lines.is_terminal and runtime.graph.hosts[host].connector == "local":
+        program = os.environ.get("SHELL") or "/bin/sh"
+        say(f"  {program} on {host}; exit comes back to the debugger")
+        subprocess.run([program], check=False)
+        return
+    say("  one command a line, each in a shell of its own; exit comes back to the debugger")
+    while True:
+        runtime.options.output.write(f"{host}$ ")
+        runtime.options.output.flush()
+        typed = lines.read(Deadline(), runtime.cancel)
+        if typed is None or typed.strip() in ("exit", "quit"):
+            say("")
+            return
+        if not lines.is_terminal:
+            say(typed)
+        if typed.strip():
+            _run(runtime, connector, typed, say)
+
+
+def _run(runtime: Runtime, connector: Connector, line: str, say: Callable[[str], None]) -> None:
+    result = connector.run(Command(shell=line), deadline=Deadline(), cancel=runtime.cancel)
+    for text in (result.out, result.err):
+        if text:
+            say(text.removesuffix("\n"))
+    if result.exit_code:
+        say(f"  exit code {result.exit_code}")
 
 
 class Choice(Enum):
@@ -288,7 +331,6 @@ class Debugger:
         return Choice.CHANGED
 
     def _shell(self, stop: Stop, rest: str) -> None:
-        from kubexm_exec.executors.debugshell import shell
 
         shell(self._runtime, stop.attempt, rest, self._say)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import selectors
 import signal
+import struct
 import subprocess
+import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +23,29 @@ from kubexm_exec.connectors.local.guard import Guard
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
+
+_SIZE: Final = struct.pack("HHHH", 50, 200, 0, 0)
+_END_OF_INPUT: Final = b"\x04"
+# The first terminal that the leader of a session opens becomes the session's.
+_TAKE: Final = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
+
+
+def open_terminal() -> tuple[int, int]:
+    """The two ends of a new terminal: ours, and the command's. Whoever reads from it finds the end of its input."""
+    ours, theirs = os.openpty()
+    settings = termios.tcgetattr(theirs)
+    settings[1] &= ~termios.OPOST
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, _SIZE)
+    os.write(ours, _END_OF_INPUT)
+    return ours, theirs
+
+
+def in_terminal(theirs: int, argv: Sequence[str]) -> list[str]:
+    """The command line that makes a terminal that of its own session, and then runs a command."""
+    return ["/bin/sh", "-c", _TAKE, os.ttyname(theirs), *argv]
+
 
 CHUNK: Final = 1 << 16
 KILL_GRACE: Final = 2.0
@@ -186,7 +212,6 @@ class _Supervisor:
     def _start_in_terminal(
         self, argv: Sequence[str], env: Mapping[str, str]
     ) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-        from kubexm_exec.connectors.local.terminal import in_terminal, open_terminal
 
         ours, theirs = open_terminal()
         terminal = os.fdopen(ours, "rb", buffering=0)
