@@ -28,15 +28,16 @@ def render(
     color: bool = False,
     width: int = 100,
     sources: Mapping[str, SourceFile] | None = None,
+    folder: str = "",
 ) -> str:
     """All findings by file and line, each with its excerpt, an empty line between them.
 
-    The text of a file is taken from `sources` (by its name), else read again; a file that is gone, or is no spec of
-    ours, shows no excerpt.
+    The text of a file is taken from `sources` (by its name), else read again, from `folder` on; a file that is gone,
+    or is no spec of ours, shows no excerpt.
     """
     hidden = [d.span for d in diagnostics if d.code in _SECRET and d.span is not None]
     secret = {(span.file, line) for span in hidden for line in range(span.line, span.end_line + 1)}
-    painter = _Painter(color, width, _Texts(sources or {}), secret)
+    painter = _Painter(color, width, _Texts(sources or {}, folder), secret)
     return "\n".join("".join(f"{line}\n" for line in painter.lines(d)) for d in diagnostics.sorted())
 
 
@@ -63,8 +64,9 @@ def summary_line(diagnostics: Diagnostics, ran: bool = False, sources: Mapping[s
 class _Texts:
     """The lines of files by their names; none of a file that is no spec of ours."""
 
-    def __init__(self, sources: Mapping[str, SourceFile]) -> None:
+    def __init__(self, sources: Mapping[str, SourceFile], folder: str) -> None:
         self._sources = sources
+        self._folder = folder
         self._read: dict[str, list[str]] = {}
 
     def lines(self, name: str) -> list[str]:
@@ -73,13 +75,13 @@ class _Texts:
             self._read[name] = LineTable(text).lines if is_spec(text) else []
         return self._read[name]
 
-    @staticmethod
-    def _from_disk(name: str) -> str:
+    def _from_disk(self, name: str) -> str:
         try:
-            status = Path(name).stat()
+            path = Path(self._folder, name)
+            status = path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
                 return ""
-            return Path(name).read_bytes().decode("utf-8-sig", "replace")
+            return path.read_bytes().decode("utf-8-sig", "replace")
         except (OSError, ValueError):  # gone, or a name that is no path ("<text>"): the message stands without it
             return ""
 

@@ -212,7 +212,7 @@ def _planned(plan_file: str, form: str) -> tuple[ExecutionGraph, list[str]]:
 
         fail(
             "the plan is stale, nothing was run:\n" + "\n".join(f"    {change}" for change in error.changes),
-            f"make it again: kubexm plan {shlex.quote(plan.spec_here)} -o {shlex.quote(plan_file)}",
+            f"make it again: kubexm plan {shlex.quote(plan.spec_from())} -o {shlex.quote(plan_file)}",
             code=codes.REFUSED,
             output=form,
             kind="stale-plan",

@@ -35,6 +35,8 @@ class CompileOptions(Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     skip_tags: frozenset[str] = frozenset()
     templates: tuple[str, ...] = ()
+    folder: str = ""
+    """Where names from outside (spec, inventory) start; the working directory of the process if it is empty."""
 
 
 class Compilation(Struct):
@@ -73,7 +75,7 @@ def compile_file(
 
     options = options or CompileOptions()
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics, provider=ask)
+    loader = Loader(diagnostics, provider=ask, folder=options.folder)
     expressions = Expressions()
     steps = steps or step_registry()
     bundle = load_bundle(path, diagnostics, inventory=options.inventory, loader=loader)
@@ -96,6 +98,7 @@ def compile_file(
             limit=options.limit,
             tags=options.tags,
             skip_tags=options.skip_tags,
+            folder=options.folder,
         )
         _run_passes(result.state)
     result.diagnostics = merged(diagnostics)

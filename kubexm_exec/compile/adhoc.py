@@ -36,6 +36,7 @@ class Site(Struct):
     sources: dict[str, SourceFile] = field(default_factory=dict)
     state: State | None = None
     """None if there are errors."""
+    folder: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,12 +44,13 @@ class Site(Struct):
         return self.state.all_hosts if self.state is not None else ()
 
 
-def load_site(spec: str | None, inventory: str | None) -> Site:
-    """The hosts of a spec's inventory, or of the one that takes its place."""
+def load_site(spec: str | None, inventory: str | None, folder: str = "") -> Site:
+    """The hosts of a spec's inventory, or of the one that takes its place; their names start in a folder."""
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics, provider=ask)
+    loader = Loader(diagnostics, provider=ask, folder=folder)
     bundle = load_bundle(spec or _seed(loader, ["true"], None, ()), diagnostics, inventory=inventory, loader=loader)
-    site = Site(diagnostics, {source.name: source for source in loader.sources.values() if source is not None})
+    sources = {source.name: source for source in loader.sources.values() if source is not None}
+    site = Site(diagnostics, sources, folder=folder)
     if bundle is not None:
         state = _state(bundle, diagnostics, inventory, {})
         build_hosts(state)
@@ -74,7 +76,7 @@ def command_graph(
     if site.state is None:
         raise ValueError("there are no hosts")
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics)
+    loader = Loader(diagnostics, folder=site.folder)
     bundle = load_bundle(_seed(loader, argv, shell, hosts), diagnostics, loader=loader)
     if bundle is None:
         raise RuntimeError(f"the ad hoc pipeline is wrong: {list(diagnostics)}")
@@ -114,7 +116,8 @@ def _seed(loader: Loader, argv: Sequence[str] | None, shell: str | None, hosts: 
         "params": {key: {"type": kind, "default": ["true"] if argv is not None else "true"}},
         "modules": [{"name": "exec", "tasks": [task]}],
     }
-    source = SourceFile.from_text(json.dumps(document), _NAME)
+    path = (loader.folder / _NAME).absolute()
+    source = SourceFile(_NAME, path, json.dumps(document).encode())
     source.virtual = True
-    loader.sources[pathlib.Path(os.path.normpath(pathlib.Path(_NAME).absolute()))] = source
+    loader.sources[pathlib.Path(os.path.normpath(path))] = source
     return _NAME

@@ -42,12 +42,11 @@ class Plan(Struct, frozen=True):
     root: str
     packages: dict[str, dict[str, str]]
 
-    @property
-    def spec_here(self) -> str:
-        """Its spec as somebody names it in the working directory, which may be another than where it was made."""
+    def spec_from(self, folder: str = "") -> str:
+        """Its spec as somebody names it in a folder, which may be another than where it was made."""
         if self.spec.startswith("kubexm:"):
             return self.spec
-        return _shown(pathlib.Path(self.root, pathlib.Path(self.spec).name))
+        return os.path.relpath(os.path.join(self.root, os.path.basename(self.spec)), folder or None)  # noqa: PTH118, PTH119
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with a digest of all of it, so that a plan that somebody edited is not run."""
@@ -62,9 +61,9 @@ class Plan(Struct, frozen=True):
         return {**data, "hash": digest(data)}
 
 
-def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any]) -> Plan:
-    """The plan of a graph compiled from a spec."""
-    root = pathlib.Path(spec).parent.absolute()
+def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any], folder: str = "") -> Plan:
+    """The plan of a graph compiled from a spec, whose name starts in a folder."""
+    root = pathlib.Path(folder, spec).parent.absolute()
     return Plan(graph, spec, str(root), packages_of(sorted({node.step_name for node in graph.steps()}), steps))
 
 
@@ -98,10 +97,10 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         raise PlanError(f"the plan cannot be written to {path}: {error.strerror}") from error
 
 
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan in a file; raises PlanError."""
+def load_plan(path: str | os.PathLike[str], folder: str = "") -> Plan:
+    """The plan in a file, whose name starts in a folder; raises PlanError."""
     try:
-        data = json.loads(pathlib.Path(path).read_text("utf-8"))
+        data = json.loads(pathlib.Path(folder, path).read_text("utf-8"))
     except OSError as error:
         raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -117,8 +116,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE}") from error
 
 
-def check_plan(plan: Plan, steps: Registry[Any]) -> None:
-    """Raise StalePlanError if a file or a package is not what it was when the plan was made."""
+def check_plan(plan: Plan, steps: Registry[Any], folder: str = "") -> None:
+    """Raise StalePlanError if a file or a package is not what it was when the plan was made.
+
+    Files are named as in a folder.
+    """
     from kubexm_exec.compile.files import file_digest
 
     changes: list[str] = []
@@ -127,10 +129,10 @@ def check_plan(plan: Plan, steps: Registry[Any]) -> None:
         try:
             actual = file_digest(path)
         except OSError as error:
-            changes.append(f"{_shown(path)}: {error.strerror}")
+            changes.append(f"{os.path.relpath(path, folder or None)}: {error.strerror}")
             continue
         if actual != expected:
-            changes.append(f"{_shown(path)} has changed")
+            changes.append(f"{os.path.relpath(path, folder or None)} has changed")
     for name, package in plan.packages.items():
         try:
             info = steps.info(name)
@@ -142,7 +144,3 @@ def check_plan(plan: Plan, steps: Registry[Any]) -> None:
             changes.append(f"step type {name} was {was}, now {now}")
     if changes:
         raise StalePlanError(changes)
-
-
-def _shown(path: pathlib.Path) -> str:
-    return os.path.relpath(path)

@@ -164,6 +164,8 @@ class State(Struct):
     limit: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     skip_tags: frozenset[str] = frozenset()
+    folder: str = ""
+    """Where names from outside start; the working directory if it is empty."""
     hosts: dict[str, GraphHost] = field(default_factory=dict)
     host_entries: dict[str, int] = field(default_factory=dict)
     """The number of the inventory's entry that each host came from."""
@@ -233,7 +235,7 @@ class State(Struct):
     def shown(self, path: pathlib.Path) -> str:
         """A file's path as a person would write it."""
         try:
-            return str(path.relative_to(pathlib.Path.cwd()))
+            return str(path.relative_to(self.folder or pathlib.Path.cwd()))
         except ValueError:
             return str(path)
 

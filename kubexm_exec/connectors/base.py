@@ -143,6 +143,17 @@ class Marks(Protocol):
         """
 
 
+@runtime_checkable
+class StartsIn(Protocol):
+    """A connector that starts programs or reads files on the control node: relative names of those begin in a folder.
+
+    It is the run's folder, not the working directory of the process: several runs may share that.
+    """
+
+    def start_in(self, folder: str) -> None:
+        """Begin there; called before ``open``."""
+
+
 class ConnectorFactory(Protocol):
     """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host.
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, User
+from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, StartsIn, User
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
@@ -35,10 +35,13 @@ class ConnectorPool:
         *,
         open_timeout: float = 30.0,
         most_opening: int = 100,
+        folder: str = "",
     ) -> None:
+        """``folder``: where relative names of the control node begin; the working directory if it is empty."""
         self._hosts = hosts
         self._connectors = connectors
         self._secret = secret
+        self._folder = folder
         self._open_timeout = open_timeout
         # So many logins at once would all be slow, and the last ones too late.
         self._opening = Semaphore(most_opening)
@@ -101,6 +104,8 @@ class ConnectorPool:
     def _open_one(self, host: str, deadline: Deadline, cancel: Cancel) -> None:
         graph_host = self._hosts[host]
         connector = self._maker(graph_host.connector)(graph_host, self._secret)
+        if self._folder and isinstance(connector, StartsIn):
+            connector.start_in(self._folder)
         if self._mark and isinstance(connector, Marks):
             connector.mark(self._mark, self._left.get(host, ()))
         remove = cancel.on_set(functools.partial(_stop, connector))

@@ -69,6 +69,8 @@ class RunOptions(Struct, kw_only=True):
     """Seconds to wait for a connection."""
     grace: float = 2.0
     """Seconds that a step has to come back after its time is over, before it is left behind."""
+    folder: str = ""
+    """Where relative names of the control node begin; the working directory of the process if it is empty."""
     bundle: Path | None = None
     """Folder with resources that is looked at before anything is fetched."""
     uploads: int = UPLOADS
@@ -141,7 +143,9 @@ class Runtime:
         self.blobs = BlobStore()
         self.transfers = Transfers(options.uploads)
         self._finder = templates
-        self.connections = ConnectorPool(graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout)
+        self.connections = ConnectorPool(
+            graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout, folder=options.folder
+        )
         self._facts = Facts(self.connect)
         self._caches: dict[tuple[str, ...], dict[str, Any]] = {}
         self._interrupts = 0
@@ -224,13 +228,13 @@ class Runtime:
         scope = self.graph.scopes.get(scope_id)
         while scope is not None and not scope.base:
             scope = self.graph.scopes.get(scope.parent) if scope.parent is not None else None
-        return scope.base if scope is not None else str(Path.cwd())
+        return scope.base if scope is not None else self.options.folder or str(Path.cwd())
 
     def logger(self, **bound: Any) -> Any:
         """A logger with the run and more bound to it."""
         from kubexm_exec.logs import get_logger
 
-        return get_logger(run=self.run_id, **bound)
+        return get_logger(self.redactor.mask, run=self.run_id, **bound)
 
     # Growing
 

@@ -56,9 +56,15 @@ def _formatter(*last: Any) -> logging.Formatter:
     )
 
 
-def get_logger(**bound: Any) -> Any:
-    """A structlog logger with these values bound; it can be had, and kept, before ``configure`` is called."""
+def get_logger(mask: Callable[[Any], Any] | None = None, **bound: Any) -> Any:
+    """A structlog logger with these values bound; it can be had, and kept, before ``configure`` is called.
+
+    ``mask`` takes the secrets of the run that logs out of its lines: other runs of the process have others.
+    """
     import structlog
+
+    def masked(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return event if mask is None else dict(mask(structlog.processors.format_exc_info(logger, name, event)))
 
     return structlog.wrap_logger(
         logging.getLogger(NAME),
@@ -67,6 +73,7 @@ def get_logger(**bound: Any) -> Any:
             structlog.stdlib.add_log_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.processors.TimeStamper(fmt=None),
+            masked,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,

@@ -38,7 +38,8 @@ class SecretProvider(Protocol):
     """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings.
 
     It may have a set ``hidden``: more that is to be masked, such as the token it logs in with; and ``early = True`` if
-    what it gives is there before a run begins: then all that a run will need is looked up before its first action.
+    what it gives is there before a run begins: then all that a run will need is looked up before its first action. If
+    it has an attribute ``folder``, that is set to where relative paths start; the working directory if it is empty.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None: ...
@@ -72,10 +73,11 @@ class EnvSecrets:
 class FileSecrets:
     """Secrets in files: ``file:PATH`` (the text without its last line end) or ``file:PATH#key`` (YAML or JSON).
 
-    A key with dots goes into mappings in the mapping. A relative path starts at the current folder.
+    A key with dots goes into mappings in the mapping. A relative path starts in the folder of the run.
     """
 
     early = True
+    folder = ""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -93,7 +95,7 @@ class FileSecrets:
 
     def _read(self, reference: str, name: str) -> str:
         try:
-            path = Path(name).expanduser()
+            path = Path(self.folder, Path(name).expanduser())
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise SecretError(reference, f"{name} is not a file", _FORM)
@@ -103,7 +105,7 @@ class FileSecrets:
                 self._warn(f"the secret file {name} can be read by everybody on this machine; chmod 600 {name}")
             return path.read_text("utf-8")
         except FileNotFoundError:
-            raise SecretError(reference, f"there is no file {name}", _where(name)) from None
+            raise SecretError(reference, f"there is no file {name}", self._where(name)) from None
         except UnicodeDecodeError:
             # From None: the exception that it replaces holds the bytes of the file.
             raise SecretError(reference, f"{name} is not UTF-8 text", "encode it, as base64 for example") from None
@@ -114,12 +116,18 @@ class FileSecrets:
         except (ValueError, RuntimeError) as error:  # a NUL in the path; a ~user who does not exist
             raise SecretError(reference, f"not a path: {error}", _FORM) from None
 
+    def _where(self, name: str) -> str:
+        absolute = Path(name).is_absolute()
+        return "check the path" if absolute else f"relative paths start at {self.folder or Path.cwd()}"
+
 
 class Secrets:
     """All providers behind one door: resolves a reference once, keeps the value in memory only, and has it masked."""
 
-    def __init__(self, redactor: Redactor, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(self, redactor: Redactor, warn: Callable[[str], None] | None = None, folder: str = "") -> None:
+        """``folder``: where relative paths start; the working directory if it is empty."""
         self.redactor = redactor
+        self._folder = folder
         self.warnings: list[str] = []
         """What somebody should be told: files that everybody can read, values too short to be masked."""
         self._tell = warn
@@ -152,7 +160,10 @@ class Secrets:
         if not colon or not _SCHEME.fullmatch(scheme):
             raise SecretError("...", "this is not a reference to a secret", _FORM)
         if scheme not in self._providers:
-            self._providers[scheme] = _load(f"{scheme}:...", scheme)(self._warn)
+            provider = _load(f"{scheme}:...", scheme)(self._warn)
+            if hasattr(provider, "folder"):
+                provider.folder = self._folder
+            self._providers[scheme] = provider
         return self._providers[scheme]
 
     def _warn(self, message: str) -> None:
@@ -169,10 +180,6 @@ def _load(reference: str, scheme: str) -> type[SecretProvider]:
         return Registry[type[SecretProvider]](GROUP, "secret provider").load(scheme)
     except RegistryError as error:
         raise SecretError(reference, error.message, error.hint) from error
-
-
-def _where(name: str) -> str:
-    return "check the path" if Path(name).is_absolute() else f"relative paths start at {Path.cwd()}"
 
 
 def _what(name: str, key: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterable
 
 from msgspec import Struct, field
@@ -41,7 +40,7 @@ def load_bundle(
 ) -> Bundle | None:
     """The pipeline in a file with all it uses, or None; everything that is wrong is in the diagnostics.
 
-    ``inventory`` (a path relative to the working directory) takes the place of the pipeline's own. A ``loader`` of the
+    ``inventory`` takes the place of the pipeline's own. Both names start in the loader's folder. A ``loader`` of the
     caller's knows afterwards what was read.
     """
     loader = loader or Loader(diagnostics)
@@ -49,7 +48,7 @@ def load_bundle(
     found_path = (
         loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None)
         if name.startswith(SHIPPED_PREFIX)
-        else pathlib.Path(name)
+        else loader.folder / name
     )
     source = loader.source(found_path, name) if found_path is not None else None
     if source is None:

@@ -22,8 +22,8 @@ _PROVIDED: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*):(.*)", re.DOTALL)
 
 
 def override_inventory(loader: Loader, reference: str) -> Loaded[InventoryBody] | None:
-    """The inventory that the command line names; paths start from the working directory."""
-    path = pathlib.Path(reference)
+    """The inventory that somebody names from outside; paths start in the loader's folder."""
+    path = loader.folder / reference
     if not path.exists() and _is_provided(reference):
         return _provided(loader, reference, None)
     return _file(loader, path, reference, "", None)

@@ -47,8 +47,12 @@ class Loaded(Struct, Generic[D], frozen=True):
 class Loader:
     """Reads files once and checks documents once."""
 
-    def __init__(self, diagnostics: Diagnostics, *, provider: Provider | None = None) -> None:
+    def __init__(
+        self, diagnostics: Diagnostics, *, provider: Provider | None = None, folder: str | os.PathLike[str] = ""
+    ) -> None:
         self.diagnostics = diagnostics
+        self.folder = pathlib.Path(folder)
+        """Where names from outside start; the working directory if it is empty."""
         self.provider = provider
         """Asks third parties' sources of inventories."""
         self.sources: dict[pathlib.Path, SourceFile | None] = {}

@@ -196,7 +196,7 @@ def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
                 raise _failure("file-too-large", summary, None, "split it")
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise _failure("file-not-found", f"there is no file {name}", None, _neighbour(path)) from None
+        raise _failure("file-not-found", f"there is no file {name}", None, _neighbour(path, name)) from None
     except IsADirectoryError:
         raise _failure("not-a-file", f"{name} is a folder", None, "name a file") from None
     except PermissionError:
@@ -209,10 +209,10 @@ def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
         raise _failure("file-not-found", f"there is no file {name!r}", None) from None
 
 
-def _neighbour(path: str | os.PathLike[str]) -> str:
-    wanted = pathlib.Path(path)
+def _neighbour(path: str | os.PathLike[str], name: str) -> str:
+    wanted = pathlib.Path(name)
     try:
-        names = sorted(entry.name for entry in wanted.absolute().parent.iterdir() if entry.is_file())
+        names = sorted(entry.name for entry in pathlib.Path(path).absolute().parent.iterdir() if entry.is_file())
     except OSError:
         return f"there is no folder {wanted.parent} either"
     for other in (".yaml", ".yml"):

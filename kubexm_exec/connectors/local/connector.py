@@ -13,6 +13,7 @@ import secrets as random
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -57,6 +58,7 @@ class LocalConnector:
         self._guard = guard or Guard()
         self._guard.enter()
         self.own_mark = ""
+        self._folder = ""
 
     @classmethod
     def for_run(cls) -> ConnectorFactory:
@@ -75,6 +77,10 @@ class LocalConnector:
                     status = folder.lstat()
                     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                         shutil.rmtree(folder, ignore_errors=True)
+
+    def start_in(self, folder: str) -> None:
+        """Let commands and relative paths begin in a folder."""
+        self._folder = folder
 
     def open(self, deadline: Deadline) -> None:
         """Nothing to connect; refuses what only a real login could do."""
@@ -103,6 +109,8 @@ class LocalConnector:
         if not argv:
             raise ValueError("a command needs argv or shell")
         env = {**base_environment(), **command.env}
+        if self._folder:
+            command = replace(command, cwd=self._here(command.cwd or ""))
         return run_process(command, argv, env, guard=self._guard, deadline=deadline, cancel=cancel, on_output=on_output)
 
     def put(
@@ -120,7 +128,7 @@ class LocalConnector:
         with _named(path):
             uid = -1 if owner is None else _user_id(owner)
             gid = -1 if group is None else _group_id(group)
-            with at(path) as (folder, name):
+            with at(self._here(path)) as (folder, name):
                 before = _lstat(name, folder)
                 if before is not None and stat.S_ISREG(before.st_mode):
                     if uid == -1:
@@ -132,13 +140,13 @@ class LocalConnector:
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
-        with _named(path), _regular(path) as file:
+        with _named(path), _regular(self._here(path)) as file:
             return b"".join(_chunks(file, limit, deadline, cancel))
 
     def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
         """Hand the bytes of a regular file on piece by piece."""
         with _named(path):
-            file = _regular(path)
+            file = _regular(self._here(path))
         with file:
             pieces = _chunks(file, None, deadline, cancel)
             while True:
@@ -148,6 +156,9 @@ class LocalConnector:
                     return
                 # Outside: its errors are not those of the file.
                 sink(piece)
+
+    def _here(self, path: str) -> str:
+        return os.path.join(self._folder, path)  # noqa: PTH118 - for every command and file
 
     def close(self) -> None:
         """Nothing is held between two calls but the guard; what was left behind ends with it."""

@@ -20,6 +20,8 @@ class Connection:
         self._host = host
         self._secrets = secrets
         self._gateways = gateways
+        self.folder = ""
+        """Where relative names begin; the working directory if it is empty."""
         self._options: SshOptions | None = None
         self._link: Link | None = None
         self._turn = Semaphore(1)
@@ -33,7 +35,7 @@ class Connection:
     def options(self) -> SshOptions:
         """How the host is reached; secrets are looked up when it is asked for first."""
         if self._options is None:
-            self._options = read_options(self._host, self._secrets)
+            self._options = read_options(self._host, self._secrets, self.folder)
         return self._options
 
     def reopen(self) -> None:

@@ -82,6 +82,10 @@ class SshConnector(FileWork):
         """Makes connectors that go through the same gateways."""
         return functools.partial(cls, gateways=Gateways())
 
+    def start_in(self, folder: str) -> None:
+        """Let relative paths of keys, and a ProxyCommand, begin in a folder."""
+        self._connection.folder = folder
+
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
         """Let the shells on the host carry a mark; end first what shells with one of the others have left."""
         self._mark = own

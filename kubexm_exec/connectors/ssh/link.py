@@ -240,7 +240,7 @@ class _Opening:
                 address = connection.host, int(connection.port)
                 sock = tunnel(through[1].transport, address, self._deadline, self._stop)
             elif route.command is not None:
-                proxy = Proxy(route.command)
+                proxy = Proxy(route.command, self._options.folder)
                 sock = proxy.sock
             else:
                 from kubexm_exec.connectors.ssh.transport import dial

@@ -66,6 +66,8 @@ class SshOptions(Struct, frozen=True):
     """The user that commands run as, if it is not the one who logs in."""
     becoming: Callable[[], Become] = Become
     """How another user is become; a password is looked up only then."""
+    folder: str = ""
+    """Where relative names begin; the working directory if it is empty."""
 
     @property
     def has_key(self) -> bool:
@@ -96,7 +98,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, str) and value.isdecimal() else None
 
 
-def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
+def read_options(host: GraphHost, secrets: Callable[[str], str], folder: str = "") -> SshOptions:
     """The options of a host, with its secrets resolved."""
     given = host.options
 
@@ -106,7 +108,11 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
     policy = given.get("hostKeys", "acceptNew")
     if policy not in ("acceptNew", "strict", "off"):
         raise ConnectorError(f"host {host.name}: hostKeys is {policy!r}; it can be acceptNew, strict or off")
-    known = given.get("knownHosts")
+
+    def path(key: str) -> Path | None:
+        return None if given.get(key) is None else Path(folder, Path(str(given[key])).expanduser())
+
+    key_path = path("privateKeyPath")
     # Compiling has looked at them; a graph can come from elsewhere.
     check_address(host.address or host.name)
     if host.user is not None and not is_user(host.user):
@@ -117,12 +123,12 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         address=host.address or host.name,
         port=host.port,
         user=host.user,
-        private_key_path=given.get("privateKeyPath"),
+        private_key_path=None if key_path is None else str(key_path),
         private_key=secret("privateKey"),
         passphrase=secret("passphrase"),
         password=secret("password"),
         host_keys=policy,
-        known_hosts=None if known is None else Path(str(known)).expanduser(),
+        known_hosts=path("knownHosts"),
         proxy_jump=given.get("proxyJump"),
         proxy_command=given.get("proxyCommand"),
         connect_timeout=float(given.get("connectTimeout") or CONNECT_TIMEOUT),
@@ -130,6 +136,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str]) -> SshOptions:
         server_alive_count_max=given.get("serverAliveCountMax"),
         become=becoming() if host.becomes else None,
         becoming=becoming,
+        folder=folder,
     )
 
 

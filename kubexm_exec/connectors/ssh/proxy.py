@@ -30,13 +30,14 @@ class ProxyFailed(ConnectionError):
 class Proxy:
     """The running program; ``sock`` is the connection that it makes."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, folder: str = "") -> None:
         self._command = command
         self.sock, theirs = socket.socketpair()
         self._complaints, errors = socket.socketpair()
         with theirs, errors:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
+                cwd=folder or None,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=errors.fileno(),
