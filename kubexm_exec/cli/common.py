@@ -1,10 +1,12 @@
-"""What commands share: options for specs, compiling with errors shown as people or machines want them, and exits."""
+"""What commands share: options for specs, errors shown as people or machines want them, and exits."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -12,26 +14,62 @@ import click
 from msgspec import Struct
 
 from kubexm_exec.cli import codes
+from kubexm_exec.service.errors import Invalid, Refused, ServiceError
+from kubexm_exec.service.requests import Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kubexm_exec.compile import Compilation, CompileOptions
+    from kubexm_exec.compile import Compilation
     from kubexm_exec.model.graph import ExecutionGraph
-    from kubexm_spec.diagnostics import Diagnostics, Span
+    from kubexm_spec.diagnostics import Diagnostics
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def output_option(function: F) -> F:
-    """``--output text|json`` for commands that report."""
+def output_option(function: Callable[..., None]) -> Callable[..., None]:
+    """``--output text|json`` for commands that report; errors are told in the same form."""
     return click.option(
         "--output",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
         help="For people, or data for machines.",
-    )(function)
+    )(telling(function))
+
+
+def console_option(function: Callable[..., None]) -> Callable[..., None]:
+    """``--output`` for commands that run something; errors are told in the same form."""
+    return click.option(
+        "--output",
+        type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
+        default="auto",
+        show_default=True,
+        help="auto is live on a terminal and plain lines elsewhere; json is one event a line.",
+    )(telling(function))
+
+
+def telling(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that ends with what is wrong with a request, in the form that its ``output`` says."""
+
+    @wraps(function)
+    def told(*arguments: Any, **options: Any) -> None:
+        with errors_told(options.get("output", "text")):
+            function(*arguments, **options)
+
+    return told
+
+
+@contextmanager
+def errors_told(output: str) -> Iterator[None]:
+    """An error of the service inside ends the program with a message."""
+    form = "json" if output == "json" else "text"
+    try:
+        yield
+    except ServiceError as error:
+        if isinstance(error, Invalid) and error.diagnostics is not None:
+            show_diagnostics(error.diagnostics, error.sources, form, folder=error.folder)
+            raise SystemExit(codes.WRONG) from None
+        code = codes.REFUSED if isinstance(error, Refused) else codes.WRONG
+        fail(error.message, error.hint, code=code, output=form, kind=error.kind)
 
 
 def bundle_option(function: F) -> F:
@@ -42,18 +80,6 @@ def bundle_option(function: F) -> F:
         envvar="KUBEXM_BUNDLE",
         help="Folder with resources that is looked at before anything is fetched (or KUBEXM_BUNDLE).",
     )(function)
-
-
-def bundle_folder(bundle: str | None, output: str) -> Path | None:
-    """The folder of a bundle that was typed; ends the program if there is none."""
-    import pathlib
-
-    if not bundle:
-        return None
-    folder = pathlib.Path(bundle)
-    if not folder.is_dir():
-        fail(f"there is no bundle {bundle}", "make one: kubexm resources bundle SPEC -o DIR", output=output)
-    return folder.absolute()
 
 
 HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not"
@@ -71,33 +97,34 @@ class Choice(Struct, frozen=True, kw_only=True):
     skip_tags: str | None
     templates: tuple[str, ...]
 
-    def is_empty(self) -> bool:
-        """Whether nothing was chosen that changes what is compiled."""
-        return not (self.values or self.vars_files or self.inventory or self.limit or self.tags or self.skip_tags)
-
-    def options(self, output: str) -> CompileOptions:
-        """The same as the compiler takes it; ends the program with a message if it cannot be."""
-        from kubexm_exec.compile import CompileOptions
-
+    def source(self, spec: str = "", plan: str = "", bundle: str | None = None) -> Source:
+        """The same as the service takes it, from this folder on; raises Invalid."""
         texts: dict[str, str] = {}
         for pair in self.values:
             key, sign, value = pair.partition("=")
             if not sign or not key.strip():
-                fail(f"-e {pair}: a value is given as KEY=VALUE", output=output)
+                raise Invalid(f"-e {pair}: a value is given as KEY=VALUE")
             texts[key.strip()] = value
         if self.limit is not None and not _words(self.limit):
-            fail("--limit names no host", f"give {HOST_PATTERNS}", output=output)
-        values, given_at = _read_values(self.vars_files, output)
-        return CompileOptions(
-            values=values,
-            given_at=given_at,
+            raise Invalid("--limit names no host", f"give {HOST_PATTERNS}")
+        return Source(
+            folder=here(),
+            spec=spec,
+            plan=plan,
             texts=texts,
+            vars_files=self.vars_files,
             inventory=self.inventory,
             limit=_words(self.limit),
-            tags=frozenset(_words(self.tags)),
-            skip_tags=frozenset(_words(self.skip_tags)),
+            tags=_words(self.tags),
+            skip_tags=_words(self.skip_tags),
             templates=self.templates,
+            bundle=bundle,
         )
+
+
+def here() -> str:
+    """The folder in which names on the command line start."""
+    return os.getcwd()  # noqa: PTH109 - pathlib costs more than the rest of this
 
 
 def value_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -174,7 +201,7 @@ def wants_color(stream: Any) -> bool:
 
 
 def show_diagnostics(
-    diagnostics: Diagnostics, sources: Mapping[str, Any], output: str, *, ran: bool = False, to_stderr: bool = False
+    diagnostics: Diagnostics, sources: Mapping[str, Any], output: str, *, to_stderr: bool = False, folder: str = ""
 ) -> None:
     """All findings, for people on stderr or as one JSON object on stdout (stderr if stdout is for something else)."""
     if output == "json":
@@ -190,67 +217,23 @@ def show_diagnostics(
         return
     from kubexm_spec.excerpt import render, summary_line
 
-    text = render(diagnostics, color=wants_color(sys.stderr), sources=sources)
+    text = render(diagnostics, color=wants_color(sys.stderr), sources=sources, folder=folder)
     click.echo(text.rstrip("\n"), err=True)
     if diagnostics.has_errors:
-        click.echo("\n" + summary_line(diagnostics, ran, sources), err=True)
+        click.echo("\n" + summary_line(diagnostics, sources=sources), err=True)
     else:
         click.echo("", err=True)
-
-
-def _read_values(files: tuple[str, ...], output: str) -> tuple[dict[str, Any], dict[str, Span]]:
-    """The values in some files, and where each was written; a later file wins."""
-    from kubexm_spec.diagnostics import SpecError
-    from kubexm_spec.yaml.source import SourceFile
-
-    found: dict[str, Any] = {}
-    places: dict[str, Span] = {}
-    for name in files:
-        try:
-            source = SourceFile.load(name)
-        except SpecError as error:
-            show_diagnostics(error.diagnostics, {}, output)
-            raise SystemExit(codes.WRONG) from None
-        data = source.documents[0] if source.documents else {}
-        # What is no name is not quoted: it may be any file.
-        if not isinstance(data, dict) or not all(map(str.isidentifier, data)):
-            fail(f"{name} holds no mapping of names of parameters to values", output=output)
-        found.update(data)
-        places.update({key: source.place(0, (key,)).span() for key in data})
-    return found, places
 
 
 def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def compile_or_exit(
-    spec: str, options: CompileOptions, output: str, *, alone: bool = False
-) -> tuple[Compilation, ExecutionGraph]:
-    """The compiled spec; findings are shown, errors end the program with exit code 2.
+def compiled(source: Source, output: str) -> tuple[Compilation, ExecutionGraph]:
+    """The compiled spec, for a command that prints one document of its own: warnings go to stderr. Raises Invalid."""
+    from kubexm_exec.service.sources import compiled as compile_source
 
-    ``alone``: the command prints one JSON document of its own, so that warnings go to stderr.
-    """
-    from kubexm_exec.compile import compile_file
-
-    result = compile_file(spec, options)
-    if result.graph is None:
-        show_diagnostics(result.diagnostics, result.sources, output)
-        raise SystemExit(codes.WRONG)
+    result, graph = compile_source(source)
     if len(result.diagnostics):
-        show_diagnostics(result.diagnostics, result.sources, output, to_stderr=alone)
-    return result, result.graph
-
-
-def yaml_files(folder: Path) -> list[tuple[Path, bool]]:
-    """All YAML files below a folder, but not those in hidden ones; each with whether it is a spec of ours."""
-    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
-    seen = sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return [(path, _mentions_kubexm(path)) for path in seen]
-
-
-def _mentions_kubexm(path: Path) -> bool:
-    try:
-        return b"kubexm.io/" in path.read_bytes()
-    except OSError:  # told when it is loaded
-        return True
+        show_diagnostics(result.diagnostics, result.sources, output, to_stderr=True)
+    return result, graph

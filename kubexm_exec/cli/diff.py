@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, compile_or_exit, output_option, value_options, wants_color
+from kubexm_exec.cli.common import Choice, compiled, output_option, value_options, wants_color
 
 if TYPE_CHECKING:
     from kubexm_exec.compile import Compilation
@@ -35,9 +35,8 @@ def command(
 
     from kubexm_exec.compile.compare import compare, compare_hosts
 
-    options = choice.options(output)
-    old_compiled, old = compile_or_exit(before, options, output, alone=True)
-    new_compiled, new = compile_or_exit(after, options, output, alone=True)
+    old_compiled, old = compiled(choice.source(before), output)
+    new_compiled, new = compiled(choice.source(after), output)
     changes = compare(old, new, inputs_before=_inputs(old_compiled), inputs_after=_inputs(new_compiled))
     hosts = compare_hosts(old, new)
     policy = _policy(old, new)
@@ -66,12 +65,12 @@ def command(
         raise SystemExit(codes.FAILED)
 
 
-def _inputs(compiled: Compilation) -> Inputs | None:
+def _inputs(compilation: Compilation) -> Inputs | None:
     from functools import partial
 
     from kubexm_exec.compile.hashes import inputs_of
 
-    return None if compiled.state is None else partial(inputs_of, compiled.state)
+    return None if compilation.state is None else partial(inputs_of, compilation.state)
 
 
 def _policy(old: ExecutionGraph, new: ExecutionGraph) -> list[str]:

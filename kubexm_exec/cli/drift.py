@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec import Struct, field
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option
-from kubexm_exec.cli.journaled import journal_option, open_store, refuse
+from kubexm_exec.cli.common import HOST_PATTERNS, here, output_option
+from kubexm_exec.cli.journaled import journal_option, service_of
+from kubexm_exec.service.requests import DriftRequest
 
 if TYPE_CHECKING:
-    from kubexm_exec.cli.resuming import Past
-    from kubexm_exec.compile.compare import NodeChange
-    from kubexm_exec.journal.store import RunRow, Store
-    from kubexm_exec.model.result import GraphExecutionResult, HostResult
+    from kubexm_exec.model.result import HostResult
+    from kubexm_exec.service.requests import Drift
 
 _LONGEST: Final = 400
 """Characters of a line: a path is never cut, a message that goes on and on is."""
-_MOST: Final = 1_000_000
-
-
-class Drift(Struct):
-    """What was found."""
-
-    past: Past
-    differs: list[tuple[str, HostResult]] = field(default_factory=list)
-    failed: list[tuple[str, HostResult]] = field(default_factory=list)
-    unknown: list[tuple[str, HostResult]] = field(default_factory=list)
-    unseen: list[tuple[str, HostResult]] = field(default_factory=list)
-    """What was not looked at: only running it would tell."""
-    same: int = 0
-    hosts: set[str] = field(default_factory=set)
-    changes: list[NodeChange] = field(default_factory=list)
-    """What is different in the spec since."""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def anything(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self.differs or self.failed)
 
 
 @click.command("drift")
@@ -73,139 +48,34 @@ def command(
     Exit codes: 0 all is as it was, 1 something differs or could not be looked at, 2 the call is wrong, 3 there is no
     successful run of the spec.
     """
-    from kubexm_exec.engine.ports import JournalError
+    from kubexm_exec.cli.running import Terminal
 
-    place = spec if spec.startswith("kubexm:") else os.path.abspath(spec)  # noqa: PTH100 - as it is journaled
-    store = open_store(journal, output, reading=True)
-    try:
-        row = _last_success(store, spec, place, target, output)
-        found, code = _look(store, row, limit, forks, output)
-        found.notes += _notes(store, row, found)
-    except JournalError as error:
-        refuse(error, output)
+    request = DriftRequest(folder=here(), spec=spec, target=target, limit=limit, forks=forks)
+    found = service_of(journal).drift(request, Terminal("silent", logs=("error", "text")))
     if output == "json":
         from kubexm_exec.console.jsonl import json_line
 
         click.echo(json_line(_json(found)), nl=False)
     elif found.anything or not quiet:
         click.echo("\n".join(_lines(found, diffs=diffs)))
-    raise SystemExit(code)
+    if found.cancelled:
+        raise SystemExit(codes.INTERRUPTED)
+    raise SystemExit(codes.FAILED if found.anything else codes.OK)
 
 
-def _last_success(store: Store, spec: str, place: str, target: str | None, output: str) -> RunRow:
-    rows = [row for row in store.runs(limit=_MOST, spec=place) if target in (None, row.target)]
-    good = next((row for row in rows if row.status == "Success"), None)
-    if good is None:
-        _no_success(store, rows, spec, place, target, output)
-    return good
-
-
-def _no_success(store: Store, rows: list[RunRow], spec: str, place: str, target: str | None, output: str) -> NoReturn:
-    on = f' on "{target}"' if target is not None else ""
-    hint = f"kubexm-run {spec}"
-    if rows:
-        from kubexm_exec.journal.results import state_of
-
-        hint = f"the last one is {state_of(store, rows[0]).value}: kubexm runs show {rows[0].id}"
-    elif not place.startswith("kubexm:") and not os.path.exists(place):  # noqa: PTH110
-        fail(f"there is no spec {spec}, and no run of it", output=output)
-    fail(f"there is no successful run of {spec}{on}", hint, code=codes.REFUSED, output=output, kind="no-run")
-
-
-def _look(store: Store, row: RunRow, limit: str | None, forks: int | None, output: str) -> tuple[Drift, int]:
-    """Ask the hosts; gives what was found, and the exit code."""
-    import contextlib
-    from pathlib import Path
-
-    from kubexm_exec.cli.pasts import chosen_hosts
-    from kubexm_exec.cli.resuming import load_past
-    from kubexm_exec.cli.running import Run
-    from kubexm_exec.engine.history import tell, whole_graph
-    from kubexm_exec.executors.drift import DriftExecutor
-    from kubexm_exec.model.result import Status
-
-    past = load_past(store, row.id, output)
-    hosts = frozenset(past.graph.hosts) if limit is None else chosen_hosts(past.graph.hosts, limit, output)
-    history = tell(store, row.id)
-    bundle = past.inputs["bundle"]
-    run = Run(
-        whole_graph(past.graph, history),
-        "check",
-        forks or past.inputs["forks"],
-        "silent",
-        0,
-        past.choice.templates,
-        [],
-        Path(bundle) if bundle else None,
-    )
-    run.configure_logs("error", "text")
-    run.make_executor = lambda: DriftExecutor(history, hosts)
-    folder = Path(past.inputs["folder"])
-    # Relative names in what runs here start where the run was begun.
-    with contextlib.chdir(folder if folder.is_dir() else "."):
-        result = run.execute()
-    found = _sorted(past, result, hosts)
-    if result.status is Status.CANCELLED:
-        return found, codes.INTERRUPTED
-    return found, codes.FAILED if found.anything else codes.OK
-
-
-def _sorted(past: Past, result: GraphExecutionResult, hosts: frozenset[str]) -> Drift:
-    from kubexm_exec.model.result import BLOCKED, column
-
-    found = Drift(past)
-    lists = {
-        "failed": found.failed, "unreachable": found.failed, "wouldChange": found.differs, "unknown": found.unknown,
-        "notLookedAt": found.unseen,
-    }  # fmt: skip
-    for name, node in result.node_results.items():
-        for each in node.host_results.values():
-            if each.host_name not in hosts:
-                continue
-            found.hosts.add(each.host_name)
-            where = found.unknown if each.reason in BLOCKED else lists.get(column(each))
-            if where is None:
-                found.same += 1
-            else:
-                where.append((name, each))
-    return found
-
-
-def _notes(store: Store, row: RunRow, found: Drift) -> Iterator[str]:
+def _notes(found: Drift) -> Iterator[str]:
     """What somebody should know who reads the rest."""
     from kubexm_exec.console.text import names, plural
-    from kubexm_exec.journal.results import state_of
 
-    later = [each for each in store.runs(limit=_MOST, spec=row.spec) if each.id > row.id and each.target == row.target]
-    if later:
-        yield f"run {later[0].id} came later, and is {state_of(store, later[0]).value}"
-    changes = _changes(found.past)
-    if changes is None:
+    if found.later is not None:
+        yield f"run {found.later.row.id} came later, and is {found.later.state.value}"
+    if found.changes is None:
         yield "the spec cannot be compiled now; compared is what was run"
-    elif changes:
-        found.changes = changes
-        nodes = [change.node for change in changes if not change.gate] or [change.node for change in changes]
+    elif found.changes:
+        nodes = [change.node for change in found.changes if not change.gate]
+        nodes = nodes or [change.node for change in found.changes]
         where = f"{plural(len(nodes), 'node')} ({names(nodes, 3)})"
         yield f"the spec has changed since in {where}; compared is what was run"
-
-
-def _changes(past: Past) -> list[NodeChange] | None:
-    """What is not as it was in the spec; None if that cannot be said."""
-    import contextlib
-    import io
-
-    from kubexm_exec.cli.resuming import changes_since, is_plan
-    from kubexm_exec.compile import compile_file
-
-    if is_plan(past):
-        return []
-    try:
-        # Names on the command line were relative to where it was typed. What is wrong there, others tell.
-        with contextlib.chdir(past.inputs["folder"]), contextlib.redirect_stderr(io.StringIO()):
-            graph = compile_file(past.inputs["spec"], past.choice.options("text")).graph
-    except (OSError, SystemExit):
-        return None
-    return None if graph is None else changes_since(past, graph)
 
 
 # For people
@@ -216,15 +86,15 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
     from kubexm_exec.console.text import clean, fit, one_line, text_lines
     from kubexm_exec.model.result import timestamp
 
-    row = found.past.row
+    row = found.row
     yield f"drift of {one_line(row.name)} since run {row.id} ({timestamp(row.ended)})"
-    for note in found.notes:
+    for note in _notes(found):
         yield f"note: {note}"
     by_host: dict[str, list[tuple[str, str, HostResult]]] = {}
     for word, several in (("differs", found.differs), ("FAILED", found.failed)):
         for node, each in several:
             by_host.setdefault(each.host_name, []).append((word, node, each))
-    order = [host for host in found.past.graph.hosts if host in by_host]
+    order = [host for host in found.hosts if host in by_host]
     for host in [*order, *(by_host.keys() - set(order))]:
         for word, node, each in by_host[host]:
             yield fit(f"{clean(each.where)}: {word}: {clean(node)}: {_what(each)}", _LONGEST)
@@ -232,7 +102,7 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
                 yield from (f"    {line}" for line in text_lines(str(diff.get("text", ""))))
     yield f"Drift: {_sum(found)}. Nothing was changed."
     if found.differs:
-        typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.past.inputs['choice'])}".rstrip()
+        typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.request.source)}".rstrip()
         yield f"Next:  {typed}   make it so again"
 
 
@@ -240,7 +110,7 @@ def _sum(found: Drift) -> str:
     """Everything in one sentence."""
     from kubexm_exec.console.text import plural
 
-    hosts = plural(len(found.hosts), "host")
+    hosts = plural(len(found.seen), "host")
     differs = len({each.host_name for _, each in found.differs})
     verb = "differs" if len(found.differs) == 1 else "differ"
     parts = [f"{plural(len(found.differs), 'action')} {verb} on {differs} of {hosts}"]
@@ -268,7 +138,7 @@ def _what(each: HostResult) -> str:
 def _json(found: Drift) -> dict[str, Any]:
     from kubexm_exec.model.result import timestamp
 
-    row = found.past.row
+    row = found.row
     return {
         "run": row.id,
         "name": row.name,
@@ -281,9 +151,9 @@ def _json(found: Drift) -> dict[str, Any]:
         "unknown": [_action(*each) for each in found.unknown],
         "notLookedAt": [_action(*each) for each in found.unseen],
         "same": found.same,
-        "hosts": sorted(found.hosts),
-        "specChanges": [change.to_json() for change in found.changes],
-        "notes": found.notes,
+        "hosts": sorted(found.seen),
+        "specChanges": [change.to_json() for change in found.changes or ()],
+        "notes": list(_notes(found)),
     }
 
 

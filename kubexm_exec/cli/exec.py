@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import click
 
-from kubexm_exec.cli.common import fail
-from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
-from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
+from kubexm_exec.cli.common import console_option, here
+from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.cli.sites import inventory_option, spec_option
+from kubexm_exec.cli.targets import force_option
+from kubexm_exec.service.errors import Invalid
+from kubexm_exec.service.requests import CommandRequest
 
 
-def _check_user(name: str, form: str) -> None:
+def _check_user(name: str) -> None:
     from kubexm_spec.models.common import written_out
 
     try:
         written_out(name)
     except ValueError as error:
-        fail(f'--become "{name}": it {error}', output=form)
+        raise Invalid(f'--become "{name}": it {error}') from None
 
 
 @click.command("exec")
@@ -38,13 +40,7 @@ def _check_user(name: str, form: str) -> None:
 @click.option(
     "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many hosts work at once."
 )
-@click.option(
-    "--output",
-    type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
-    default="auto",
-    show_default=True,
-    help="auto is live on a terminal and plain lines elsewhere; json is one event a line.",
-)
+@console_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @force_option
 def command(
@@ -67,30 +63,22 @@ def command(
 
     Exit codes are those of kubexm-run: 0 all well, 1 the command failed on a host, 2 the call is wrong and nothing ran.
     """
-    form = "json" if output == "json" else "text"
     if bool(argv) == (line is not None):
-        fail(
+        raise Invalid(
             "give either a command after -- or a line with --shell",
             f"kubexm exec {shlex.quote(pattern)} -i FILE -- uptime",
-            output=form,
         )
     if argv and not argv[0]:
-        fail("the command names no program", output=form)
+        raise Invalid("the command names no program")
     if become is not None:
-        _check_user(become, form)
+        _check_user(become)
     if line is not None and not line.strip():
-        fail("the line of --shell is empty", output=form)
-    site = site_or_exit(spec, inventory, form)
-    hosts = hosts_or_exit(site, [pattern], form)
-    from kubexm_exec.cli.running import Run
-    from kubexm_exec.compile.adhoc import command_graph
+        raise Invalid("the line of --shell is empty")
+    from kubexm_exec.cli.running import Terminal
 
-    reads = [spec, inventory, *(str(source.path) for source in site.sources.values())]
-    check_targets([(result_file, Product.RESULT)], form, force=force, reads=reads)
-    graph = command_graph(site, hosts, list(argv) if argv else None, line, become)
-    run = Run(graph, executor, forks, output, 1, (), [])
-    run.configure_logs("warning", "text")
-    result = run.execute()
-    if result_file is not None:
-        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n", private=True)
-    raise SystemExit(run.exit_code(result))
+    request = CommandRequest(
+        folder=here(), pattern=pattern, spec=spec, inventory=inventory, argv=argv, shell=line, become=become,
+        executor=executor, forks=forks,
+    )  # fmt: skip
+    terminal = Terminal(output, 1, result_file=result_file, force=force)
+    raise SystemExit(terminal.conclude(service_of(None).run_command(request, terminal)))

@@ -10,7 +10,8 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, output_option
-from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
+from kubexm_exec.cli.sites import inventory_option, site_shown, spec_option
+from kubexm_exec.service.sites import hosts_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -51,8 +52,8 @@ def command(
         if name not in FACT_NAMES:
             hint = did_you_mean(name, FACT_NAMES) or "facts: " + ", ".join(FACT_NAMES)
             fail(f'there is no fact "{name}"', hint, output=output, kind="unknown-fact")
-    site = site_or_exit(spec, inventory, output)
-    chosen = hosts_or_exit(site, patterns or ("all",), output)
+    site = site_shown(spec, inventory, output)
+    chosen = hosts_of(site, patterns or ("all",))
     if site.state is None:
         raise RuntimeError("a site without findings has its state")
     known, failed = _gather({name: site.state.hosts[name] for name in chosen}, forks)

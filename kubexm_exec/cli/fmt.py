@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, show_diagnostics, yaml_files
+from kubexm_exec.cli.common import fail, show_diagnostics
 from kubexm_exec.cli.targets import write_text
+from kubexm_exec.service.checking import yaml_files
 
 
 @click.command("fmt")

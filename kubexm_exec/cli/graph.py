@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kubexm_exec.cli.common import Choice, compile_or_exit, value_options
-from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by, write_text
+from kubexm_exec.cli.common import Choice, show_diagnostics, telling, value_options
+from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 
 
 @click.command("graph")
@@ -23,6 +24,7 @@ from kubexm_exec.cli.targets import Product, check_targets, force_option, read_b
 )
 @force_option
 @value_options
+@telling
 def command(
     spec: str,
     form: str,
@@ -33,9 +35,9 @@ def command(
     """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
     from kubexm_exec.draw import draw
 
-    options = choice.options("text")
-    _, graph = compile_or_exit(spec, options, "text")
-    check_targets([(target, Product.GRAPH)], "text", force=force, reads=read_by(graph, spec, choice))
-    write_text(target, draw(graph, form))
+    planned = service_of(None).plan(choice.source(spec))
+    show_diagnostics(planned.diagnostics, planned.sources, "text")
+    check_targets([(target, Product.GRAPH)], "text", force=force, reads=planned.reads)
+    write_text(target, draw(planned.plan.graph, form))
     if target != "-":
         click.echo(f"Wrote {target}.", err=True)

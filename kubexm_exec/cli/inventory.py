@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli.common import output_option
-from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit
+from kubexm_exec.cli.sites import inventory_option, site_shown
+from kubexm_exec.service.sites import hosts_of
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.state import State
@@ -27,12 +28,12 @@ def command(spec: str | None, inventory: str | None, host: str | None, output: s
 
     Nothing is contacted. An inventory that is a program is run.
     """
-    site = site_or_exit(spec, inventory, output)
+    site = site_shown(spec, inventory, output)
     state = site.state
     if state is None:
         raise RuntimeError("a site without findings has its state")
     if host is not None:
-        for name in hosts_or_exit(site, [host], output, reached=False):
+        for name in hosts_of(site, [host], reached=False):
             _one(state, name, output)
         return
     hosts = [state.hosts[name] for name in site.names]

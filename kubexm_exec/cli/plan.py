@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option, value_options
-from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by
+from kubexm_exec.cli.common import Choice, fail, output_option, show_diagnostics, value_options
+from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.cli.targets import Product, check_targets, force_option
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import ExecutionNode
@@ -32,13 +33,13 @@ def command(
 
     Run it later with: kubexm-run --plan FILE. A plan whose files changed is refused.
     """
-    from kubexm_exec.compile.plan import PlanError, make_plan, save_plan
-    from kubexm_exec.plugins import step_registry
+    from kubexm_exec.compile.plan import PlanError, save_plan
 
-    options = choice.options(output)
-    _, graph = compile_or_exit(spec, options, output, alone=True)
-    check_targets([(target, Product.PLAN)], output, force=force, reads=read_by(graph, spec, choice))
-    plan = make_plan(graph, spec, step_registry())
+    planned = service_of(None).plan(choice.source(spec))
+    if len(planned.diagnostics):
+        show_diagnostics(planned.diagnostics, planned.sources, output, to_stderr=True)
+    check_targets([(target, Product.PLAN)], output, force=force, reads=planned.reads)
+    plan, graph = planned.plan, planned.plan.graph
     if target is not None:
         try:
             save_plan(plan, target)

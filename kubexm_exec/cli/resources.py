@@ -14,9 +14,8 @@ from msgspec import Struct
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import (
     Choice,
-    bundle_folder,
     bundle_option,
-    compile_or_exit,
+    compiled,
     fail,
     output_option,
     value_options,
@@ -75,11 +74,13 @@ def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str |
     from kubexm_exec.compile.static import NoRecords, no_facts
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
+    from kubexm_exec.service.sources import bundle_folder
     from kubexm_exec.values.evaluate import Evaluator
     from kubexm_exec.values.expressions import Expressions
 
-    compiled, graph = compile_or_exit(spec, choice.options(output), output, alone=True)
-    state = compiled.state
+    source = choice.source(spec, bundle=bundle)
+    result, graph = compiled(source, output)
+    state = result.state
     if state is None:
         raise RuntimeError("a graph has its state")
     secrets = Secrets(Redactor(), lambda message: click.echo(f"warning: {message}", err=True))
@@ -91,14 +92,14 @@ def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str |
             results = possible(state, evaluator, one, architectures, whole=True)
         except SecretError as error:
             fail(f'secret "{error.reference}": {error.what}', error.hint, output=output)
-        for result in results:
-            if result.source is not None:
-                wanted.setdefault((one.scope, result.source), _Wanted(one, result.source))
-            elif result.problem:
-                fail(result.problem, result.hint, output=output, kind="bad-resource")
+        for each in results:
+            if each.source is not None:
+                wanted.setdefault((one.scope, each.source), _Wanted(one, each.source))
+            elif each.problem:
+                fail(each.problem, each.hint, output=output, kind="bad-resource")
             else:
-                unknown.append((one, result.unknown))
-    store = ResourceStore(bundle=bundle_folder(bundle, output))
+                unknown.append((one, each.unknown))
+    store = ResourceStore(bundle=bundle_folder(source))
     return _Site(list(wanted.values()), unknown, store, secrets)
 
 

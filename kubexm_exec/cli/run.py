@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import (
-    Choice,
-    bundle_folder,
-    bundle_option,
-    compile_or_exit,
-    fail,
-    value_options,
-)
+from kubexm_exec.cli.common import Choice, bundle_option, console_option, value_options
 from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.interrupts import interruptible
-from kubexm_exec.cli.journaled import journal_option, made_from, overwrite_option, wait_option
-from kubexm_exec.cli.targets import Product, check_targets, force_option, read_by, write_text
-
-if TYPE_CHECKING:
-    from kubexm_exec.compile import Compilation
-    from kubexm_exec.model.graph import ExecutionGraph
-
+from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
+from kubexm_exec.cli.targets import force_option
+from kubexm_exec.service.errors import Invalid
+from kubexm_exec.service.requests import RunRequest, Source
 
 _CALLED_HERE: Final = {
     "--check": "--executor check looks what would change, with diffs",
@@ -93,13 +80,7 @@ class _Command(click.Command):
 )
 @value_options
 @bundle_option
-@click.option(
-    "--output",
-    type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
-    default="auto",
-    show_default=True,
-    help="auto is live on a terminal and plain lines elsewhere; json is one event a line.",
-)
+@console_option
 @journal_option
 @click.option("--no-journal", is_flag=True, help="Write nothing down: the run can be neither resumed nor shown later.")
 @wait_option
@@ -152,69 +133,26 @@ def command(
     130 interrupted.
     """
     prepare()
-    form = "json" if output == "json" else "text"
     if spec is not None and plan_file is not None:
-        fail("a SPEC and --plan FILE do not go together: a plan holds its spec", output=form)
+        raise Invalid("a SPEC and --plan FILE do not go together: a plan holds its spec")
     if spec is None and plan_file is None:
-        fail("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml", output=form)
-    folder = bundle_folder(bundle, form)
-    compilation: Compilation | None = None
-    if plan_file is not None:
-        if not choice.is_empty():
-            fail(
-                "a plan is run exactly as it is: values, hosts and tags were chosen when it was made",
-                "kubexm plan SPEC -o FILE",
-                output=form,
-            )
-        graph, made_of = _planned(plan_file, form)
-        reads: list[str | None] = [plan_file, *made_of]
-    else:
-        options = choice.options(form)
-        compilation, graph = compile_or_exit(spec or "", options, form)
-        reads = read_by(graph, spec or "", choice)
-    targets = [(result_file, Product.RESULT), (report_file, Product.REPORT)]
-    check_targets(targets, form, force=force, reads=reads)
-    from kubexm_exec.cli.running import Run
-
-    typed = click.get_current_context().obj
-    expressions = compilation.expressions if compilation is not None else None
-    run = Run(
-        graph, executor, forks, output, verbose, choice.templates, typed, folder, uploads, expressions=expressions
-    )
-    run.configure_logs(log_level, log_format)
-    run.check_secrets(compilation.span_of_secret if compilation is not None else None)
-    run.runtime.options.overwrite = overwrite
-    if run.acts and not no_journal:
-        place = spec or plan_file or ""
-        if not place.startswith("kubexm:"):
-            place = os.path.abspath(place)  # noqa: PTH100 - pathlib costs as much as all of this
-        run.write_down(journal, place, made_from(graph, place, choice, forks, run.packages(), bundle), wait=wait)
-    result = run.execute()
-    if result_file is not None:
-        write_text(result_file, json.dumps(run.result_json(result), indent=2, ensure_ascii=False) + "\n", private=True)
-    if report_file is not None:
-        write_text(report_file, run.report(result), private=True)
-    raise SystemExit(run.exit_code(result))
-
-
-def _planned(plan_file: str, form: str) -> tuple[ExecutionGraph, list[str]]:
-    """The graph of a plan, and the files that it was made of."""
-    from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
-    from kubexm_exec.plugins import step_registry
-
-    try:
-        plan = load_plan(plan_file)
-        check_plan(plan, step_registry())
-    except PlanError as error:
-        fail(str(error), output=form, kind="bad-plan")
-    except StalePlanError as error:
-        import shlex
-
-        fail(
-            "the plan is stale, nothing was run:\n" + "\n".join(f"    {change}" for change in error.changes),
-            f"make it again: kubexm plan {shlex.quote(plan.spec_from())} -o {shlex.quote(plan_file)}",
-            code=codes.REFUSED,
-            output=form,
-            kind="stale-plan",
+        raise Invalid("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml")
+    source = choice.source(spec or "", plan_file or "", bundle)
+    if plan_file is not None and source != Source(
+        folder=source.folder, plan=plan_file, templates=choice.templates, bundle=bundle
+    ):
+        raise Invalid(
+            "a plan is run exactly as it is: values, hosts and tags were chosen when it was made",
+            "kubexm plan SPEC -o FILE",
         )
-    return plan.graph, [os.path.join(plan.root, name) for name in plan.graph.sources]  # noqa: PTH118 - as above
+    from kubexm_exec.cli.running import Terminal
+
+    request = RunRequest(
+        source=source, executor=executor, forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite,
+        journal=not no_journal, wait=wait,
+    )  # fmt: skip
+    terminal = Terminal(
+        output, verbose, typed=click.get_current_context().obj, journal=journal, logs=(log_level, log_format),
+        result_file=result_file, report_file=report_file, force=force,
+    )  # fmt: skip
+    raise SystemExit(terminal.conclude(service_of(journal).run(request, terminal)))

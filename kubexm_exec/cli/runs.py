@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from kubexm_exec.cli.common import HOST_PATTERNS, fail, output_option
-from kubexm_exec.cli.journaled import journal_option, open_store, overwrite_option, refuse, wait_option
+from kubexm_exec.cli import codes
+from kubexm_exec.cli.common import HOST_PATTERNS, console_option, output_option
+from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
+from kubexm_exec.service.errors import Refused
+from kubexm_exec.service.requests import ResumeRequest, RollbackRequest
+
+if TYPE_CHECKING:
+    from kubexm_exec.cli.running import Terminal
+    from kubexm_exec.journal.store import RunRow
+    from kubexm_exec.service.requests import Undoable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ELSEWHERE: Final = ("events", "logs", "prune", "report", "show")
 """Commands that live in a module of their own: ``runs_NAME``."""
+_NAMED: Final = 5
 
 
 class RunsGroup(click.Group):
@@ -99,21 +109,13 @@ def list_command(ctx: click.Context, limit: int, name: str, output: str) -> None
 
 
 def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") -> None:
-    from kubexm_exec.cli.pasts import row_json
-    from kubexm_exec.cli.runtables import list_runs
-    from kubexm_exec.engine.ports import JournalError
+    from kubexm_exec.cli.runtables import list_runs, row_json
 
-    store = open_store(journal, output, reading=True)
-    try:
-        rows = store.runs(limit=limit, name=name)
-        if output == "json":
-            click.echo(json.dumps([row_json(store, row) for row in rows], ensure_ascii=False))
-        else:
-            click.echo(list_runs(store, rows, name))
-    except JournalError as error:
-        refuse(error, output)
-    finally:
-        store.close()
+    found = service_of(journal).runs(limit=limit, name=name)
+    if output == "json":
+        click.echo(json.dumps([row_json(each) for each in found], ensure_ascii=False))
+    else:
+        click.echo(list_runs(found, name))
 
 
 @command.command("resume")
@@ -142,13 +144,7 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
 )
 @click.option("--forks", type=click.IntRange(1, 10_000), help="How many actions run at once; as before by default.")
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
-@click.option(
-    "--output",
-    type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
-    default="auto",
-    show_default=True,
-    help="As of kubexm-run.",
-)
+@console_option
 @wait_option
 @click.pass_obj
 def resume_command(
@@ -171,23 +167,21 @@ def resume_command(
 
     What was running when it broke off is looked at first, and never run twice blindly.
     """
-    from kubexm_exec.cli.pasts import check_nodes, chosen_hosts
-    from kubexm_exec.cli.resuming import load_past, resume
-    from kubexm_exec.engine.resume import Selection
-
-    form = "json" if output == "json" else "text"
-    store = open_store(journal, form)
-    past = load_past(store, run, form)
-    check_nodes([node.id for node in past.graph.steps()], (*begin, *only), past.row.id, form)
-    chosen = None if hosts is None else chosen_hosts(past.graph.hosts, hosts, form)
-    if accept_changes and (only or hosts is not None):
-        fail("changes are accepted for all of the run", "leave --only and --hosts out", output=form)
-    selection = Selection(begin=begin, only=only, hosts=chosen, done=done)
-    code = resume(
-        store, past, selection, accept=accept_changes, wait=wait, output=output, verbose=verbose, forks=forks,
-        again=again, undone=undone, overwrite=overwrite,
+    request = ResumeRequest(
+        run=run, begin=begin, only=only, hosts=hosts, done=done, again=again, undone=undone, overwrite=overwrite,
+        accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait,
     )  # fmt: skip
-    raise SystemExit(code)
+    terminal = _terminal(journal, service_of(journal).get(run).past.row, output, verbose)
+    raise SystemExit(terminal.conclude(service_of(journal).resume(request, terminal)))
+
+
+def _terminal(journal: str | None, row: RunRow, output: str, verbose: int) -> Terminal:
+    """Whoever watches another session of a run."""
+    import os
+
+    from kubexm_exec.cli.running import Terminal
+
+    return Terminal(output, verbose, typed=["kubexm-run", os.path.relpath(row.spec)], journal=journal)
 
 
 @command.command("rollback")
@@ -196,13 +190,7 @@ def resume_command(
 @_broken_undo_options
 @overwrite_option
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
-@click.option(
-    "--output",
-    type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
-    default="auto",
-    show_default=True,
-    help="As of kubexm-run.",
-)
+@console_option
 @wait_option
 @click.pass_obj
 def rollback_command(
@@ -217,17 +205,40 @@ def rollback_command(
     wait: bool,
 ) -> None:
     """Undo what RUN has done, from its end to its beginning; what cannot be undone is named first."""
-    from kubexm_exec.cli.resuming import load_past
-    from kubexm_exec.cli.rollback import roll_back
+    service = service_of(journal)
+    request = RollbackRequest(run=run, again=again, undone=undone, overwrite=overwrite, verbose=verbose, wait=wait)
+    found = service.undoable(request)
+    if output != "json":
+        _tell_undoable(found)
+    if not yes:
+        if output == "json" or not sys.stdin.isatty():
+            raise Refused("nobody can be asked whether to go on", "say so: --yes")
+        if not click.confirm("undo it?", err=True):
+            raise SystemExit(codes.REFUSED)
+    terminal = _terminal(journal, found.info.row, output, verbose)
+    raise SystemExit(terminal.conclude(service.roll_back(request, terminal)))
 
-    form = "json" if output == "json" else "text"
-    store = open_store(journal, form)
-    past = load_past(store, run, form)
-    code = roll_back(
-        store, past, yes=yes, wait=wait, output=output, verbose=verbose, again=again, undone=undone,
-        overwrite=overwrite,
-    )  # fmt: skip
-    raise SystemExit(code)
+
+def _tell_undoable(found: Undoable) -> None:
+    from kubexm_exec.console.text import plural
+    from kubexm_exec.model.result import timestamp
+
+    row, blind, later = found.info.row, found.blind, found.later
+    click.echo(f"run {row.id} of {row.name}: {plural(len(found.can), 'action')} can be undone", err=True)
+    for node, host in found.cannot:
+        click.echo(f"  cannot be undone, and stays as it is: {node} on {host}", err=True)
+    if blind:
+        text = ", ".join(blind[:_NAMED]) + (f" and {len(blind) - _NAMED} more" if len(blind) > _NAMED else "")
+        click.echo(f"  undone without a look whether somebody else changed it since: {text}", err=True)
+    for each in later[:_NAMED]:
+        began = timestamp(each.created)
+        click.echo(f"  a later run worked on the same target: {each.id} of {each.name} ({began})", err=True)
+    if len(later) > _NAMED:
+        click.echo(f"  and {len(later) - _NAMED} more", err=True)
+    if later:
+        click.echo(
+            "  what they changed of the same things is left alone: roll them back first to undo that too", err=True
+        )
 
 
 @command.command("cancel")
@@ -236,21 +247,6 @@ def rollback_command(
 @click.pass_obj
 def cancel_command(journal: str | None, run: str, output: str) -> None:
     """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
-    from kubexm_exec.engine.ports import JournalError
-    from kubexm_exec.journal.owner import Owner
-    from kubexm_exec.journal.results import is_alive, state_of
-
-    store = open_store(journal, output)
-    try:
-        row = store.run(run)
-        if not is_alive(store, row):
-            fail(
-                f"run {row.id} does not run: it is {state_of(store, row).value}",
-                f"kubexm runs show {row.id}",
-                output=output,
-            )
-        store.ask(row.id, "cancel", str(Owner.me()))
-    except JournalError as error:
-        refuse(error, output)
+    row = service_of(journal).cancel(run).row
     told = {"run": row.id, "asked": "cancel", "holder": str(row.holder)}
     click.echo(json.dumps(told) if output == "json" else f"asked run {row.id} of {row.holder} to stop")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kubexm_exec.cli.common import output_option, wants_color
-from kubexm_exec.cli.pasts import open_past, read_past, row_json
+from kubexm_exec.cli.journaled import runs_command, service_of
 
 if TYPE_CHECKING:
-    from kubexm_exec.cli.resuming import Past
     from kubexm_exec.journal.results import PastRun
-    from kubexm_exec.journal.store import Store
     from kubexm_exec.model.result import HostResult
+    from kubexm_exec.service.requests import RunDetails, Source
 
 SLOWEST: Final = 5
 
@@ -28,30 +27,29 @@ def command(journal: str | None, run: str, output: str) -> None:
 
     A run that goes on shows what runs now. Without RUN it is the newest one.
     """
-    store, past = open_past(journal, run, output)
-    seen = read_past(store, past, output)
+    found = service_of(journal).get(run)
     if output == "json":
         from kubexm_exec.console.jsonl import json_line
 
-        click.echo(json_line(story_json(store, past, seen)), nl=False)
+        click.echo(json_line(_json(found, runs_command(journal))), nl=False)
         return
     from shutil import get_terminal_size
 
-    from kubexm_exec.cli.journaled import runs_command
     from kubexm_exec.cli.runtables import show_run
 
-    text = show_run(past, seen, runs_command(store), color=wants_color(sys.stdout), width=get_terminal_size().columns)
+    text = show_run(found, runs_command(journal), color=wants_color(sys.stdout), width=get_terminal_size().columns)
     click.echo(text, nl=False)
 
 
-def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
+def _json(found: RunDetails, command: str) -> dict[str, Any]:
     """The history as data."""
-    from kubexm_exec.cli.journaled import runs_command
-    from kubexm_exec.cli.runtables import next_commands
+    from kubexm_exec.cli.runtables import next_commands, row_json
     from kubexm_exec.console.failures import find_failures, find_node
     from kubexm_exec.console.tables import count
     from kubexm_exec.model.result import timestamp
+    from kubexm_exec.service.requests import RunInfo
 
+    seen = found.past
     shown = seen.shown
     total, modules, hosts = count(seen.whole, shown)
     failures = []
@@ -66,10 +64,10 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
             "origin": str(node.origin) if node is not None else "", "skipped": failure.skipped,
         })  # fmt: skip
     return {
-        **row_json(store, seen.row),
+        **row_json(RunInfo(seen.row, seen.state)),
         "alive": seen.alive,
-        "version": past.inputs.get("version"),
-        "choice": past.inputs["choice"],
+        "version": found.version,
+        "choice": _choice(found.request.source),
         "seconds": _seconds(shown.start_time, shown.end_time),
         "sessions": [
             {
@@ -96,10 +94,23 @@ def story_json(store: Store, past: Past, seen: PastRun) -> dict[str, Any]:
             {"node": node, "host": each.host_name, "seconds": round(seconds, 3)}
             for node, each, seconds in seen.slowest(SLOWEST)
         ],
-        "next": [{"command": typed, "what": what} for typed, what in next_commands(seen, runs_command(store))],
+        "next": [{"command": typed, "what": what} for typed, what in next_commands(seen, command)],
         "inputs": _inputs(seen),
         "result": seen.result.to_json(),
     }  # fmt: skip
+
+
+def _choice(source: Source) -> dict[str, Any]:
+    """What was chosen, as it is typed."""
+    return {
+        "values": [f"{key}={value}" for key, value in source.texts.items()],
+        "vars_files": list(source.vars_files),
+        "inventory": source.inventory,
+        "limit": ",".join(source.limit) or None,
+        "tags": ",".join(source.tags) or None,
+        "skip_tags": ",".join(source.skip_tags) or None,
+        "templates": list(source.templates),
+    }
 
 
 def _brief(node: str, each: HostResult) -> dict[str, Any]:

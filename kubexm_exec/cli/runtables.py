@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kubexm_exec.cli.resuming import Past
     from kubexm_exec.console.text import Paint
     from kubexm_exec.journal.results import PastRun
-    from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
+    from kubexm_exec.service.requests import RunDetails, RunInfo, Source
 
 _MOST: Final = 10
 """So many lines of a list are shown."""
@@ -21,22 +20,34 @@ _WORTH: Final = 0.5
 """Seconds that something must have taken to be named among the slowest."""
 
 
-def list_runs(store: Store, rows: Sequence[RunRow], name: str = "") -> str:
+def list_runs(found: Sequence[RunInfo], name: str = "") -> str:
     """The newest runs, a line each; ``name``: only those of that pipeline were asked for."""
     from kubexm_exec.console.text import columns, one_line
-    from kubexm_exec.journal.results import state_of
     from kubexm_spec.duration import format_duration
 
-    if not rows:
+    if not found:
         return f'there is no run of "{name}"' if name else "there is no run yet: kubexm-run SPEC makes one"
     cells = [["run", "name", "status", "began", "took", "what"]]
-    for row in rows:
+    for each in found:
+        row = each.row
         # Of a run with several sessions the pauses between them would be the most of it.
         took = format_duration(row.ended - row.created) if row.ended is not None and row.epoch == 1 else ""
         cells.append([
-            row.id, one_line(row.name), state_of(store, row).value, moment(row.created), took, one_line(row.message),
+            row.id, one_line(row.name), each.state.value, moment(row.created), took, one_line(row.message),
         ])  # fmt: skip
     return "\n".join(columns(cells, left=frozenset({0, 1, 2, 3, 5})))
+
+
+def row_json(found: RunInfo) -> dict[str, Any]:
+    """A run as data, as the list of runs has it."""
+    from kubexm_exec.model.result import timestamp
+
+    row = found.row
+    return {
+        "id": row.id, "name": row.name, "status": found.state.value, "message": row.message, "spec": row.spec,
+        "target": row.target, "executor": row.executor, "startTime": timestamp(row.created),
+        "endTime": timestamp(row.ended), "holder": str(row.holder), "counts": dict(row.counts),
+    }  # fmt: skip
 
 
 def moment(seconds: float) -> str:
@@ -44,15 +55,16 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def show_run(past: Past, seen: PastRun, command: str, *, color: bool, width: int) -> str:
+def show_run(found: RunDetails, command: str, *, color: bool, width: int) -> str:
     """The history of a run. ``command`` is how ``kubexm runs`` is typed for its journal."""
     from kubexm_exec.console.failures import find_failures, render_failures
     from kubexm_exec.console.text import Paint
 
     paint = Paint(color)
     width = max(width, 40)
+    seen = found.past
     shown = seen.shown
-    lines = [*_head(past, seen, paint), "", *_sessions(seen, paint), ""]
+    lines = [*_head(found, paint), "", *_sessions(seen, paint), ""]
     lines += render_failures(seen.whole, find_failures(seen.whole, shown), paint, width)
     for part in (_running, _unknown, _undoing, _retried, _undone, _tables, _slowest, _left):
         lines += _apart(part(seen, paint, width))
@@ -65,36 +77,37 @@ def _apart(lines: Iterable[str]) -> list[str]:
     return [*found, ""] if found else []
 
 
-def _head(past: Past, seen: PastRun, paint: Paint) -> Iterator[str]:
+def _head(found: RunDetails, paint: Paint) -> Iterator[str]:
     from kubexm_exec.console.text import columns, one_line, plural
 
+    seen = found.past
     row = seen.row
     yield f"{paint('Run', 'head')} {row.id} of {paint(one_line(row.name), 'head')}: {_word(seen)}"
     whole = seen.whole
     size = f"{plural(whole.actions(), 'action')} of {plural(sum(1 for _ in whole.steps()), 'node')}"
     facts = [
         ["spec", row.spec],
-        ["chosen", typed_choice(past.inputs["choice"])],
+        ["chosen", typed_choice(found.request.source)],
         ["target", row.target],
         ["size", f"{size} on {plural(len({host for node in whole.steps() for host in node.hosts}), 'host')}"],
-        ["kubexm", str(past.inputs.get("version", ""))],
+        ["kubexm", found.version],
     ]
     for line in columns([[paint(name, "dim"), value] for name, value in facts if value], left=frozenset({0, 1})):
         yield f"  {line}"
 
 
-def typed_choice(choice: dict[str, Any]) -> str:
+def typed_choice(source: Source) -> str:
     """What was typed besides the spec."""
     import shlex
 
     words: list[str] = []
-    for name, option in (
-        ("values", "-e"), ("vars_files", "--vars-file"), ("inventory", "-i"), ("limit", "--limit"), ("tags", "--tags"),
-        ("skip_tags", "--skip-tags"), ("templates", "--templates"),
+    for option, values in (
+        ("-e", [f"{key}={value}" for key, value in source.texts.items()]), ("--vars-file", source.vars_files),
+        ("-i", [source.inventory]), ("--limit", [",".join(source.limit)]), ("--tags", [",".join(source.tags)]),
+        ("--skip-tags", [",".join(source.skip_tags)]), ("--templates", source.templates),
     ):  # fmt: skip
-        value = choice.get(name)
-        for one in [value] if isinstance(value, str) else value or ():
-            words += [option, str(one)]
+        for value in filter(None, values):
+            words += [option, value]
     return shlex.join(words)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail
-from kubexm_exec.cli.sites import hosts_or_exit, inventory_option, site_or_exit, spec_option
+from kubexm_exec.cli.common import fail, telling
+from kubexm_exec.cli.sites import inventory_option, site_shown, spec_option
+from kubexm_exec.service.sites import hosts_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -24,14 +25,15 @@ _HOST_KEYS = {"acceptNew": "accept-new", "strict": "yes", "off": "no"}
 @inventory_option
 @spec_option
 @click.option("--print", "only_print", is_flag=True, help="Print the command that would be run, and run nothing.")
+@telling
 def command(host: str, inventory: str | None, spec: str | None, only_print: bool) -> None:
     """Open an interactive shell on HOST, reached as the inventory says.
 
     A local host gets $SHELL; one that is reached by SSH gets the `ssh` program with the inventory's address, port,
     user, key, gateway and rules for host keys. Passwords are asked for by `ssh` itself.
     """
-    site = site_or_exit(spec, inventory, "text")
-    names = hosts_or_exit(site, [host], "text")
+    site = site_shown(spec, inventory, "text")
+    names = hosts_of(site, [host])
     if len(names) != 1:
         fail(f'"{host}" means {len(names)} hosts; a shell is for one', "hosts: " + ", ".join(names[:8]))
     if site.state is None:

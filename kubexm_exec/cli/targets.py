@@ -9,16 +9,13 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from kubexm_exec import safepaths
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, fail
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.cli.common import fail
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
@@ -207,10 +204,3 @@ def _is_open_file(folder: int) -> bool:
     with contextlib.suppress(OSError):
         return re.fullmatch(r"/proc/\d+(/task/\d+)?/fd", os.readlink(f"/proc/self/fd/{folder}")) is not None  # noqa: PTH115
     return False
-
-
-def read_by(graph: ExecutionGraph, spec: str, choice: Choice) -> list[str | None]:
-    """The files that a command has read to make a graph of a spec."""
-    folder = os.path.dirname(spec)  # noqa: PTH120 - as above
-    made_of = [os.path.join(folder, name) for name in graph.sources]  # noqa: PTH118
-    return [spec, choice.inventory, *choice.vars_files, *made_of]

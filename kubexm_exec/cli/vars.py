@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kubexm_exec.cli.common import Choice, compile_or_exit, fail, output_option, value_options
+from kubexm_exec.cli.common import Choice, compiled, fail, output_option, value_options
 
 
 @click.command("vars")
@@ -30,10 +30,11 @@ def command(
     Parameters: default < --vars-file < -e.
     """
     from kubexm_exec.compile.explain import explain
+    from kubexm_exec.service.sources import compile_options
     from kubexm_spec.diagnostics import did_you_mean
 
-    options = choice.options(output)
-    result, graph = compile_or_exit(spec, options, output, alone=True)
+    source = choice.source(spec)
+    result, graph = compiled(source, output)
     state = result.state
     if state is None:
         raise RuntimeError("a compiled graph has its state")
@@ -47,7 +48,7 @@ def command(
             output=output,
             kind="unknown-scope",
         )
-    rows = explain(state, options, host, scope)
+    rows = explain(state, compile_options(source), host, scope)
     if output == "json":
         click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, default=str))
         return

@@ -8,6 +8,7 @@ from typing import Final
 SQLITE: Final = {
     "run.new": "INSERT INTO runs (id, name, target, spec, executor, status, message, created, epoch, holder, counts) VALUES (:id, :name, :target, :spec, :executor, :status, :message, :created, :epoch, :holder, :counts)",
     "run.inputs": "INSERT INTO inputs (run, epoch, data) VALUES (:run, :epoch, :data)",
+    "run.asked": "INSERT INTO asked (run, version, data) VALUES (:run, :version, :data)",
     "run.take": "UPDATE runs SET status=:status, ended=NULL, epoch=:epoch, holder=:holder WHERE runs.id = :run AND runs.epoch = :old",
     "run.end": "UPDATE runs SET status=:status, message=:message, ended=:ended, counts=:counts WHERE runs.id = :run AND runs.epoch = :old",
     "run.stale": "UPDATE runs SET status=:status, message=:message, epoch=(runs.epoch + 1) WHERE runs.id = :run AND runs.epoch = :old AND runs.status = :still",
@@ -18,6 +19,7 @@ SQLITE: Final = {
     "runs.newest": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE (:name = '' OR runs.name = :name) AND (:status = '' OR runs.status = :status) AND (:spec = '' OR runs.spec = :spec) ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
     "runs.like": "SELECT runs.id, runs.name, runs.target, runs.spec, runs.executor, runs.status, runs.message, runs.created, runs.ended, runs.epoch, runs.holder, runs.counts FROM runs WHERE runs.id LIKE :begins ESCAPE '/' OR runs.id LIKE :ends ESCAPE '/' ORDER BY runs.id DESC LIMIT :limit OFFSET 0",
     "inputs.newest": "SELECT inputs.data FROM inputs WHERE inputs.run = :run ORDER BY inputs.epoch DESC LIMIT :limit OFFSET 0",
+    "asked.of": "SELECT asked.version, asked.data FROM asked WHERE asked.run = :run",
     "blob.there": "SELECT blobs.token FROM blobs WHERE blobs.run = :run AND blobs.token = :token",
     "blob.keep": "INSERT INTO blobs (run, token, data) VALUES (:run, :token, :data)",
     "blob.kept": "SELECT blobs.data FROM blobs WHERE blobs.run = :run AND blobs.token = :token",
@@ -39,5 +41,6 @@ SCHEMA: Final = (
     "CREATE TABLE leases ( target TEXT NOT NULL, run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target) )",
     'CREATE TABLE requests ( id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, at FLOAT NOT NULL, "by" TEXT NOT NULL, PRIMARY KEY (id), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )',
     "CREATE INDEX requests_of_run ON requests (run)",
-    "INSERT INTO alembic_version (version_num) VALUES ('0001')",
+    "CREATE TABLE asked ( run VARCHAR(26) NOT NULL, version INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )",
+    "INSERT INTO alembic_version (version_num) VALUES ('0002')",
 )

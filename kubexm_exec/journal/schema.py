@@ -33,7 +33,16 @@ INPUTS: Final = Table(
     Column("epoch", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
-"""What a run was made from (graph, options, packages), compressed; a second one if changes were accepted later."""
+"""What a run was made from (graph, packages), compressed; a second one if changes were accepted later."""
+
+ASKED: Final = Table(
+    "asked",
+    METADATA,
+    Column("run", String(26), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("data", Text, nullable=False),
+)
+"""What somebody asked for (document, values, choices, executor, options), in the form of that version."""
 
 ENTRIES: Final = Table(
     "entries",

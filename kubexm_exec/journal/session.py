@@ -17,7 +17,7 @@ from kubexm_exec.journal import leases
 from kubexm_exec.journal.errors import FencedError, GoneError
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.recorder import Recorder
-from kubexm_exec.journal.store import Store, folder_of
+from kubexm_exec.journal.store import INTERRUPTED, Store, folder_of
 
 if TYPE_CHECKING:
     from kubexm_exec.connectors.base import User
@@ -40,6 +40,8 @@ class Start(Struct, frozen=True, kw_only=True):
     spec: str
     executor: str
     made_from: Mapping[str, Any]
+    asked: Mapping[str, Any] | None = None
+    """What somebody asked for."""
 
 
 class Session:
@@ -68,7 +70,8 @@ class Session:
         try:
             epoch = store.begin(
                 start.run, name=start.name, target=start.target, spec=start.spec, executor=start.executor,
-                holder=holder, made_from=start.made_from, opening=[_opening("run", holder)],
+                holder=holder, made_from=start.made_from, asked=start.asked,
+                opening=[_opening("run", holder)],
             )  # fmt: skip
             # From here on whoever takes the lease fences the run; whoever did it just before could not.
             leases.check(store, start.target, start.run, epoch)
@@ -169,7 +172,12 @@ class Session:
 
     def _end(self, result: GraphExecutionResult | None, counts: Mapping[str, int], success: str) -> JournalError | None:
         try:
-            if result is not None and self.recorder.error is None:
+            if self.recorder.error is not None:
+                return self.recorder.error
+            if result is None:
+                # This process may live on: it would be taken for one that works on the run.
+                self.store.end(self.run, self.epoch, status=INTERRUPTED, message="", counts={})
+            else:
                 status, message = result.status.value, result.message
                 status = success if status == "Success" else status
                 self.recorder.write(entries.other(entries.STATUS, status=status, message=message, time=time.time()))

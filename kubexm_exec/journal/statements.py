@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Integer, Text, bindparam, insert, literal_column, null, or_, select
 
-from kubexm_exec.journal.schema import BLOBS, ENTRIES, INPUTS, LEASES, REQUESTS, RUNS
+from kubexm_exec.journal.schema import ASKED, BLOBS, ENTRIES, INPUTS, LEASES, REQUESTS, RUNS
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Table, TableClause
@@ -48,6 +48,7 @@ _LIMIT: Final = bindparam("limit", type_=Integer)
 STATEMENTS: Final[dict[str, Executable]] = {
     "run.new": _row(RUNS, "ended"),
     "run.inputs": _row(INPUTS),
+    "run.asked": _row(ASKED),
     "run.take": RUNS.update()
     .where(*_OURS)
     .values(epoch=_given(RUNS.c.epoch), holder=_given(RUNS.c.holder), status=_given(RUNS.c.status), ended=null()),
@@ -98,6 +99,7 @@ STATEMENTS: Final[dict[str, Executable]] = {
     .order_by(INPUTS.c.epoch.desc())
     .limit(_LIMIT)
     .offset(_NONE),
+    "asked.of": select(ASKED.c.version, ASKED.c.data).where(ASKED.c.run == _given(ASKED.c.run)),
     "blob.there": select(BLOBS.c.token).where(*_BLOB),
     "blob.keep": _row(BLOBS),
     "blob.kept": select(BLOBS.c.data).where(*_BLOB),

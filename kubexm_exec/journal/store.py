@@ -27,6 +27,8 @@ INTERRUPTED: Final = "Interrupted"
 """It ended without saying so: its process died, or somebody took its place."""
 _PAGE: Final = 500
 _ALL: Final = 1_000_000
+_ASKED: Final = 1
+"""The version of what is written down of a request; a migration brings older ones up."""
 _COLUMNS: Final = (
     "id", "name", "target", "spec", "executor", "status", "message", "created", "ended", "epoch",
 )  # fmt: skip
@@ -77,11 +79,11 @@ class Store:
 
     def begin(
         self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Owner, made_from: Any,
-        opening: Sequence[Entry] = (),
+        asked: Any = None, opening: Sequence[Entry] = (),
     ) -> int:  # fmt: skip
         """Write down a new run with all it was made from, before anything is done; gives its first epoch.
 
-        ``opening``: its first entries.
+        ``asked``: what somebody asked for, as plain data. ``opening``: its first entries.
         """
         point("begin.before")
         with self.writing() as door:
@@ -90,6 +92,7 @@ class Store:
                 created=time.time(), epoch=1, holder=holder.to_json(), counts="{}",
             )  # fmt: skip
             door.do("run.inputs", run=run, epoch=1, data=_pack(made_from))
+            door.do("run.asked", run=run, version=_ASKED, data=json.dumps(asked))
             _open(door, run, 1, opening)
         point("begin.after")
         return 1
@@ -178,6 +181,17 @@ class Store:
         if not found:
             raise JournalError(f"{self.place}: what run {run} was made from is not there", "the journal is damaged")
         return found[0]
+
+    def asked_for(self, run: str) -> Any:
+        """What somebody asked for when the run began."""
+        with self.looking() as door:
+            found = door.rows("asked.of", run=run)
+        if not found:
+            raise JournalError(f"{self.place}: what run {run} was asked for is not there", "the journal is damaged")
+        [(version, data)] = found
+        if version > _ASKED:
+            raise JournalError(f"{self.place}: run {run} was begun by a newer kubexm", "use that version")
+        return json.loads(data)
 
     def all_made_from(self, run: str) -> list[Any]:
         """All that a run was ever made from, the newest first: more than one if changes were accepted."""

@@ -7,9 +7,9 @@ import pathlib
 import pytest
 from msgspec.structs import replace
 
-from kubexm_exec.cli.runs_prune import old
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.store import RunRow, Store
+from kubexm_exec.service.pruning import old
 from tests.cli.kit import Folder
 
 SPEC = (

@@ -27,6 +27,7 @@ EXEC = (
     ("compile", "scheduler"),
     ("engine",),
     ("executors", "journal"),
+    ("service",),
     ("cli",),
 )
 """Lowest first: a room may import those below it, never one beside it."""

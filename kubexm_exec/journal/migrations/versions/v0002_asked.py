@@ -1,0 +1,66 @@
+"""What somebody asked for is data of its own, not a command line among what a run was made from."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    """Make the table, and fill it from what older runs were made from."""
+    table = op.create_table(
+        "asked",
+        sa.Column("run", sa.String(26), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("data", sa.Text, nullable=False),
+    )
+    connection = op.get_bind()
+    found = connection.execute(sa.text("SELECT id, executor FROM runs ORDER BY id")).all()
+    for run, executor in found:
+        query = sa.text("SELECT data FROM inputs WHERE run = :run ORDER BY epoch LIMIT 1")
+        packed = connection.execute(query, {"run": run}).scalar()
+        if packed is None:
+            continue
+        inputs = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+        if "choice" in inputs:
+            data = json.dumps(_asked(inputs, executor))
+            connection.execute(table.insert(), {"run": run, "version": 1, "data": data})
+
+
+def _asked(inputs: dict[str, Any], executor: str) -> dict[str, Any]:
+    choice, spec = inputs["choice"], inputs["spec"]
+    source = {
+        "folder": inputs["folder"],
+        "plan" if _is_plan(spec) else "spec": spec,
+        "texts": dict(pair.split("=", 1) for pair in choice["values"]),
+        "varsFiles": choice["vars_files"],
+        "inventory": choice["inventory"],
+        "limit": _words(choice["limit"]),
+        "tags": _words(choice["tags"]),
+        "skipTags": _words(choice["skip_tags"]),
+        "templates": choice["templates"],
+        "bundle": inputs.get("bundle"),
+    }
+    return {"source": {key: value for key, value in source.items() if value}, "executor": executor,
+            "forks": inputs["forks"]}  # fmt: skip
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _is_plan(spec: str) -> bool:
+    if spec.startswith("kubexm:") or not spec.endswith(".json"):
+        return False
+    try:
+        return "kubexm.io/plan" in Path(spec).read_text("utf-8", "replace")[:200]
+    except (OSError, ValueError):
+        return False

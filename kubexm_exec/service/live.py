@@ -1,0 +1,261 @@
+"""A run that goes on: the engine, the journal, and whoever watches it, put together for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kubexm_exec.service.errors import Held, Invalid, ServiceError, Unavailable
+from kubexm_exec.service.requests import Outcome, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubexm_exec.engine.history import RunHistory, SessionHistory
+    from kubexm_exec.engine.runtime import Runtime
+    from kubexm_exec.executors.base import Executor
+    from kubexm_exec.journal.leases import HeldError
+    from kubexm_exec.journal.logfile import OutputLog
+    from kubexm_exec.journal.session import Session
+    from kubexm_exec.model.events import Subscriber
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult, RunMode
+    from kubexm_exec.scheduler import Action
+    from kubexm_exec.values.expressions import Expressions
+    from kubexm_spec.diagnostics import Diagnostics, Span
+
+
+class Watcher:
+    """Somebody who watches a run. This one does nothing."""
+
+    def found(self, diagnostics: Diagnostics, sources: Mapping[str, Any]) -> None:
+        """There are warnings; the run begins all the same."""
+
+    def attach(self, run: LiveRun) -> None:
+        """There will be a run: subscribe to its events, and keep what can stop it."""
+
+    def waiting(self, held: Held) -> None:
+        """Somebody else works on the target, and is waited for; called again and again."""
+
+    def going_on(self) -> AbstractContextManager[object]:
+        """Entered while it runs, and left when all of it is written down."""
+        return nullcontext()
+
+    def ended(self, result: GraphExecutionResult | None) -> None:
+        """It ran; None: without a result. Nothing is emitted any more."""
+
+
+class LiveRun:
+    """One session of a run in this process."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        source: Source,
+        executor: str,
+        *,
+        forks: int,
+        uploads: int = 10,
+        verbose: int = 0,
+        overwrite: bool = False,
+        run_id: str = "",
+        expressions: Expressions | None = None,
+    ) -> None:
+        """Raises Invalid if there is no such executor."""
+        from kubexm_exec.engine.runtime import RunOptions
+        from kubexm_exec.executors.base import load_executor
+        from kubexm_exec.model.events import EventBus
+        from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.plugins import RegistryError, executor_registry
+        from kubexm_exec.secrets import Redactor, Secrets
+        from kubexm_exec.service.sources import bundle_folder, template_folders
+
+        try:
+            chosen = load_executor(executor_registry(), executor)
+        except RegistryError as error:
+            raise Invalid(error.message, error.hint, kind=error.code) from None
+        self.executor = executor
+        self.mode: RunMode = chosen.mode
+        self.at_a_terminal = chosen.at_a_terminal
+        """Whether the executor talks to somebody: nothing else is drawn there then."""
+        self.make_executor: Callable[[], Executor] = chosen
+        self.redactor = Redactor()
+        self.secrets = Secrets(self.redactor, self._warn, source.folder)
+        self.bus = EventBus(run_id or new_run_id(), self.redactor.mask)
+        self.left: Callable[[Action], bool] | None = None
+        """Which actions this session has to do, if not all."""
+        self.success = "Success"
+        """What the journal calls a run that went well."""
+        self.done_before = 0
+        self.sessions: Sequence[SessionHistory] = ()
+        """This session and those before it, if it is not the first."""
+        self._session: Session | None = None
+        self._log: OutputLog | None = None
+        self._checked = False
+        self.reads: list[str] = []
+        """The files that it was made from."""
+        from pathlib import Path
+
+        templates = tuple(map(Path, template_folders(source)))
+        options = RunOptions(
+            forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite, templates=templates,
+            bundle=bundle_folder(source), folder=source.folder,
+        )  # fmt: skip
+        self.runtime = self._runtime(graph, options, expressions)
+
+    def _runtime(self, graph: ExecutionGraph, options: Any, expressions: Expressions | None) -> Runtime:
+        from kubexm_exec.engine.runtime import Runtime
+        from kubexm_exec.plugins import connector_registry, step_registry
+
+        steps = step_registry()
+        templates = tuple(map(str, options.templates))
+
+        def fragment(graph: ExecutionGraph, node: Any, host: str, data: Any) -> Any:
+            from kubexm_exec.compile.fragment import compile_fragment
+
+            return compile_fragment(
+                graph, node, host, data, registry=steps, expressions=self.runtime.expressions, templates=templates
+            )
+
+        return Runtime(
+            graph,
+            options=options,
+            bus=self.bus,
+            secrets=self.secrets,
+            steps=steps,
+            connectors=connector_registry(),
+            compile_fragment=fragment,
+            expressions=expressions,
+        )
+
+    def _warn(self, message: str) -> None:
+        """What somebody should know of the secrets that are used, such as a file that everybody can read."""
+        from kubexm_exec.logs import get_logger
+
+        get_logger(self.redactor.mask).warning(message)
+
+    # For those who watch it
+
+    @property
+    def id(self) -> str:
+        """The name of the run."""
+        return self.bus.run
+
+    @property
+    def graph(self) -> ExecutionGraph:
+        """What is run, with what was added to it so far."""
+        return self.runtime.graph
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have somebody told everything from now on, without secrets."""
+        self.bus.subscribe(subscriber)
+
+    def mask(self, value: Any) -> Any:
+        """Anything without the secrets of the run."""
+        return self.redactor.mask(value)
+
+    def interrupt(self) -> int:
+        """Stop it, the second time at once; says which time it is. May be called in a signal handler."""
+        return self.runtime.interrupt()
+
+    def talk(
+        self, lines: TextIO | None, output: TextIO, terminal: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """Let steps ask somebody: where answers come from, where questions go, and what makes room for them."""
+        options = self.runtime.options
+        options.input, options.output, options.terminal = lines, output, terminal
+
+    # For the service
+
+    def check_secrets(self, watcher: Watcher, of_host: Callable[[str, str], Span | None] | None = None) -> None:
+        """Look up what can be before the run; raises Invalid if something is missing: nothing has changed yet.
+
+        ``of_host``: where a secret of a host is named, if its inventory is at hand.
+        """
+        from kubexm_exec.model.result import RunMode
+
+        if self._checked or self.mode is RunMode.OFFLINE:
+            return
+        self._checked = True
+        from kubexm_exec.engine.neededsecrets import check, uses_of
+
+        runtime = self.runtime
+        uses = uses_of(runtime.graph, runtime.steps.load, runtime.expressions, runtime.finder, self.left)
+        found = check(uses, self.secrets, of_host)
+        if found.has_errors:
+            raise Invalid.documents(found, {}, runtime.options.folder)
+        if len(found):
+            watcher.found(found, {})
+
+    def keep(self, session: Session, history: RunHistory | None = None) -> None:
+        """Write down what happens from now on; ``history``: all that is written down of the run already."""
+        from kubexm_exec.journal.logfile import OutputLog
+
+        self._session = session
+        self._log = OutputLog(session.folder, session.lost)
+        self.bus.subscribe(self._log)
+        session.attach(self.runtime, None if history is None else history.left())
+
+    def execute(
+        self, watcher: Watcher, is_well: Callable[[GraphExecutionResult], bool] = lambda result: False
+    ) -> Outcome:
+        """Run to the end. ``is_well`` says of a result that is no success whether all that was asked for is done."""
+        from kubexm_exec.model.result import Status
+
+        runtime = self.runtime
+        result: GraphExecutionResult | None = None
+        lost: ServiceError | None = None
+        with watcher.going_on():
+            try:
+                runtime.watch()
+                self.check_secrets(watcher)
+                result = self.make_executor().execute(runtime)
+            finally:
+                # Whatever goes wrong here, the journal says how it ended, and others may work on the target.
+                try:
+                    watcher.ended(result)
+                finally:
+                    try:
+                        runtime.close()
+                    finally:
+                        lost = self._close(result)
+        shown = result
+        if self.sessions:
+            from kubexm_exec.journal.results import of_all_sessions
+
+            shown = of_all_sessions(result, self.sessions)
+        well = lost is None and (result.status is Status.SUCCESS or is_well(result))
+        return Outcome(
+            run=self.id, graph=runtime.graph, result=result, shown=shown, mask=self.mask, well=well, lost=lost,
+            journaled=self._session is not None and not self._session.gone, done_before=self.done_before,
+        )  # fmt: skip
+
+    def _close(self, result: GraphExecutionResult | None) -> ServiceError | None:
+        if self._session is None:
+            return None
+        from kubexm_exec.model.result import counts
+
+        if self._log is not None:
+            self._log.close()
+        error = self._session.close(result, {} if result is None else counts(result), self.success)
+        return None if error is None else Unavailable(error.what, error.hint, kind="journal")
+
+
+@contextmanager
+def begun(session: Session) -> Iterator[Session]:
+    """A session until a run writes to it: if there will be none, others may take it on."""
+    try:
+        yield session
+    except BaseException:
+        session.close(None, {})
+        raise
+
+
+def patience(watcher: Watcher, wait: bool) -> Callable[[HeldError], None] | None:
+    """What is done while a target is not free: nothing is waited for, unless somebody wants that."""
+
+    def tell(error: HeldError) -> None:
+        watcher.waiting(Held(error.what, error.hint, error.lease))
+
+    return tell if wait else None

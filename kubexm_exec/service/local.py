@@ -1,0 +1,275 @@
+"""The service in this process: it runs what it is asked to run itself, and keeps a journal of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubexm_exec.service.errors import Invalid, Refused, journal_errors
+from kubexm_exec.service.live import LiveRun, Watcher, begun, patience
+from kubexm_exec.service.requests import (
+    CommandRequest,
+    DriftRequest,
+    Outcome,
+    PruneRequest,
+    ResumeRequest,
+    RollbackRequest,
+    RunDetails,
+    RunInfo,
+    RunRequest,
+    Source,
+)
+
+if TYPE_CHECKING:
+    from kubexm_exec.journal.store import Store
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.service.requests import Drift, Planned, Undoable, Validation
+
+_NOBODY = Watcher()
+
+
+class LocalService:
+    """Runs specs in this process. It may be called by several threads at once."""
+
+    def __init__(self, journal: str = "", state: Path | None = None) -> None:
+        """``journal``: a file or the URL of a database. ``state``: where runs leave their files.
+
+        By default both are in the state folder of the user.
+        """
+        from kubexm_exec.journal.database import state_folder
+
+        self.state = state or state_folder()
+        self.journal = journal or str(self.state / "journal.db")
+
+    @property
+    def place(self) -> str:
+        """Where the journal is, without a password; empty if that is the usual place."""
+        from kubexm_exec.journal.database import shown
+
+        if self.journal == str(self.state / "journal.db"):
+            return ""
+        return shown(self.journal).removeprefix("journal ") if "://" in self.journal else self.journal
+
+    @contextmanager
+    def _store(self, *, reading: bool = False) -> Iterator[Store]:
+        """The journal; what is wrong with it is an error of ours."""
+        from kubexm_exec.journal.store import Store
+
+        with journal_errors():
+            store = Store(self.journal, reading=reading)
+            try:
+                yield store
+            finally:
+                store.close()
+
+    # Documents
+
+    def validate(self, paths: Sequence[str], source: Source) -> Validation:
+        """Check documents in files and folders; nothing is run."""
+        from kubexm_exec.service.checking import validate
+
+        return validate(paths, source)
+
+    def plan(self, source: Source) -> Planned:
+        """Compile a spec to a plan that can be saved, and run as it is; raises Invalid."""
+        from kubexm_exec.compile.plan import make_plan
+        from kubexm_exec.plugins import step_registry
+        from kubexm_exec.service.requests import Planned
+        from kubexm_exec.service.sources import compiled, reads
+
+        result, graph = compiled(source)
+        plan = make_plan(graph, source.spec, step_registry(), source.folder)
+        return Planned(plan, reads(source, graph), result.diagnostics, result.sources)
+
+    # Running
+
+    def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
+        """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
+        from kubexm_exec.model.result import RunMode
+        from kubexm_exec.service.sources import compiled, planned, reads
+
+        source, compilation = request.source, None
+        if source.plan:
+            plan = planned(source)
+            graph = plan.graph
+            made_of = [source.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
+        else:
+            compilation, graph = compiled(source)
+            made_of = reads(source, graph)
+            if len(compilation.diagnostics):
+                watcher.found(compilation.diagnostics, compilation.sources)
+        live = LiveRun(
+            graph, source, request.executor, forks=request.forks, uploads=request.uploads, verbose=request.verbose,
+            overwrite=request.overwrite, expressions=compilation.expressions if compilation is not None else None,
+        )  # fmt: skip
+        live.reads = made_of
+        watcher.attach(live)
+        live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
+        if live.mode is not RunMode.ACT or not request.journal:
+            return live.execute(watcher)
+        from msgspec import to_builtins
+
+        from kubexm_exec.journal.session import Session, Start
+
+        with self._store() as store:
+            start = Start(
+                run=live.id, name=graph.name, target=graph.target, spec=source.place, executor=request.executor,
+                made_from=_made_from(live), asked=to_builtins(request),
+            )  # fmt: skip
+            with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
+                live.keep(session)
+            return live.execute(watcher)
+
+    def run_command(self, request: CommandRequest, watcher: Watcher = _NOBODY) -> Outcome:
+        """Run one command on some hosts, without a journal; raises Invalid."""
+        from kubexm_exec.compile.adhoc import command_graph
+        from kubexm_exec.service.sites import hosts_of, site_of
+
+        site = site_of(request.folder, request.spec, request.inventory)
+        hosts = hosts_of(site, [request.pattern])
+        if len(site.diagnostics):
+            watcher.found(site.diagnostics, site.sources)
+        graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
+        live = LiveRun(graph, Source(folder=request.folder), request.executor, forks=request.forks, verbose=1)
+        live.reads = [name for name in (request.spec, request.inventory) if name]
+        live.reads += [str(source.path) for source in site.sources.values()]
+        watcher.attach(live)
+        return live.execute(watcher)
+
+    def resume(self, request: ResumeRequest, watcher: Watcher = _NOBODY) -> Outcome:
+        """Go on with a run; raises Changed if its spec is not what it was, Held, NotFound or Invalid."""
+        from kubexm_exec.service.resuming import resume
+
+        with self._store() as store:
+            return resume(store, self.state, request, watcher)
+
+    def retry(self, request: ResumeRequest, watcher: Watcher = _NOBODY) -> Outcome:
+        """Go on with a run on the hosts where something failed; raises Refused if nothing did, and as ``resume``."""
+        from msgspec.structs import replace
+
+        from kubexm_exec.model.result import Status
+
+        past = self.get(request.run).past
+        failed = {
+            each.host_name
+            for node in past.result.node_results.values()
+            for each in node.host_results.values()
+            if each.status is Status.FAILED and not each.ignored
+        }
+        if not failed:
+            raise Refused(f"nothing has failed in run {past.row.id}", f"kubexm runs show {past.row.id}")
+        return self.resume(replace(request, run=past.row.id, hosts=",".join(sorted(failed))), watcher)
+
+    def undoable(self, request: RollbackRequest) -> Undoable:
+        """What a rollback would do; raises Refused if there is nothing to undo."""
+        from kubexm_exec.service.rollback import undoable
+
+        with self._store(reading=True) as store:
+            return undoable(store, request)
+
+    def roll_back(self, request: RollbackRequest, watcher: Watcher = _NOBODY) -> Outcome:
+        """Undo what a run has done; raises Held, NotFound or Refused."""
+        from kubexm_exec.service.rollback import roll_back
+
+        with self._store() as store:
+            return roll_back(store, self.state, request, watcher)
+
+    def cancel(self, run: str) -> RunInfo:
+        """Ask a run to stop, wherever it runs; raises Refused if nobody works on it."""
+        from kubexm_exec.journal.owner import Owner
+        from kubexm_exec.model.result import Status
+        from kubexm_exec.service.past import info
+
+        with self._store() as store:
+            found = info(store, store.run(run))
+            if found.state is not Status.RUNNING:
+                raise Invalid(
+                    f"run {found.row.id} does not run: it is {found.state.value}", f"kubexm runs show {found.row.id}"
+                )
+            store.ask(found.row.id, "cancel", str(Owner.me()))
+            return found
+
+    def drift(self, request: DriftRequest, watcher: Watcher = _NOBODY) -> Drift:
+        """Ask hosts whether all is as the last successful run of a spec left it; nothing is changed."""
+        from kubexm_exec.service.drift import drift
+
+        with self._store(reading=True) as store:
+            return drift(store, request, watcher)
+
+    # What is known of runs
+
+    def runs(self, *, limit: int = 20, name: str = "") -> list[RunInfo]:
+        """The newest runs, newest first."""
+        from kubexm_exec.service.past import info
+
+        with self._store(reading=True) as store:
+            return [info(store, row) for row in store.runs(limit=limit, name=name)]
+
+    def get(self, run: str) -> RunDetails:
+        """All that is known of a run; raises NotFound."""
+        from kubexm_exec.service.past import details
+
+        with self._store(reading=True) as store:
+            return details(store, run)
+
+    def events(self, run: str, *, follow: bool = False) -> Iterator[Event]:
+        """What happened in a run; ``follow``: until it ends."""
+        from kubexm_exec.service.past import events
+
+        with self._store(reading=True) as store:
+            yield from events(store, run, follow=follow)
+
+    def logs(
+        self, run: str, *, hosts: str | None = None, nodes: Sequence[str] = (), follow: bool = False
+    ) -> Iterator[Event]:
+        """What the steps of a run printed; raises NotFound if that is kept on another machine."""
+        from kubexm_exec.service.logs import logs
+
+        with self._store(reading=True) as store:
+            yield from logs(store, self.state, run, hosts, nodes, follow=follow)
+
+    def report(self, run: str) -> RunDetails:
+        """A run with all that a report tells of it."""
+        from msgspec.structs import replace
+
+        from kubexm_exec.model.events import ACTION_RETRY, GRAPH_EXTENDED, RUN_STOPPING
+        from kubexm_exec.service.past import details, events
+
+        with self._store(reading=True) as store:
+            found = details(store, run)
+            told = events(store, found.past.row.id)
+            return replace(
+                found, events=[each for each in told if each.kind in (ACTION_RETRY, GRAPH_EXTENDED, RUN_STOPPING)]
+            )
+
+    def prunable(self, request: PruneRequest) -> list[RunInfo]:
+        """The runs that nobody needs any more."""
+        from kubexm_exec.service.pruning import prunable
+
+        with self._store(reading=True) as store:
+            return prunable(store, request)
+
+    def prune(self, runs: Sequence[str]) -> int:
+        """Forget runs with their logs and what they keep for an undo; says how many are left."""
+        from kubexm_exec.service.pruning import prune
+
+        with self._store() as store:
+            return prune(store, self.state, runs)
+
+
+def _made_from(live: LiveRun) -> dict[str, Any]:
+    """What a run was made from, besides what was asked for."""
+    import importlib.metadata
+
+    from kubexm_exec.compile.plan import packages_of
+    from kubexm_exec.plugins import step_registry
+
+    types = sorted({node.step_name for node in live.graph.steps()})
+    return {
+        "version": importlib.metadata.version("kubexm"),
+        "graph": live.graph.to_json(),
+        "target": live.graph.target,
+        "packages": packages_of(types, step_registry()),
+    }

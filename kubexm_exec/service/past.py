@@ -1,0 +1,159 @@
+"""Runs that the journal knows: finding one, reading it, and watching it go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, convert
+from msgspec.structs import replace
+
+from kubexm_exec.service.errors import Invalid, NotFound, Unavailable
+from kubexm_exec.service.requests import RunDetails, RunInfo, RunRequest, Source
+
+if TYPE_CHECKING:
+    from kubexm_exec.compile.compare import NodeChange
+    from kubexm_exec.engine.history import RunHistory
+    from kubexm_exec.journal.results import PastRun
+    from kubexm_exec.journal.store import RunRow, Store
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.model.graph import ExecutionGraph, GraphHost
+    from kubexm_exec.service.live import Watcher
+
+LOOK: Final = 0.3
+"""Seconds between two looks at a run that is followed."""
+NEEDS_ALL: Final = 1_000_000
+
+
+class Past(Struct):
+    """A run as the journal has it, ready to be gone on with."""
+
+    row: RunRow
+    request: RunRequest
+    version: str
+    made_from: Mapping[str, Any]
+    graph: ExecutionGraph
+    """As it was compiled, without what was added while it ran."""
+
+    @property
+    def source(self) -> Source:
+        """What it was made from."""
+        return self.request.source
+
+
+def load_past(store: Store, wanted: str) -> Past:
+    """The run that somebody means; raises JournalError, or Unavailable if it cannot be understood."""
+    from kubexm_exec.model.graph import ExecutionGraph
+
+    row = store.run(wanted)
+    made_from = store.made_from(row.id)
+    try:
+        graph = replace(ExecutionGraph.from_json(made_from["graph"]), target=made_from["target"])
+        request = convert(store.asked_for(row.id), RunRequest)
+    except ValueError as error:
+        raise Unavailable(f"run {row.id} cannot be used by this version of kubexm: {error}", kind="journal") from None
+    return Past(row, request, str(made_from.get("version", "")), made_from, graph)
+
+
+def info(store: Store, row: RunRow) -> RunInfo:
+    """A run, with how it stands now."""
+    from kubexm_exec.journal.results import state_of
+
+    return RunInfo(row, state_of(store, row))
+
+
+def read_past(store: Store, past: Past) -> PastRun:
+    """All that the journal knows of the run now."""
+    from kubexm_exec.engine.history import tell
+    from kubexm_exec.journal.results import PastRun, state_of
+
+    # First the state: what a run that is over has told is all there.
+    row = store.run(past.row.id)
+    state = state_of(store, row)
+    return PastRun(row, state, past.graph, tell(store, row.id), time.time())
+
+
+def details(store: Store, wanted: str) -> RunDetails:
+    """All that is known of a run."""
+    past = load_past(store, wanted)
+    return RunDetails(read_past(store, past), past.request, past.version)
+
+
+def looks(store: Store, run: str, *, follow: bool) -> Iterator[bool]:
+    """Once, or while the run goes on, again and again; each time whether somebody works on it.
+
+    The last time comes after the end of the run, so that nothing is missed.
+    """
+    from kubexm_exec.journal.results import is_alive
+
+    while True:
+        alive = is_alive(store, store.run(run))
+        yield alive
+        if not alive or not follow:
+            return
+        time.sleep(LOOK)
+
+
+def events(store: Store, wanted: str, *, follow: bool = False) -> Iterator[Event]:
+    """What happened in a run, named as in one that goes on; what steps printed is in its log."""
+    from kubexm_exec.engine import entries
+    from kubexm_exec.journal.replay import Retelling
+
+    past = load_past(store, wanted)
+    retell = Retelling(past.row, past.graph, past.request.forks)
+    last, alive = 0, False
+    for now_alive in looks(store, past.row.id, follow=follow):
+        alive = now_alive
+        for seq, _, rows in store.entries(past.row.id, last):
+            last = seq
+            for row in rows:
+                yield from retell(entries.read(row))
+    if not alive:
+        yield from retell.broke_off()
+
+
+def chosen_hosts(known: Mapping[str, GraphHost], text: str) -> frozenset[str]:
+    """The hosts of a run that patterns mean; raises Invalid if one of them means none."""
+    from kubexm_exec.compile.hostpatterns import PatternError, choose
+    from kubexm_exec.compile.state import CONTROL_NODE
+
+    try:
+        return frozenset(choose(known, [text], CONTROL_NODE))
+    except PatternError as error:
+        raise Invalid(f"hosts of the run: {error.message}", error.hint) from None
+
+
+def check_nodes(nodes: Sequence[str], globs: Sequence[str], run: str) -> None:
+    """Raise NotFound if a glob of nodes means none."""
+    from kubexm_exec.engine.resume import matches
+    from kubexm_spec.diagnostics import did_you_mean
+
+    for glob in globs:
+        if not any(matches(node, [glob]) for node in nodes):
+            raise NotFound(f'there is no node "{glob}" in run {run}', did_you_mean(glob, nodes))
+
+
+def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> None:
+    """Raise Invalid if somebody says something of an undo that did not break off."""
+    from kubexm_exec.executors.rollback import broken_off
+
+    for glob in globs:
+        if not broken_off(history, [glob]):
+            raise Invalid(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}")
+
+
+def changes_since(past: Past, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:
+    """The graph of the spec as it is now, and what is not as it was; None for a plan, which is run as it is.
+
+    Raises Invalid.
+    """
+    from kubexm_exec.compile.compare import compare
+    from kubexm_exec.service.sources import compiled
+
+    if past.source.plan:
+        return None, []
+    result, now = compiled(past.source)
+    if len(result.diagnostics):
+        watcher.found(result.diagnostics, result.sources)
+    return now, compare(past.graph, now)

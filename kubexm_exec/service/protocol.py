@@ -1,0 +1,87 @@
+"""The service as every front sees it: in this process, or, one day, elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.service.live import Watcher
+    from kubexm_exec.service.requests import (
+        CommandRequest,
+        Drift,
+        DriftRequest,
+        Outcome,
+        Planned,
+        PruneRequest,
+        ResumeRequest,
+        RollbackRequest,
+        RunDetails,
+        RunInfo,
+        RunRequest,
+        Source,
+        Undoable,
+        Validation,
+    )
+
+
+class Service(Protocol):
+    """What can be done with specs and runs; all of it raises ServiceError. Runs are named as in ``kubexm runs``."""
+
+    @property
+    def place(self) -> str:
+        """Where its journal is, without a password; empty if that is the usual place."""
+
+    def validate(self, paths: Sequence[str], source: Source) -> Validation:
+        """Check documents in files and folders; nothing is run."""
+
+    def plan(self, source: Source) -> Planned:
+        """Compile a spec to a plan that can be saved, and run as it is."""
+
+    def run(self, request: RunRequest, watcher: Watcher = ...) -> Outcome:
+        """Make a spec or a plan true."""
+
+    def run_command(self, request: CommandRequest, watcher: Watcher = ...) -> Outcome:
+        """Run one command on some hosts."""
+
+    def resume(self, request: ResumeRequest, watcher: Watcher = ...) -> Outcome:
+        """Go on with a run; raises Changed if its spec is not what it was."""
+
+    def retry(self, request: ResumeRequest, watcher: Watcher = ...) -> Outcome:
+        """Go on with a run on the hosts where something failed."""
+
+    def undoable(self, request: RollbackRequest) -> Undoable:
+        """What a rollback would do."""
+
+    def roll_back(self, request: RollbackRequest, watcher: Watcher = ...) -> Outcome:
+        """Undo what a run has done."""
+
+    def cancel(self, run: str) -> RunInfo:
+        """Ask a run to stop, wherever it runs."""
+
+    def drift(self, request: DriftRequest, watcher: Watcher = ...) -> Drift:
+        """Ask hosts whether all is as the last successful run of a spec left it; nothing is changed."""
+
+    def runs(self, *, limit: int = ..., name: str = ...) -> list[RunInfo]:
+        """The newest runs, newest first."""
+
+    def get(self, run: str) -> RunDetails:
+        """All that is known of a run."""
+
+    def events(self, run: str, *, follow: bool = ...) -> Iterator[Event]:
+        """What happened in a run; ``follow``: until it ends."""
+
+    def logs(
+        self, run: str, *, hosts: str | None = ..., nodes: Sequence[str] = ..., follow: bool = ...
+    ) -> Iterator[Event]:
+        """What the steps of a run printed."""
+
+    def report(self, run: str) -> RunDetails:
+        """A run with all that a report tells of it."""
+
+    def prunable(self, request: PruneRequest) -> list[RunInfo]:
+        """The runs that nobody needs any more."""
+
+    def prune(self, runs: Sequence[str]) -> int:
+        """Forget runs with their logs and what they keep for an undo; says how many are left."""

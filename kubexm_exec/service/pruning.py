@@ -1,0 +1,44 @@
+"""Forgets old runs that nobody needs any more, and gives their space back."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kubexm_exec.journal.results import is_alive
+from kubexm_exec.journal.store import RunRow, Store, folder_of
+from kubexm_exec.service.past import NEEDS_ALL, info
+from kubexm_exec.service.requests import PruneRequest, RunInfo
+
+
+def prunable(store: Store, request: PruneRequest) -> list[RunInfo]:
+    """The runs that are old enough, and of no use any more."""
+    rows, before = store.runs(limit=NEEDS_ALL), time.time() - request.age
+    found = old(store, rows, request.keep, before, everything=request.everything)
+    return [info(store, row) for row in found]
+
+
+def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, everything: bool) -> Iterator[RunRow]:
+    """Those of the runs (given newest first) that nobody needs any more."""
+    good: set[tuple[str, str]] = set()
+    for number, row in enumerate(rows):
+        of = (row.spec, row.target)
+        # The newest success is needed by drift; what left something to do and has had no success since, by a resume.
+        needed = of not in good and row.status != "RolledBack"
+        if row.status == "Success" and not (row.counts.get("failed") or row.counts.get("unreachable")):
+            good.add(of)
+        if number < keep or row.created > before or (needed and not everything) or is_alive(store, row):
+            continue
+        yield row
+
+
+def prune(store: Store, state: Path, runs: Sequence[str]) -> int:
+    """Forget runs; says how many are left."""
+    for run in runs:
+        # The journal first: a folder that nobody knows is only lost space. One at a time: others want to write, too.
+        store.remove([run])
+        shutil.rmtree(folder_of(state, run), ignore_errors=True)
+    store.give_back()
+    return len(store.runs(limit=NEEDS_ALL))

@@ -1,0 +1,242 @@
+"""What a service is asked for, and what it answers: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+
+from kubexm_exec.model.result import DEFAULT_EXECUTOR
+
+if TYPE_CHECKING:
+    from kubexm_exec.compile.compare import NodeChange
+    from kubexm_exec.compile.plan import Plan
+    from kubexm_exec.journal.results import PastRun
+    from kubexm_exec.journal.store import RunRow
+    from kubexm_exec.model.events import Event
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
+    from kubexm_exec.service.errors import ServiceError
+    from kubexm_spec.diagnostics import Diagnostics
+
+SHIPPED: Final = "kubexm:"
+"""What the name of a spec begins with that comes with kubexm."""
+
+
+class Source(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a graph is made from: a spec with values and a choice of hosts and steps, or a plan."""
+
+    folder: str
+    """Where all relative names start."""
+    spec: str = ""
+    plan: str = ""
+    """A saved plan, which is run as it is."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of parameters; they lose against those of files, and those against ``texts``."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Values as text, typed by their parameter."""
+    vars_files: tuple[str, ...] = ()
+    inventory: str | None = None
+    limit: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    bundle: str | None = None
+    """Folder with resources that is looked at before anything is fetched."""
+
+    @property
+    def place(self) -> str:
+        """The spec or plan by its absolute path."""
+        import os
+
+        name = self.spec or self.plan
+        return name if name.startswith(SHIPPED) else os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118
+
+
+class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Make a spec or a plan true."""
+
+    source: Source
+    executor: str = DEFAULT_EXECUTOR
+    forks: int = 50
+    """How many actions run at once."""
+    uploads: int = 10
+    """How many large files are sent to hosts at once."""
+    verbose: int = 0
+    overwrite: bool = False
+    """If it is undone: also what somebody else changed since."""
+    journal: bool = True
+    wait: bool = False
+    """Whether to wait while another run works on the same target."""
+
+
+class CommandRequest(Struct, frozen=True, kw_only=True):
+    """Run one command on some hosts."""
+
+    folder: str
+    pattern: str
+    spec: str | None = None
+    inventory: str | None = None
+    argv: tuple[str, ...] = ()
+    shell: str | None = None
+    become: str | None = None
+    executor: str = DEFAULT_EXECUTOR
+    forks: int = 50
+
+
+class ResumeRequest(Struct, frozen=True, kw_only=True):
+    """Go on with a run: what succeeded stays, the rest is run."""
+
+    run: str
+    begin: tuple[str, ...] = ()
+    """Globs of nodes that are run again, with all after them."""
+    only: tuple[str, ...] = ()
+    hosts: str | None = None
+    """Patterns of hosts: of what is not done, only on these."""
+    done: tuple[str, ...] = ()
+    """Globs of nodes that broke off, and of which somebody has seen that they were done."""
+    again: tuple[str, ...] = ()
+    """Globs of nodes whose undo broke off: to be undone once more."""
+    undone: tuple[str, ...] = ()
+    """The same, but known to be undone."""
+    accept_changes: bool = False
+    overwrite: bool = False
+    forks: int | None = None
+    verbose: int = 0
+    wait: bool = False
+
+
+class RollbackRequest(Struct, frozen=True, kw_only=True):
+    """Undo what a run has done, from its end to its beginning."""
+
+    run: str
+    again: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
+    overwrite: bool = False
+    verbose: int = 0
+    wait: bool = False
+
+
+class DriftRequest(Struct, frozen=True, kw_only=True):
+    """Ask hosts whether all is still as the last successful run of a spec left it."""
+
+    folder: str
+    spec: str
+    target: str | None = None
+    limit: str | None = None
+    forks: int | None = None
+
+
+class PruneRequest(Struct, frozen=True, kw_only=True):
+    """Forget runs that nobody needs any more."""
+
+    keep: int = 0
+    """The newest ones stay, whatever their age."""
+    age: float = 0.0
+    """Seconds since they began."""
+    everything: bool = False
+    """Also those that are still of use, but never one that goes on."""
+
+
+class Validation(Struct, frozen=True):
+    """What is wrong with some documents."""
+
+    diagnostics: Diagnostics
+    sources: Mapping[str, Any]
+    checked: int
+    left_out: int
+    """YAML files of others."""
+
+
+class Planned(Struct, frozen=True):
+    """A graph that can be saved, and run as it is."""
+
+    plan: Plan
+    reads: list[str]
+    """The files that it was made from."""
+    diagnostics: Diagnostics
+    sources: Mapping[str, Any]
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    run: str
+    graph: ExecutionGraph
+    """With what was added while it ran."""
+    result: GraphExecutionResult
+    shown: GraphExecutionResult
+    """The same for people: without the pauses between this session and those before."""
+    mask: Callable[[Any], Any]
+    """Takes the secrets of the run out of anything: they may be in the result."""
+    well: bool
+    """Whether all that was asked for is done."""
+    journaled: bool = False
+    """Whether it can be shown and resumed."""
+    done_before: int = 0
+    """Actions that earlier sessions have done."""
+    lost: ServiceError | None = None
+    """Why it was stopped, if it could not be written down any more."""
+
+    def to_json(self) -> Any:
+        """The result as plain data without any secret."""
+        return self.mask(self.result.to_json())
+
+
+class RunInfo(Struct, frozen=True):
+    """A run as the list of runs has it."""
+
+    row: RunRow
+    state: Status
+
+
+class RunDetails(Struct, frozen=True):
+    """All that is known of a run."""
+
+    past: PastRun
+    request: RunRequest
+    version: str
+    """Of kubexm, that began it."""
+    events: list[Event] = field(default_factory=list)
+    """What a report tells besides."""
+
+
+class Undoable(Struct, frozen=True):
+    """What a rollback would do."""
+
+    info: RunInfo
+    can: Sequence[tuple[str, str]]
+    """Nodes and hosts, in the order in which it was done."""
+    cannot: Sequence[tuple[str, str]]
+    blind: list[str]
+    """Nodes that are undone without a look whether somebody else changed something since."""
+    later: list[RunRow]
+    """Runs that worked on the same target since."""
+
+
+class Drift(Struct, kw_only=True):
+    """What differs from what the last successful run left; actions by their nodes."""
+
+    row: RunRow
+    request: RunRequest
+    hosts: list[str]
+    """All of the run."""
+    differs: list[tuple[str, HostResult]] = field(default_factory=list)
+    failed: list[tuple[str, HostResult]] = field(default_factory=list)
+    unknown: list[tuple[str, HostResult]] = field(default_factory=list)
+    unseen: list[tuple[str, HostResult]] = field(default_factory=list)
+    """What was not looked at: only running it would tell."""
+    same: int = 0
+    seen: set[str] = field(default_factory=set)
+    """The hosts that were looked at."""
+    changes: list[NodeChange] | None = None
+    """What is different in the spec since; None if it cannot be compiled."""
+    later: RunInfo | None = None
+    """A run of the spec on the same target that came later."""
+    cancelled: bool = False
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self.differs or self.failed)

@@ -1,0 +1,239 @@
+"""The service without a command line: requests in, results or typed errors out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kubexm_exec.model.result import Status
+from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, Unavailable
+from kubexm_exec.service.live import LiveRun
+from kubexm_exec.service.local import LocalService
+from kubexm_exec.service.requests import (
+    CommandRequest,
+    DriftRequest,
+    PruneRequest,
+    ResumeRequest,
+    RollbackRequest,
+    RunRequest,
+    Source,
+)
+from tests.service.kit import Listener, request, spec, steps
+
+WRITE = "{{name: write, type: file, with: {{path: '{path}', content: made}}}}"
+UNLESS = "{name: fail, type: command, with: {argv: [test, -e, ok]}}"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> LocalService:
+    return LocalService(str(tmp_path / "journal.db"), tmp_path / "state")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Its spec makes a file, and fails unless there is another one."""
+    path = tmp_path / "site"
+    spec(path, steps(WRITE.format(path=path / "made"), UNLESS))
+    return path
+
+
+def test_a_run_is_resumed_looked_at_and_taken_back(service: LocalService, folder: Path) -> None:
+    first = service.run(request(folder))
+    assert (first.well, first.result.status, first.journaled) == (False, Status.FAILED, True)
+    assert (folder / "made").read_text() == "made"
+    (folder / "ok").touch()
+    second = service.resume(ResumeRequest(run="last"))
+    assert (second.run, second.well, second.done_before) == (first.run, True, 1)
+    (folder / "made").write_text("other")
+    found = service.drift(DriftRequest(folder=str(folder), spec="spec.yaml"))
+    assert [node for node, _ in found.differs] == ["m/t/write"]
+    (folder / "made").write_text("made")
+    undoable = service.undoable(RollbackRequest(run=first.run))
+    assert [node for node, _ in undoable.can] == ["m/t/write"]
+    assert service.roll_back(RollbackRequest(run=first.run)).well
+    assert not (folder / "made").exists()
+    [known] = service.runs()
+    assert (known.row.id, known.state) == (first.run, Status.ROLLED_BACK)
+    kinds = [event.kind for event in service.events(first.run)]
+    assert kinds.count("run.started") == kinds.count("run.finished") == 3
+    assert service.report(first.run).past.state is Status.ROLLED_BACK
+    assert [each.row.id for each in service.prunable(PruneRequest())] == [first.run]
+    assert service.prune([first.run]) == 0
+    with pytest.raises(NotFound):
+        service.get(first.run)
+
+
+def test_what_is_wrong_with_documents_comes_as_findings(service: LocalService, folder: Path) -> None:
+    (folder / "spec.yaml").write_text((folder / "spec.yaml").read_text().replace("type: file", "type: fyle"))
+    with pytest.raises(Invalid) as caught:
+        service.run(request(folder))
+    assert caught.value.diagnostics is not None
+    [finding] = caught.value.diagnostics.errors
+    assert (finding.code, finding.span is not None and finding.span.file) == ("unknown-step-type", "spec.yaml")
+    assert service.validate(["."], Source(folder=str(folder))).diagnostics.has_errors
+    assert service.runs() == []
+
+
+def test_a_plan_is_run_as_it_is_or_refused_with_what_has_changed(service: LocalService, folder: Path) -> None:
+    from kubexm_exec.compile.plan import save_plan
+
+    (folder / "ok").touch()
+    save_plan(service.plan(Source(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
+    asked = RunRequest(source=Source(folder=str(folder), plan="plan.json"))
+    assert service.run(asked).well
+    # A run of a plan is gone on with whatever became of the plan.
+    (folder / "plan.json").rename(folder / "other.json")
+    assert service.resume(ResumeRequest(run="last")).well
+    (folder / "spec.yaml").write_text((folder / "spec.yaml").read_text() + "# more\n")
+    with pytest.raises(Changed) as caught:
+        service.run(replace(asked, source=Source(folder=str(folder), plan="other.json")))
+    assert caught.value.changes == ["spec.yaml has changed"]
+
+
+def test_a_changed_spec_is_refused_with_its_changes_unless_they_are_accepted(
+    service: LocalService, folder: Path
+) -> None:
+    service.run(request(folder))
+    text = (folder / "spec.yaml").read_text()
+    (folder / "spec.yaml").write_text(text.replace("content: made", "content: changed"))
+    (folder / "ok").touch()
+    with pytest.raises(Changed) as caught:
+        service.resume(ResumeRequest(run="last"))
+    assert any("m/t/write" in change for change in caught.value.changes)
+    assert service.resume(ResumeRequest(run="last", accept_changes=True)).well
+    assert (folder / "made").read_text() == "changed"
+
+
+def test_only_the_hosts_where_something_failed_are_tried_again(service: LocalService, tmp_path: Path) -> None:
+    inventory = "inventory: {hosts: [{name: a, connector: local}, {name: b, connector: local}]}\n"
+    step = (
+        "{name: s, type: command, with: {shell: 'echo {{ host.name }} >> log; test {{ host.name }} = a || test -e ok'}}"
+    )
+    spec(tmp_path / "site", steps(step, more=inventory))
+    assert not service.run(request(tmp_path / "site")).well
+    (tmp_path / "site" / "ok").touch()
+    assert service.retry(ResumeRequest(run="last")).well
+    assert sorted((tmp_path / "site" / "log").read_text().split()) == ["a", "b", "b"]
+    with pytest.raises(Refused, match="nothing has failed"):
+        service.retry(ResumeRequest(run="last"))
+
+
+class Started(Listener):
+    """Says when the first action has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def attach(self, run: LiveRun) -> None:
+        super().attach(run)
+        run.subscribe(lambda event: self.begun.set() if event.kind == "action.started" else None)
+
+
+def test_who_holds_a_target_is_told_and_can_be_cancelled_from_elsewhere(service: LocalService, tmp_path: Path) -> None:
+    spec(tmp_path / "site", steps("{name: s, type: command, with: {argv: [sleep, '60']}}"))
+    watcher = Started()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(service.run(request(tmp_path / "site"), watcher)))
+    thread.start()
+    assert watcher.begun.wait(20)
+    assert watcher.live is not None
+    with pytest.raises(Held) as caught:
+        service.run(request(tmp_path / "site"))
+    assert caught.value.run == watcher.live.id
+    assert "process" in caught.value.by
+    assert caught.value.since > 0
+    # Another service in the same state folder: it knows the run by the journal alone.
+    other = LocalService(service.journal, service.state)
+    assert other.cancel("last").row.id == watcher.live.id
+    thread.join(20)
+    assert [outcome.result.status for outcome in found] == [Status.CANCELLED]
+    with pytest.raises(Invalid, match="does not run: it is Cancelled"):
+        other.cancel("last")
+
+
+def test_a_run_that_breaks_off_inside_the_process_does_not_go_on_for_ever(service: LocalService, folder: Path) -> None:
+    class Clumsy(Listener):
+        def ended(self, result: object) -> None:
+            raise RuntimeError("oh")
+
+    with pytest.raises(RuntimeError, match="oh"):
+        service.run(request(folder), Clumsy())
+    [known] = service.runs()
+    assert known.state is not Status.RUNNING
+    (folder / "ok").touch()
+    assert service.resume(ResumeRequest(run="last")).well
+
+
+def test_a_command_runs_without_a_spec(service: LocalService, tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text(
+        "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: i}\nhosts: [{name: a, connector: local}]\n"
+    )
+    asked = CommandRequest(folder=str(tmp_path), pattern="all", inventory="hosts.yaml", argv=("pwd",))
+    result = service.run_command(asked).to_json()
+    assert result["nodeResults"]["exec/command/command"]["hostResults"]["a"]["stdout"] == f"{tmp_path}\n"
+
+
+def test_a_journal_that_cannot_be_used_is_an_error_of_its_own(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "journal.db").write_text("something else, and long enough to be no database at all" * 20)
+    with pytest.raises(Unavailable):
+        LocalService(str(tmp_path / "journal.db"), tmp_path / "state").run(request(folder))
+    assert not (folder / "made").exists()
+
+
+def older(journal: str) -> None:
+    """Make a journal what the first schema had: what was asked for is a command line among what a run is made from."""
+    with closing(sqlite3.connect(journal, isolation_level=None)) as connection:
+        for run, data in connection.execute("SELECT run, data FROM asked").fetchall():
+            asked = json.loads(data)
+            source = asked["source"]
+            [(packed,)] = connection.execute("SELECT data FROM inputs WHERE run = ?", (run,)).fetchall()
+            inputs = {
+                **json.loads(zlib.decompress(packed)), "forks": 7, "bundle": None, "folder": source["folder"],
+                "spec": f"{source['folder']}/{source.get('spec') or source['plan']}",
+                "choice": {
+                    "values": [f"{key}={value}" for key, value in source.get("texts", {}).items()],
+                    "vars_files": source.get("varsFiles", []), "inventory": None, "limit": "control-node, control-node",
+                    "tags": None, "skip_tags": None, "templates": [],
+                },
+            }  # fmt: skip
+            packed = zlib.compress(json.dumps(inputs).encode())
+            connection.execute("UPDATE inputs SET data = ? WHERE run = ?", (packed, run))
+        connection.execute("DROP TABLE asked")
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+
+
+def test_runs_of_an_older_journal_are_shown_resumed_and_taken_back(service: LocalService, folder: Path) -> None:
+    text = (folder / "spec.yaml").read_text().replace("content: made", 'content: "{{ params.word }}"')
+    (folder / "spec.yaml").write_text(text.replace("modules:", "params: {word: {type: string}}\nmodules:"))
+    (folder / "values.yaml").write_text("word: made\n")
+    source = Source(folder=str(folder), spec="spec.yaml", vars_files=("values.yaml",), texts={"word": "a=b"})
+    run = service.run(RunRequest(source=source)).run
+    older(service.journal)
+    known = service.get("last")
+    assert known.request.source.texts == {"word": "a=b"}
+    assert (known.request.forks, known.request.source.limit) == (7, ("control-node", "control-node"))
+    assert known.past.left()[0][0] == "m/t/fail"
+    (folder / "ok").touch()
+    assert service.resume(ResumeRequest(run=run)).well
+    assert (folder / "made").read_text() == "a=b"
+    assert service.roll_back(RollbackRequest(run=run)).well
+    assert not (folder / "made").exists()
+
+
+def test_a_plan_of_an_older_journal_is_known_as_one(service: LocalService, folder: Path) -> None:
+    from kubexm_exec.compile.plan import save_plan
+
+    save_plan(service.plan(Source(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
+    service.run(RunRequest(source=Source(folder=str(folder), plan="plan.json")))
+    older(service.journal)
+    assert service.get("last").request.source.plan == str(folder / "plan.json")
+    (folder / "ok").touch()
+    assert service.resume(ResumeRequest(run="last")).well
