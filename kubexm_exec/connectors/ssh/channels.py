@@ -32,6 +32,8 @@ class Shell:
         self.watch = Watch(channel)
         self.group: tuple[str, ...] = ()
         """The process group of all its commands, and itself, if they share one and that is known."""
+        self.questions: dict[str, str] = {}
+        """The functions that it has by now, by their text: each is read and understood once."""
         self._link = link
         self._sync = sync
         self._pending = encode(setup(sync) + "\n")

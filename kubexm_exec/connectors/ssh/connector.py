@@ -254,7 +254,7 @@ class SshConnector(FileWork):
             if shell is None:
                 shell = open_shell(link, self._become, self._marked, deadline, cancel)
             try:
-                sync = shell.send(job.frame(document, tell=not shell.group), deadline)
+                sync = shell.send(job.frame(document, shell.questions if shell.group else None), deadline)
             except OSError:
                 raise_if_over(deadline, cancel)
                 # Half a frame is never run, so this is no second try of anything.

@@ -15,8 +15,11 @@ from kubexm_exec.connectors.filescripts import (
     BEGIN,
     BLOCK,
     CLEAN,
+    CREATE,
     DROP,
+    ENTER,
     FINISH,
+    LOOK,
     MAKE,
     WRITE,
     mode_argument,
@@ -34,22 +37,21 @@ CANNOT_DECODE: Final = 97
 NOT_A_FILE: Final = "not a regular file"
 _ENGLISH: Final = {"LC_ALL": "C"}
 
-_WRITE: Final = BEGIN + MAKE + CLEAN + WRITE
+_NEW: Final = BEGIN + CREATE + LOOK + MAKE
+_WRITE: Final = _NEW + WRITE
 _COUNT: Final = """
 [ "$(stat -c %s -- "$file")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
 """
 # The size tells whether there was a base64 at all.
 _DECODE: Final = (
-    BEGIN
-    + MAKE
-    + CLEAN
+    _NEW
     + f"""
-said=$(base64 -d 2>/dev/null | dd of="$file" bs={BLOCK} conv=fsync 2>&1) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
+said=$(base64 -d 2>/dev/null | dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
 [ "$(wc -c <"$file")" -eq "$size" ] || exit {CANNOT_DECODE}
 """
 )
 _KEEP: Final = "trap - EXIT\n"
-_TAKE: Final = BEGIN + AGAIN + CLEAN
+_TAKE: Final = BEGIN + AGAIN + LOOK + ENTER + CLEAN
 # Where others may write too, it is what was looked at that is read, whatever has the name by then.
 _READ: Final = f"""{WAY}
 reach "$1"
@@ -74,7 +76,9 @@ class Writing:
     """One file that is being written: beside its place first, then renamed."""
 
     def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
-        self._arguments = (path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode), owner_argument(owner, group))
+        self._new = f".kx-{secrets.token_hex(8)}"
+        self._tmp = f"{self._new}.{secrets.token_hex(8)}.tmp"
+        self._arguments = (path, self._tmp, mode_argument(mode), owner_argument(owner, group))
 
     def whole(self) -> Job:
         """Write lines of text and put them in place."""
@@ -98,16 +102,19 @@ class Writing:
 
     def remove(self) -> Job:
         """Leave nothing behind."""
-        return self._job(DROP)
+        return _job(DROP, self._arguments[0], f"{self._new}.tmp", self._tmp)
 
     def _job(self, script: str, *more: str) -> Job:
-        return Job(("/bin/sh", "-c", script, "kx", *self._arguments, *more), env=dict(_ENGLISH), question=True)
+        return _job(script, *self._arguments, *more)
 
 
 def reading(path: str, limit: int | None) -> Job:
     """The job that prints a file."""
-    argv = ("/bin/sh", "-c", _READ, "kx", path, "" if limit is None else str(limit))
-    return Job(argv, env=dict(_ENGLISH), question=True)
+    return _job(_READ, path, "" if limit is None else str(limit))
+
+
+def _job(script: str, *arguments: str) -> Job:
+    return Job(("/bin/sh", "-c", script, "kx", *arguments), env=dict(_ENGLISH), question=True)
 
 
 def is_lines(data: bytes) -> bool:

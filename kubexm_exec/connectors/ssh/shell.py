@@ -86,7 +86,7 @@ class Job(Struct, frozen=True):
             return f"{self.argv[0]!r} cannot be run: illegal environment variable name"
         return ""
 
-    def _words(self, *, tell: bool = True) -> list[str]:
+    def _words(self, *, tell: bool = True, known: str = "") -> list[str]:
         argv = self.argv
         told = TELL.format(start=self.start) if tell else ""
         script = LAUNCH_TTY.format(start=self.start) if self.pty else told + LAUNCH
@@ -102,18 +102,25 @@ class Job(Struct, frozen=True):
         if has_odd(self.env) or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
             return ["c", script + COMMAND, *argv]
         if self.question:
-            return ["q", script + QUESTION, argv[2], *argv[4:]]
+            return ["q", f'{script}{known} "$@"', *argv[4:]] if known else ["q", script + QUESTION, argv[2], *argv[4:]]
         return ["c", script + COMMAND, *(plain if plain and "/" in plain[0] else argv)]
 
-    def frame(self, document: bytes | None = None, *, tell: bool = True) -> bytes:
+    def frame(self, document: bytes | None = None, known: dict[str, str] | None = None) -> bytes:
         """What is written to a shell that waits for commands; only a whole frame is ever run.
 
-        A document is the command's input: text of whole lines without NUL. ``tell``: its group is not known yet.
+        A document is the command's input: text of whole lines without NUL. ``known``: the functions by which the shell
+        knows questions already, and will know this one; None if its group is not known yet.
         """
-        words = encode(f"kx {self.end} {shlex.join(self._words(tell=tell))}")
-        before, after = b"{ ", b"}\n"
+        name, define = "", ""
+        if known is not None and self.question:
+            name = known.get(self.argv[2], "")
+            if not name:
+                name = known[self.argv[2]] = f"kx_{len(known)}"
+                define = f"{name}() {{\n{self.argv[2]}\n}}\n"
+        words = encode(f"kx {self.end} {shlex.join(self._words(tell=known is None, known=name))}")
+        before, after = encode(f"{{ {define}"), b"}\n"
         if self.env:
-            before, after = encode(f"{{ kx_v={shlex.quote(setting(self.env))}\n"), b"unset kx_v\n}\n"
+            before, after = before + encode(f"kx_v={shlex.quote(setting(self.env))}\n"), b"unset kx_v\n}\n"
         if document is None:
             return before + words + b" </dev/null\n" + after
         mark = nonce().encode()

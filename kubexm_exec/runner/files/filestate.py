@@ -29,6 +29,8 @@ class FileState(Struct, frozen=True):
     """Of a link: whether it leads to a folder."""
     device: int = -1
     """The file system that it is on."""
+    folder: bool = True
+    """Whether the folder that it is in, or would be in, is there."""
 
     @property
     def exists(self) -> bool:

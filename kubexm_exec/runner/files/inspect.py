@@ -25,9 +25,10 @@ LARGE: Final = 256 << 10
 
 
 # One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
-# processes however many paths there are (a function has arguments of its own without one). What cannot be found is
-# asked for once more, for the reason. The way to each has to be one that can be trusted. Its arguments are whether
-# digests are wanted, of how many of the paths (of the others those of small files are), and the paths.
+# processes however many paths there are (a function has arguments of its own without one), and none for what is absent
+# from a folder that can be entered. What is in no such folder is asked for once more, for the reason. The way to each
+# has to be one that can be trusted. Its arguments are whether digests are wanted, of how many of the paths (of the
+# others those of small files are), and the paths.
 SCRIPT: Final = (
     WAY
     + r"""
@@ -40,7 +41,7 @@ kind() {
 }
 there() {
   for p do shift; kind "$p"; [ $k = a ] || set -- "$@" "$p"; done
-  [ $# -eq 0 ] || exec stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
+  exec stat -c '%a/%u/%g/%s/%d/%U/%G' -- "$@"
 }
 sums() {
   i=0
@@ -57,34 +58,48 @@ sums() {
 "}
     i=$((i + 1))
   done
-  [ $# -eq 0 ] || sha256sum -- "$@"
+  [ $# -eq 0 ] || exec sha256sum -- "$@"
 }
 absent() {
   for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
   [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
 }
-digest=$1 own=$2 kinds= was=$PWD folder=; shift 2
+digest=$1 own=$2 kinds= rows= sums= was=$PWD folder= near=y far=; shift 2
 for p do
   if [ "${p%/*}" != "$folder" ]; then
-    folder=${p%/*}
-    at "$p" || [ -z "$why" ] || stop
+    folder=${p%/*} near=y
+    at "$p" || { [ -z "$why" ] || stop; near=n; }
   fi
+  kind "$p"
+  # No name in a short path is too long.
+  if [ $k = a ] && { [ $near = n ] || [ ${#p} -gt 255 ]; }; then
+    far=y
+    [ $near = y ] || k=n
+  fi
+  kinds=$kinds$k
 done
 cd -- "$was"
-for p do kind "$p"; kinds=$kinds$k; done
-rows=$(there "$@") || exit
-printf '%s\n' "$kinds${rows:+
-$rows}"
-for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done
-if [ $digest = yes ] || [ $own -lt $# ]; then sums "$@" || exit; fi
-printf '\0\n'
-absent "$@"
+case $kinds in *[!an]*) rows=$(there "$@") || exit ;; esac
+if [ $digest = yes ] || [ $own -lt $# ]; then
+  case $kinds in *f*) sums=$(sums "$@") || exit ;; esac
+fi
+told="$kinds${rows:+
+$rows}
+"
+case $kinds in *[lm]*)
+  printf %s "$told"
+  told=
+  for p do if [ -L "$p" ]; then readlink -- "$p"; printf '\0'; fi; done ;;
+esac
+printf '%s%s\0\n' "$told" "$sums"
+[ -z "$far" ] || absent "$@"
 """.replace("LARGE", str(LARGE))
 )
 # The same for any number of paths, which come as its input.
 MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2" {MOST_PATHS}'
 _KINDS: Final[dict[str, Kind]] = {
     "a": "absent",
+    "n": "absent",
     "f": "file",
     "u": "file",
     "d": "directory",
@@ -224,15 +239,15 @@ class Answer:
 
 
 def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own: int) -> Iterator[FileState]:
-    rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind != "a"]
+    rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind not in "an"]
     targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
     # No name holds a NUL, so this is the end of the digests whatever the files are called.
     lines = answer.until("\0\n").split("\n")
     digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
     stats, links, sums = iter(rows), iter(targets), iter(digests)
     for number, (path, letter) in enumerate(zip(paths, kinds, strict=True)):
-        if letter == "a":
-            yield FileState(path)
+        if letter in "an":
+            yield FileState(path, folder=letter == "a")
             continue
         row = next(stats)
         if row is None:

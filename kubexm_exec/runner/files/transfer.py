@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, DROP, FINISH, mode_argument, owner_argument
+from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, DROP, FINISH, LOOK, mode_argument, owner_argument
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -55,6 +55,7 @@ echo "$n ${{sum%% *}}"
 # No trap while it is written: what was cut is gone on with the next time.
 _WRITE: Final = (
     BEGIN
+    + LOOK
     + f"""
 at=$6 sha=$7
 if [ $up = . ]; then :; elif [ -d "./$tmp" ]; then enter "$tmp"; else private "$tmp"; fi || exit
