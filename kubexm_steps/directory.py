@@ -279,7 +279,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
     def _look(self, ctx: StepContext) -> Seen:
         """The folder, or the one that a link at its place leads to; something else in its place is a failure."""
         path, missing = self.params.path, list[str]()
-        state, above = ctx.runner.inspect_all([path, posixpath.dirname(path)], digest=False)
+        state = ctx.runner.inspect(path, digest=False)
         if state.kind == "link" and self.params.state == "present":
             state = ctx.runner.inspect(ctx.runner.resolve(path), digest=False)
             if state.kind == "absent":
@@ -290,7 +290,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
                 f"folder {path}: it is {thing}", hint="use a file step with `state: absent` to remove it first"
             )
         if state.kind == "absent" and self.params.state == "present":
-            missing = [path] if above.kind == "directory" else ctx.runner.missing_folders(path)
+            missing = ctx.runner.missing_folders(path, state)
         return Seen(state, missing)
 
     def _mode(self, ctx: StepContext, before: FileState) -> int:

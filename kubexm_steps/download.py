@@ -110,13 +110,12 @@ class DownloadStep(RestoringStep[DownloadParams]):
         resource = self._resource(ctx)
         digest = self._digest(ctx, resource)
         path = self.params.path
-        folder = posixpath.dirname(path)
-        before, parent = ctx.runner.inspect_all([path, folder])
+        before = ctx.runner.inspect(path)
         change = self._change(ctx, digest, before)
         if not change.any:
             return Forecast.satisfied(self._fine(digest), self._outputs(ctx, before))
-        if parent.kind == "absent" and not self.params.create_parents:
-            return Forecast.unknown(f"the folder {folder} is not there yet")
+        if before.above and not self.params.create_parents:
+            return Forecast.unknown(f"the folder {posixpath.dirname(path)} is not there yet")
         if not change.content:
             return Forecast.change(
                 f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))]
@@ -139,10 +138,10 @@ class DownloadStep(RestoringStep[DownloadParams]):
             apply_change(ctx, change)
             return Result(message=f"changed {path} ({change.summary()})", outputs=self._outputs(ctx, before))
         local = None if resource.fetch_on == "host" else ctx.fetch(resource)
-        folders = ctx.runner.missing_folders(posixpath.dirname(path)) if self.params.create_parents else []
+        folders = ctx.runner.missing_folders(posixpath.dirname(path), before) if self.params.create_parents else []
         undo = remember(ctx, [change], folders)
         if folders:
-            ctx.runner.mkdir(folders[-1])
+            ctx.runner.mkdir(folders[-1], missing=folders)
         if local is not None:
             wanted = self._wanted(Content(local.sha256, local.size, None, local.path))
             apply_change(ctx, Change(wanted, before, change.mode, True, change.permissions, change.ownership))

@@ -9,9 +9,9 @@ from kubexm_exec.safepaths import WAY
 BLOCK: Final = 131_072
 """Bytes that are written at once."""
 
-# Goes to the folder of the file. `tmp` is a name that nobody can guess, of two random words; where others may write too,
-# it is that of a folder which only we can enter: what is in there, nobody can put anything else in the place of. Nobody
-# learns it from the name with the first of the words, which an empty file has until the folder has been looked at.
+# Goes to the folder of the file. `tmp` is a name that nobody can guess, of two random words; where others may write
+# too, it is that of a folder which only we can enter: what is in there, nobody can put anything else in the place of.
+# Nobody learns it from the name with the first word alone, which an empty file has until the folder was looked at.
 BEGIN: Final = f"""{WAY}
 clean() {{ if [ $up = . ]; then rm -f -- "$file"; else leave "$tmp"; fi; }}
 path=$1 tmp=$2 mode=$3 owner=$4 size=$5 file=./$2 new= settled= up=.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import posixpath
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,12 +154,11 @@ class _Sight:
         found: dict[str, None] = {}
         with self._lock:
             for path in itertools.islice(later, self._span):
-                for each in (path, posixpath.dirname(path)):
-                    if each not in found and each not in paths and each not in self._asking:
-                        room -= len(each.encode("utf-8", "surrogateescape")) + 1
-                        if room < 0:
-                            return self._take(found)
-                        found[each] = None
+                if path not in found and path not in paths and path not in self._asking:
+                    room -= len(path.encode("utf-8", "surrogateescape")) + 1
+                    if room < 0:
+                        break
+                    found[path] = None
             return self._take(found)
 
     def _take(self, paths: Iterable[str]) -> list[str]:

@@ -137,9 +137,12 @@ class Runner:
         ahead = self._session.ahead
         return ask(paths, digest=digest) if ahead is None else ahead.inspect(paths, ask, digest=digest)
 
-    def missing_folders(self, path: str) -> list[str]:
-        """The folder and those above it that do not exist, topmost first."""
-        return operations.missing_folders(self._session, path)
+    def missing_folders(self, path: str, seen: FileState | None = None) -> list[str]:
+        """The folder and those above it that do not exist, topmost first.
+
+        ``seen`` is what ``inspect`` has said of it, or of something in it: the host is not asked again.
+        """
+        return operations.missing_folders(self._session, path, seen)
 
     def resolve(self, path: str) -> str:
         """The path with all links in it followed; one that another user could have made is a failure."""

@@ -179,17 +179,17 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
     )
 
 
-def forecast_file(ctx: StepContext, wanted: Wanted, states: Sequence[FileState] = ()) -> Forecast[Change]:
-    """What ``apply_file`` would do; ``states`` are the file and its folder, if they have been looked at."""
-    folder = posixpath.dirname(wanted.path)
-    before, parent = states or ctx.runner.inspect_all([wanted.path, folder])
+def forecast_file(ctx: StepContext, wanted: Wanted, before: FileState | None = None) -> Forecast[Change]:
+    """What ``apply_file`` would do; ``before`` is the file, if it has been looked at."""
+    before = before or ctx.runner.inspect(wanted.path)
     change = compare(ctx, wanted, before)
     if not change.any:
         return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
-    if parent.kind == "absent" and not wanted.create_parents:
+    folder = posixpath.dirname(wanted.path)
+    if before.above and not wanted.create_parents:
         return Forecast.unknown(f"the folder {folder} is not there yet", seen=change)
-    if parent.kind not in ("directory", "link") and wanted.create_parents:
-        change = replace(change, folders=ctx.runner.missing_folders(folder))
+    if not before.folder and wanted.create_parents:
+        change = replace(change, folders=ctx.runner.missing_folders(folder, before))
     verb = "create" if change.created else "change"
     diff = file_diff(ctx, change)
     if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from abc import abstractmethod
 from typing import Generic, Literal, TypeVar
 
@@ -52,19 +51,19 @@ class PartStep(RestoringStep[Q, Change | None], Generic[Q]):
         """Work out the new text, and compare."""
         params = located(ctx, self.params, last=True)
         path, text = params.path, ""
-        states = ctx.runner.inspect_all([path, posixpath.dirname(path)])
-        if states[0].kind == "link":
+        before = ctx.runner.inspect(path)
+        if before.kind == "link":
             path = ctx.runner.resolve(path)
-            states = ctx.runner.inspect_all([path, posixpath.dirname(path)])
-        if states[0].kind == "absent" and not params.create_file:
+            before = ctx.runner.inspect(path)
+        if before.kind == "absent" and not params.create_file:
             if params.state == "absent":
                 return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
             return Forecast.unknown(f"the file {path} is not there yet")
-        if states[0].kind == "file":
+        if before.kind == "file":
             # Bytes that are no UTF-8 go through unchanged.
             text = ctx.runner.read_to_edit(path).decode("utf-8", "surrogateescape")
         wanted = replace(wanted_file(params, Content.of(self.edited(text))), path=path)
-        return forecast_file(ctx, wanted, states)
+        return forecast_file(ctx, wanted, before)
 
     def run(self, ctx: StepContext, forecast: Forecast[Change | None]) -> Result:
         """Write the new text."""

@@ -29,13 +29,18 @@ class FileState(Struct, frozen=True):
     """Of a link: whether it leads to a folder."""
     device: int = -1
     """The file system that it is on."""
-    folder: bool = True
-    """Whether the folder that it is in, or would be in, is there."""
+    above: int | None = 0
+    """How many of the folders above it are absent too; None if something else than a folder is in their place."""
 
     @property
     def exists(self) -> bool:
         """Whether there is anything."""
         return self.kind != "absent"
+
+    @property
+    def folder(self) -> bool:
+        """Whether the folder that it is in, or would be in, is there."""
+        return self.above == 0
 
     def holds(self, data: bytes) -> bool:
         """Whether a file holds these bytes, as far as is known."""

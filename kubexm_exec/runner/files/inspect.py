@@ -24,11 +24,11 @@ LARGE: Final = 256 << 10
 """Bytes of a file beyond which no digest is made of it unless a step needs that now."""
 
 
-# One letter a path, then a line of `stat` for each that is there, the links' targets, and the files' digests: few
-# processes however many paths there are (a function has arguments of its own without one), and none for what is absent
-# from a folder that can be entered. What is in no such folder is asked for once more, for the reason. The way to each
-# has to be one that can be trusted. Its arguments are whether digests are wanted, of how many of the paths (of the
-# others those of small files are), and the paths.
+# One letter a path, then a line of `stat` for each that is there, how many folders are missing above each that is not
+# even in one, the links' targets, and the files' digests: few processes however many paths there are (a function has
+# arguments of its own without one), and none for what is absent from a folder that can be entered. What is in no such
+# folder is asked for once more, for the reason. The way to each has to be one that can be trusted. Its arguments are
+# whether digests are wanted, of how many of the paths (of the others those of small files are), and the paths.
 SCRIPT: Final = (
     WAY
     + r"""
@@ -64,7 +64,12 @@ absent() {
   for p do shift; kind "$p"; [ $k != a ] || set -- "$@" "$p"; done
   [ $# -eq 0 ] || stat -c %a -- "$@" >/dev/null || :
 }
-digest=$1 own=$2 kinds= rows= sums= was=$PWD folder= near=y far=; shift 2
+above() {
+  above=0 d=${1%/*}
+  while [ -n "$d" ] && ! [ -e "$d" ] && ! [ -L "$d" ]; do d=${d%/*} above=$((above + 1)); done
+  [ -d "$d/" ] || above=-
+}
+digest=$1 own=$2 kinds= counts= rows= sums= was=$PWD folder= near=y far=; shift 2
 for p do
   if [ "${p%/*}" != "$folder" ]; then
     folder=${p%/*} near=y
@@ -74,7 +79,8 @@ for p do
   # No name in a short path is too long.
   if [ $k = a ] && { [ $near = n ] || [ ${#p} -gt 255 ]; }; then
     far=y
-    [ $near = y ] || k=n
+    if [ $near = n ]; then k=n; above "$p"; counts="$counts$above
+"; fi
   fi
   kinds=$kinds$k
 done
@@ -85,7 +91,7 @@ if [ $digest = yes ] || [ $own -lt $# ]; then
 fi
 told="$kinds${rows:+
 $rows}
-"
+$counts"
 case $kinds in *[lm]*)
   printf %s "$told"
   told=
@@ -240,6 +246,7 @@ class Answer:
 
 def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own: int) -> Iterator[FileState]:
     rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind not in "an"]
+    counts = iter([answer.until("\n") for _ in range(kinds.count("n"))])
     targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
     # No name holds a NUL, so this is the end of the digests whatever the files are called.
     lines = answer.until("\0\n").split("\n")
@@ -247,7 +254,8 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own:
     stats, links, sums = iter(rows), iter(targets), iter(digests)
     for number, (path, letter) in enumerate(zip(paths, kinds, strict=True)):
         if letter in "an":
-            yield FileState(path, folder=letter == "a")
+            count = next(counts) if letter == "n" else "0"
+            yield FileState(path, above=int(count) if count.isdigit() else None)
             continue
         row = next(stats)
         if row is None:

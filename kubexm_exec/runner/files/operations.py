@@ -34,12 +34,15 @@ _MANY_SEEN: Final = 16
 # The folder is closed to others until its owner and mode are right. Where others may write too, it is made in a folder
 # of our own first: nobody can put anything else in its place meanwhile.
 _MKDIR: Final = f"""{WAY}
-mode=$1 owner=$2 tmp=$3; shift 3
+last_mode=$1 last_owner=$2 tmp=$3; shift 3
+n=$#
 umask 077
 there() {{ [ -d "./$name" ] && ! [ -L "./$name" ]; }}
 # Somebody else may have made it meanwhile: another host of the inventory can be the same machine.
 meanwhile() {{ there || {{ printf '%s\n' "$said" >&2; exit 1; }}; change "$name" "$owner" "$mode" || exit; }}
 for d do
+  mode=0755 owner= n=$((n - 1))
+  if [ $n = 0 ]; then mode=$last_mode owner=$last_owner; fi
   go "$d"
   if there; then change "$name" "$owner" "$mode" || exit
   elif shared; then
@@ -217,9 +220,14 @@ def bring(session: Session, local: Path, target: Target, known: FileState | None
     return changed
 
 
-def missing_folders(session: Session, path: str) -> list[str]:
-    """The path and the folders above it that do not exist, topmost first; something else in the way is a failure."""
+def missing_folders(session: Session, path: str, seen: FileState | None = None) -> list[str]:
+    """The path and the folders above it that do not exist, topmost first; something else in the way is a failure.
+
+    ``seen``: what was seen there, or right below, if that is known.
+    """
     chain = ancestors(path)
+    if seen is not None and seen.above is not None:
+        return chain[len(chain) - seen.above - (seen.path == path and not seen.exists) :]
     missing: list[str] = []
     for state in inspect(session, chain, digest=False):
         if state.kind == "absent":
@@ -259,21 +267,15 @@ def mkdir(
     missing = missing_folders(session, path) if missing is None else list(missing)
     if not missing:
         return []
-    above, last = missing[:-1], missing[-1]
-    if above and not parents:
+    if len(missing) > 1 and not parents:
         raise file_failure(
-            session, "make folder", path, FileNotFoundError(errno.ENOENT, f"{above[-1]} does not exist"),
+            session, "make folder", path, FileNotFoundError(errno.ENOENT, f"{missing[-2]} does not exist"),
             hint="make it first, or let this step do it: `createParents: true` (in a directory step `parents: true`)",
         )  # fmt: skip
-    if above:
-        _make(session, above, f"{_FOLDER_MODE:04o}", "")
-    last_mode = _FOLDER_MODE if mode is None else mode
-    _make(session, [last], _exactly(last_mode) if exact else f"{last_mode:04o}", _ownership(owner, group))
+    wanted = _FOLDER_MODE if mode is None else mode
+    text = _exactly(wanted) if exact else f"{wanted:04o}"
+    _on_path(session, "make folder", path, _MKDIR, text, _ownership(owner, group), _new_name(), *missing)
     return missing
-
-
-def _make(session: Session, folders: Sequence[str], mode: str, owner: str) -> None:
-    _on_path(session, "make folder", folders[-1], _MKDIR, mode, owner, _new_name(), *folders)
 
 
 def _exactly(mode: int) -> str:

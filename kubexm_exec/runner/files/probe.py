@@ -84,8 +84,11 @@ class Held(Struct, frozen=True):
 
     state: FileState
     data: bytes = b""
-    folder: bool = True
-    """Whether the folder that it is in, or would be in, is there."""
+
+    @property
+    def folder(self) -> bool:
+        """Whether the folder that it is in, or would be in, is there."""
+        return self.state.folder
 
     @property
     def path(self) -> str:
@@ -189,7 +192,7 @@ def _held(session: Session, said: bytes) -> Held:
                 FileState(path, "file", int(mode, 8), owner, group, int(uid), int(gid), len(data), digest), data
             )
         case b"absent" | b"nofolder":
-            return Held(FileState(path), folder=kind == b"absent")
+            return Held(FileState(path, above=0 if kind == b"absent" else None))
         case b"unreadable":
             denied = PermissionError(errno.EACCES, "permission denied")
             raise file_failure(session, "read", path, denied)
