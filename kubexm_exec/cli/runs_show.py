@@ -82,7 +82,7 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
         "hosts": {name: each.numbers for name, each in hosts.items()},
         "failures": failures,
         "retries": [
-            {"node": key.node, "host": key.host, "attempts": told.attempts, "message": told.retries[-1]["message"]}
+            {"node": key.node, "host": key.host, "attempts": told.attempts, "message": told.retries[-1].message}
             for key, told in seen.retried()
         ],
         "running": [_brief(*each) for each in seen.running()],

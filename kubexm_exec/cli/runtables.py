@@ -198,7 +198,7 @@ def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
     items = [
         f"{clean(key.node)} on {clean(_where(seen, key))}: {plural(told.attempts, 'attempt')}; "
-        f"{one_line(str(told.retries[-1]['message']))}"
+        f"{one_line(told.retries[-1].message)}"
         for key, told in seen.retried()
     ]
     yield from _listed(paint("Tried again", "head"), items, width)

@@ -8,11 +8,13 @@ from posixpath import commonprefix
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
 
-_SEPARATE = {"hash", "origin", "hosts", "candidates", "inputsHash", "dependencies"}
-_HOST_KEYS = ("connector", "address", "internal_address", "port", "user", "per_host_limit", "options")
+_SEPARATE = {"origin", "hosts", "candidates", "hasItem", "inputsHash", "dependencies", "policy", "constraints"}
+"""What is compared in its own way, or not at all."""
+_HOST_KEYS = ("connector", "address", "internalAddress", "port", "user", "perHostLimit", "options")
 _LONGEST = 60
 """Characters of a value that are shown."""
 _MOST = 10
@@ -89,19 +91,14 @@ def compare_hosts(before: ExecutionGraph, after: ExecutionGraph) -> list[str]:
 
 
 def _host(name: str, before: GraphHost, after: GraphHost) -> Iterable[str]:
+    old, new = _said(before), _said(after)
     for key in _HOST_KEYS:
-        old, new = getattr(before, key), getattr(after, key)
-        if old != new:
-            yield from differences(f"host {name}: {_camel(key)}", old, new)
-
-
-def _camel(key: str) -> str:
-    head, *rest = key.split("_")
-    return head + "".join(word.capitalize() for word in rest)
+        if old[key] != new[key]:
+            yield from differences(f"host {name}: {key}", old[key], new[key])
 
 
 def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
-    old, new = before.content(), after.content()
+    old, new = _content(before), _content(after)
     found: list[str] = []
     for key in sorted((old.keys() | new.keys()) - _SEPARATE):
         one, other = old.get(key), new.get(key)
@@ -116,6 +113,15 @@ def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
     edges, others = set(map(_edge, before.dependencies)), set(map(_edge, after.dependencies))
     moved = [*(f"-{one}" for one in sorted(edges - others)), *(f"+{one}" for one in sorted(others - edges))]
     return [*found, *([f"order: {_some(moved)}"] if moved else [])]
+
+
+def _content(node: ExecutionNode) -> dict[str, Any]:
+    """All that a node says, also what is as by default, by the names that specs have for it."""
+    return {**_said(node), **_said(node.policy), **_said(node.constraints), "retry": _said(node.policy.retry)}
+
+
+def _said(part: Struct) -> dict[str, Any]:
+    return {each.encode_name: getattr(part, each.name) for each in fields(type(part))}
 
 
 def _inputs(

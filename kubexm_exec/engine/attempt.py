@@ -76,8 +76,8 @@ class ActionOutcome(Struct, eq=False):
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
     """Not empty: nothing was done and what it would give is not known, because of this."""
-    added: Sequence[Mapping[str, Any]] = ()
-    """The nodes (JSON forms) that its fragment was compiled to."""
+    added: Sequence[ExecutionNode] = ()
+    """The nodes that its fragment was compiled to."""
     forgotten: bool = False
     """They must not be written down: there is a secret in them."""
     final: bool = False

@@ -215,7 +215,7 @@ class Driver(Loop):
         """An earlier session has done it: what followed from it follows again, and nothing is run."""
         if outcome.added:
             extend_again(self._runtime, self._scheduler, action, outcome)
-            self._emit(GRAPH_EXTENDED, nodes=list(outcome.added), by=node.id)
+            self._emit(GRAPH_EXTENDED, nodes=[each.to_json() for each in outcome.added], by=node.id)
         self._scheduler.finish(action, Outcome(outcome.result.status, outcome.result.reason))
         self._record.action(node, outcome, restored=True)
         return True

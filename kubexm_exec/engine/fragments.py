@@ -6,7 +6,7 @@ from typing import Any
 
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.model.graph import ExecutionNode, node_from_json, node_to_json
+from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import FailureKind, Status
 from kubexm_exec.scheduler import Action, Scheduler
 from kubexm_spec.diagnostics import SpecError
@@ -29,13 +29,14 @@ def extend(
         result.hint = "see which names and references the returned steps use"
         result.ignored = node.policy.ignore_errors
         return None
-    outcome.added = [node_to_json(each) for each in nodes]
-    if runtime.redactor.mask(outcome.added) != outcome.added:
+    outcome.added = nodes
+    written = [each.to_json() for each in nodes]
+    if runtime.redactor.mask(written) != written:
         # A secret is never written down; without its nodes the action cannot count as done later.
         outcome.added, outcome.forgotten = (), True
     told = []
     for added in runtime.add_nodes(nodes):
-        told.append(node_to_json(added))
+        told.append(added.to_json())
         if added.sensitive or node.sensitive:
             told[-1]["with"] = {}
     return told
@@ -43,6 +44,5 @@ def extend(
 
 def extend_again(runtime: Runtime, scheduler: Scheduler, action: Action, outcome: ActionOutcome) -> None:
     """Add what an earlier session has compiled, exactly as it was."""
-    nodes = [node_from_json(data) for data in outcome.added]
-    scheduler.extend(action, nodes)
-    runtime.add_nodes(nodes)
+    scheduler.extend(action, outcome.added)
+    runtime.add_nodes(outcome.added)

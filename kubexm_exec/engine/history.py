@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.engine import entries as kinds
+from kubexm_exec.engine import entries
 from kubexm_exec.engine.ports import Entries
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, node_from_json
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
@@ -41,7 +41,7 @@ class ActionHistory(Struct):
     """How it ended last."""
     hidden: bool = False
     """Its outputs were not kept: there is a secret in them."""
-    nodes: Sequence[Mapping[str, Any]] = ()
+    nodes: Sequence[ExecutionNode] = ()
     """The nodes of the fragment that it returned."""
     forgotten: bool = False
     """It returned a fragment that was not kept: there is a secret in it."""
@@ -51,15 +51,15 @@ class ActionHistory(Struct):
     """The number of its last end that was a success, or nothing to do; 0 if there was none, or that was taken back."""
     worked: bool = False
     """Its last try got beyond precheck and failed: something may have been changed."""
-    undo: list[Mapping[str, Any]] = field(default_factory=list)
-    """What its attempts saved for an undo (the whole entries), one each, in order; empty again when it was undone."""
+    undo: list[entries.Undo] = field(default_factory=list)
+    """What its attempts saved for an undo one each, in order; empty again when it was undone."""
     saved: bool = False
     """The last of these is of the attempt that began last."""
     undone: str = ""
     """What its undo came to."""
     undoing: bool = False
     """The last thing known is that its undo began."""
-    retries: list[Mapping[str, Any]] = field(default_factory=list)
+    retries: list[entries.Retry] = field(default_factory=list)
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
 
@@ -75,19 +75,19 @@ class ActionHistory(Struct):
             return False
         return is_done(self.result)
 
-    def save(self, entry: Mapping[str, Any] | None) -> None:
+    def save(self, entry: entries.Undo | None) -> None:
         """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""
         if self.saved:
             self.undo.pop()
-        self.saved = entry is not None and entry["data"] is not None
+        self.saved = entry is not None and entry.data is not None
         if entry is not None and self.saved:
             self.undo.append(entry)
 
-    def note(self, kind: str, entry: Mapping[str, Any], epoch: int) -> None:
+    def note(self, entry: entries.OfAction, epoch: int) -> None:
         """Take down whether something is at work for it, by an entry of the session of that epoch."""
-        if kind in (kinds.START, kinds.UNDOING):
+        if isinstance(entry, entries.Start | entries.Undoing):
             self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
-        elif epoch in self.left_by and _is_over(kind, entry):
+        elif epoch in self.left_by and _is_over(entry):
             self.left_by = tuple(each for each in self.left_by if each != epoch)
 
 
@@ -130,99 +130,93 @@ class RunHistory(Struct):
                 found.setdefault(key.host, []).append((epoch, key.node))
         return found
 
-    def add(self, entry: Mapping[str, Any]) -> None:
+    def add(self, entry: entries.Entry) -> None:
         """One more entry."""
-        kind = entry["kind"]
-        if kind == kinds.SESSION:
-            self.sessions.append(SessionHistory(entry["mode"], entry["holder"], entry["time"]))
-            for some in entry.get("again", ()):
-                self.repeat(frozenset(some["nodes"]), some["hosts"])
-        elif kind in (kinds.STATUS, kinds.STOP):
-            self._session(entry)
-        else:
-            self._action(kind, entry)
+        match entry:
+            case entries.Session():
+                self.sessions.append(SessionHistory(entry.mode, entry.holder, entry.time))
+                for some in entry.again:
+                    self.repeat(some)
+            case entries.Stop():
+                self.sessions[-1].stop = entry.reason
+            case entries.Ended():
+                session = self.sessions[-1]
+                session.ended, session.status, session.message = entry.time, entry.status, entry.message
+            case _:
+                self._action(entry)
         if self.sessions:
-            self.sessions[-1].last = max(self.sessions[-1].last, moment(entry) or 0.0)
+            self.sessions[-1].last = max(self.sessions[-1].last, entry.time or 0.0)
 
-    def repeat(self, nodes: Collection[str], hosts: Collection[str] | None) -> None:
+    def repeat(self, some: entries.Repeat) -> None:
         """What was done of some nodes is to be run again; on some hosts, or on all of them."""
+        nodes = frozenset(some.nodes)
         for key, action in self.actions.items():
-            if key.node in nodes and (hosts is None or key.host in hosts) and action.done:
+            if key.node in nodes and (some.hosts is None or key.host in some.hosts) and action.done:
                 action.again = True
 
-    def _session(self, entry: Mapping[str, Any]) -> None:
-        session = self.sessions[-1]
-        if entry["kind"] == kinds.STOP:
-            session.stop = entry["reason"]
-        else:
-            session.ended, session.status, session.message = entry["time"], entry["status"], entry["message"]
+    def _action(self, entry: entries.OfAction) -> None:
+        action = self.of(entry.node, entry.host)
+        action.note(entry, self.epoch)
+        match entry:
+            case entries.Start():
+                action.begun, action.started, action.inputs = True, entry.time, entry.inputs
+                action.attempts += 1
+                action.since = self.ends
+                action.saved = False
+                # Whatever an undo did before: from here on there is something to be undone again.
+                action.undone, action.undoing = "", False
+            case entries.End():
+                self._end(action, entry)
+            case entries.Retry():
+                # An attempt that failed cleanly has ended; one that broke off may have done its work.
+                action.begun = bool(entry.unsure)
+                action.worked |= entry.worked
+                action.retries.append(entry)
+            case entries.Undo():
+                action.save(entry)
+            case entries.Undoing():
+                action.undoing = True
+            case entries.Undone():
+                _undone(action, entry)
 
-    def _action(self, kind: str, entry: Mapping[str, Any]) -> None:
-        action = self.of(entry["node"], entry["host"])
-        action.note(kind, entry, self.epoch)
-        if kind == kinds.START:
-            action.begun, action.started, action.inputs = True, entry["time"], entry.get("inputs", "")
-            action.attempts += 1
-            action.since = self.ends
-            action.saved = False
-            # Whatever an undo did before: from here on there is something to be undone again.
-            action.undone, action.undoing = "", False
-        elif kind == kinds.END:
-            action.begun, action.again, action.result = False, False, entry["result"]
-            action.hidden, action.nodes = entry.get("hidden", False), entry.get("nodes", ())
-            action.forgotten = entry.get("forgotten", False)
-            action.undone = ""
-            action.worked = entry.get("worked", False) or (action.worked and not action.done)
-            self.ends += 1
-            if action.result.changed:
-                action.changed = self.ends
-            if action.done:
-                # Also of an undo that broke off it is known now that what it should undo stands.
-                action.succeeded, action.undoing = self.ends, False
-            if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
-                action.save(None)
-            # Taken out and put in again: the order is that of the ends.
-            key = Action(entry["node"], entry["host"])
-            self.actions[key] = self.actions.pop(key)
-        elif kind == kinds.RETRY:
-            # An attempt that failed cleanly has ended; one that broke off may have done its work.
-            action.begun = bool(entry.get("unsure"))
-            action.worked |= entry.get("worked", False)
-            action.retries.append(entry)
-        elif kind == kinds.UNDO:
-            action.save(entry)
-        elif kind == kinds.UNDOING:
-            action.undoing = True
-        elif kind == kinds.UNDONE:
-            state = entry["state"]
-            action.undoing = False
-            if state in TAKEN_BACK:
-                # It is not done any more, so that all changes before it count for it once more.
-                action.again, action.succeeded = False, 0
-            action.undone = (
-                "" if state == "nothing" else state + (f": {entry['message']}" if entry.get("message") else "")
-            )
-            if state in ("undone", "nothing"):
-                action.undo, action.saved = [], False
-                action.changed, action.worked = 0, False
+    def _end(self, action: ActionHistory, entry: entries.End) -> None:
+        action.begun, action.again, action.result = False, False, entry.result
+        action.hidden, action.nodes, action.forgotten = entry.hidden, entry.nodes, entry.forgotten
+        action.undone = ""
+        action.worked = entry.worked or (action.worked and not action.done)
+        self.ends += 1
+        if action.result.changed:
+            action.changed = self.ends
+        if action.done:
+            # Also of an undo that broke off it is known now that what it should undo stands.
+            action.succeeded, action.undoing = self.ends, False
+        if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
+            action.save(None)
+        # Taken out and put in again: the order is that of the ends.
+        key = Action(entry.node, entry.host)
+        self.actions[key] = self.actions.pop(key)
 
 
-def _is_over(kind: str, entry: Mapping[str, Any]) -> bool:
+def _undone(action: ActionHistory, entry: entries.Undone) -> None:
+    action.undoing = False
+    if entry.state in TAKEN_BACK:
+        # It is not done any more, so that all changes before it count for it once more.
+        action.again, action.succeeded = False, 0
+    action.undone = "" if entry.state == "nothing" else entry.state + (f": {entry.message}" if entry.message else "")
+    if entry.state in ("undone", "nothing"):
+        action.undo, action.saved = [], False
+        action.changed, action.worked = 0, False
+
+
+def _is_over(entry: entries.OfAction) -> bool:
     """Whether an entry says that nothing is at work for its action any more."""
-    if kind == kinds.END:
-        return not entry["result"].unknown
-    if kind == kinds.RETRY:
-        return not entry.get("unsure")
-    return kind == kinds.UNDONE and entry["state"] == "undone"
-
-
-def moment(entry: Mapping[str, Any]) -> float | None:
-    """When it happened, if it says so."""
-    if entry["kind"] == kinds.END:
-        result: HostResult = entry["result"]
-        return result.end_time
-    time: float | None = entry.get("time")
-    return time
+    match entry:
+        case entries.End():
+            return not entry.result.unknown
+        case entries.Retry():
+            return not entry.unsure
+        case _:
+            return isinstance(entry, entries.Undone) and entry.state == "undone"
 
 
 def tell(store: Entries, run: str) -> RunHistory:
@@ -231,7 +225,7 @@ def tell(store: Entries, run: str) -> RunHistory:
     for seq, epoch, rows in store.entries(run):
         history.epoch = epoch
         for row in rows:
-            history.add(kinds.read(row))
+            history.add(entries.read(row))
         history.last = seq
     return history
 
@@ -240,7 +234,7 @@ def whole_graph(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
     """The graph with all that was added to it while it ran, and what runs once on the host that was chosen last."""
     nodes = dict(graph.nodes)
     for action in history.actions.values():
-        for node in map(node_from_json, action.nodes):
+        for node in action.nodes:
             nodes[node.id] = _merged(nodes.get(node.id), node)
     whole = graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
     return _placed(whole, history, lambda told: told.begun or told.result is not None)

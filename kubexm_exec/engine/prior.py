@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
+from kubexm_exec.engine.entries import Undo
 
 
 class Known(Struct, frozen=True):
@@ -18,8 +18,8 @@ class Known(Struct, frozen=True):
     doubt: str = ""
     """Not empty: it may have been done; this is why nobody knows."""
     started: float = 0.0
-    undo: Sequence[Mapping[str, Any]] = ()
-    """What its attempts saved for an undo (the whole entries), in order."""
+    undo: Sequence[Undo] = ()
+    """What its attempts saved for an undo, in order."""
     worked: bool = False
     """Its last try got beyond precheck and failed."""
     earlier: Earlier = Earlier()

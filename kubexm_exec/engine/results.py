@@ -155,7 +155,7 @@ class RunRecord:
     def stopping(self, reason: str) -> None:
         """Nothing new is started from here on."""
         if self._write_ahead is not None:
-            self._write_ahead.note(entries.other(entries.STOP, reason=reason))
+            self._write_ahead.note(entries.Stop(reason))
         self._emit(RUN_STOPPING, reason=reason, message=_STOPPING[reason])
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:

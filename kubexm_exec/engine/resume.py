@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
+from kubexm_exec.engine.entries import Repeat
 from kubexm_exec.engine.history import ActionHistory, RunHistory
 from kubexm_exec.engine.hookscopes import END_HOOKS, Scopes
 from kubexm_exec.engine.prior import Known
@@ -83,7 +84,7 @@ def known_actions(graph: ExecutionGraph, history: RunHistory, selection: Selecti
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
-def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> list[dict[str, Any]]:
+def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> list[Repeat]:
     """What is to be run again although it was done, as a session says it; the history has it so from here on."""
     changed, chosen = [], []
     for node in graph.nodes.values():
@@ -100,11 +101,11 @@ def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) 
     }
     again = _together(graph, found)
     for some in again:
-        history.repeat(frozenset(some["nodes"]), some["hosts"])
+        history.repeat(some)
     return again + _together(graph, _entered(graph, _told(graph, history, selection), history, selection).hooks())
 
 
-def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[dict[str, Any]]:
+def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[Repeat]:
     """Some actions as a session says them: nodes with the same hosts at once, None for all that they have."""
     on: dict[str, list[str]] = {}
     for node, host in sorted(actions):
@@ -113,7 +114,7 @@ def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[dict[str
     together: dict[tuple[str, ...] | None, list[str]] = {}
     for name, hosts in on.items():
         together.setdefault(None if len(hosts) == len(graph.nodes[name].hosts) else tuple(hosts), []).append(name)
-    return [{"nodes": nodes, "hosts": None if hosts is None else list(hosts)} for hosts, nodes in together.items()]
+    return [Repeat(tuple(nodes), hosts) for hosts, nodes in together.items()]
 
 
 def after_undo(graph: ExecutionGraph, history: RunHistory) -> set[Action]:

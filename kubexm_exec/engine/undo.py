@@ -23,7 +23,7 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
-from kubexm_exec.model.graph import ExecutionNode, node_from_json
+from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import AnyStep, Undo
@@ -61,18 +61,16 @@ class Saved(Struct):
     """The journal knows that its undo was begun."""
 
 
-def earlier(node: ExecutionNode, host: str, undo: Iterable[Mapping[str, Any]], runtime: Runtime) -> list[Attempt]:
+def earlier(node: ExecutionNode, host: str, undo: Iterable[entries.Undo], runtime: Runtime) -> list[Attempt]:
     """The attempts of earlier sessions, as far as an undo needs them.
 
     What they did they did with the parameters and as the user of that time, and the spec may have changed since.
     """
     found = []
     for number, entry in enumerate(undo, 1):
-        places = {host: entry["place"]} if "place" in entry else {}
-        of = replace(
-            node, step_name=entry.get("step", node.step_name), become=entry.get("become", node.become), places=places
-        )
-        found.append(Attempt(of, host, number, runtime.last, params=entry.get("params"), undo=entry["data"]))
+        places = {host: entry.place} if entry.place else {}
+        of = replace(node, step_name=entry.step or node.step_name, become=entry.become, places=places)
+        found.append(Attempt(of, host, number, runtime.last, params=entry.params, undo=entry.data))
     return found
 
 
@@ -87,7 +85,7 @@ class Deeds:
         """The nodes of fragments that earlier steps returned; this session may not have come so far."""
         for known in prior.values():
             if known.outcome is not None and known.outcome.added:
-                self._added.update((node.id, node) for node in map(node_from_json, known.outcome.added))
+                self._added.update((node.id, node) for node in known.outcome.added)
         for action, known in prior.items():
             self._add_earlier(action, known)
 
@@ -255,7 +253,7 @@ class _Undo(Loop):
                 said = f"changed since by somebody else: {names} (--overwrite undoes it all the same)"
                 return _outcome(attempt, LEFT, said)
             if runtime.journal is not None and not action.begun:
-                runtime.journal.write(entries.other(entries.UNDOING, node=attempt.node.id, host=attempt.host))
+                runtime.journal.write(entries.Undoing(attempt.node.id, attempt.host))
             action.begun = True
             step.rollback(ctx, undo)
             if standing.changed or standing.unknown:
@@ -344,7 +342,7 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
         action.result.undo = f"{state}: {message}" if message else state
     # Nothing was done about what is in doubt, and so it stays.
     if runtime.journal is not None and runtime.journal.error is None and message != _DOUBT:
-        said = entries.other(entries.UNDONE, node=action.node.id, host=action.host, state=state, message=message)
+        said = entries.Undone(action.node.id, action.host, state, message)
         # The recorder remembers what is wrong, and nothing more is begun; it is told at the end of the run.
         with contextlib.suppress(JournalError):
             runtime.journal.write(said)

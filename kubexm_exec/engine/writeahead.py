@@ -43,7 +43,7 @@ class WriteAhead:
         self._mask = mask
         self._begin = begin
         self._lost = lost
-        self._entries: list[entries.Row] = []
+        self._entries: list[entries.Entry] = []
         self._meanwhile: list[_Call] = []
         self._told: list[Event] = []
         self._starts: list[Attempt] = []
@@ -56,7 +56,7 @@ class WriteAhead:
         """Whether something waits for the journal."""
         return bool(self._outstanding or self._entries or self._meanwhile or self._told)
 
-    def note(self, entry: entries.Row) -> None:
+    def note(self, entry: entries.Entry) -> None:
         """Write an entry with the next group."""
         if self.error is None:
             self._entries.append(entry)
@@ -69,7 +69,7 @@ class WriteAhead:
             if inputs is None:
                 # One that another step has returned.
                 inputs = self._digests[node.id] = inputs_digest(node, self._mask)
-            self._entries.append(entries.start(attempt, inputs))
+            self._entries.append(entries.Start(node.id, attempt.host, attempt.number, attempt.started, inputs))
 
     def start(self, attempt: Attempt) -> bool:
         """Write down that an attempt begins, and begin it when that is durable.

@@ -35,9 +35,9 @@ def broken_off(history: RunHistory, globs: Collection[str]) -> list[Action]:
     return [key for key, action in history.actions.items() if action.undoing and matches(key.node, globs)]
 
 
-def was_undone(key: Action, said: str = "says who looked") -> entries.Row:
+def was_undone(key: Action, said: str = "says who looked") -> entries.Undone:
     """The entry for an undo of which somebody has seen that it was done."""
-    return entries.other(entries.UNDONE, node=key.node, host=key.host, state=UNDONE, message=said)
+    return entries.Undone(key.node, key.host, UNDONE, said)
 
 
 class RollbackExecutor(Executor):

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from kubexm_exec.engine.ports import JournalError
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest revision of the schema that this version knows."""
 
 

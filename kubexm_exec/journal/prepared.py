@@ -42,5 +42,5 @@ SCHEMA: Final = (
     'CREATE TABLE requests ( id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, at FLOAT NOT NULL, "by" TEXT NOT NULL, PRIMARY KEY (id), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )',
     "CREATE INDEX requests_of_run ON requests (run)",
     "CREATE TABLE asked ( run VARCHAR(26) NOT NULL, version INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE )",
-    "INSERT INTO alembic_version (version_num) VALUES ('0002')",
+    "INSERT INTO alembic_version (version_num) VALUES ('0003')",
 )

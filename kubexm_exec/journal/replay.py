@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
-from kubexm_exec.engine import entries as kinds
-from kubexm_exec.engine.history import RunHistory, moment
+from kubexm_exec.engine import entries
+from kubexm_exec.engine.history import RunHistory
 from kubexm_exec.journal.results import PastRun
 from kubexm_exec.journal.store import RunRow
 from kubexm_exec.model import events as ev
@@ -32,17 +32,33 @@ class Retelling:
         self._forks = forks
         self._now = row.created
 
-    def __call__(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+    def __call__(self, entry: entries.Entry) -> Iterator[Event]:
         """The events of one more entry."""
-        kind = entry["kind"]
-        if kind == kinds.SESSION:
+        if isinstance(entry, entries.Session):
             yield from self.broke_off()
         # In the order in which they were written down; what ends at the same time may have ended in another.
-        self._now = max(moment(entry) or self._now, self._now)
+        self._now = max(entry.time or self._now, self._now)
         self.history.add(entry)
-        make = _MAKERS.get(kind)
-        if make is not None:
-            yield from make(self, entry)
+        match entry:
+            case entries.Session():
+                yield self._session(entry)
+            case entries.Start():
+                node = self._graph.nodes.get(entry.node)
+                step = node.step_name if node is not None else ""
+                yield self._event(ev.ACTION_STARTED, entry.node, entry.host, attempt=entry.attempt, step=step)
+            case entries.End():
+                if entry.nodes:
+                    nodes = [node.to_json() for node in entry.nodes]
+                    yield self._event(ev.GRAPH_EXTENDED, nodes=nodes, by=entry.node)
+                yield self._event(ev.ACTION_FINISHED, entry.node, entry.host, **entry.result.to_json())
+            case entries.Retry():
+                yield self._retried(entry)
+            case entries.Undone() if entry.state != "nothing":
+                yield self._event(ev.ACTION_UNDONE, entry.node, entry.host, result=entry.state, message=entry.message)
+            case entries.Stop():
+                yield self._event(ev.RUN_STOPPING, reason=entry.reason, message=_STOPPING.get(entry.reason, ""))
+            case entries.Ended():
+                yield self._finished(Status(entry.status), entry.message)
 
     def broke_off(self) -> Iterator[Event]:
         """The end of a session that did not tell its end: call it once more after the last entry of a dead run."""
@@ -52,10 +68,10 @@ class Retelling:
     def _event(self, event: str, node: str = "", host: str = "", /, **data: Any) -> Event:
         return Event(event, self._row.id, self._now, node, host, data)
 
-    def _session(self, entry: Mapping[str, Any]) -> Iterator[Event]:
+    def _session(self, entry: entries.Session) -> Event:
         graph = self._graph
-        rollback = entry["mode"] == "rollback"
-        yield self._event(
+        rollback = entry.mode == "rollback"
+        return self._event(
             ev.RUN_STARTED,
             graph=graph.name,
             executor="rollback" if rollback else self._row.executor,
@@ -64,46 +80,23 @@ class Retelling:
             hosts=len({host for node in graph.steps() for host in node.hosts}),
             nodes=sum(1 for _ in graph.steps()),
             actions=graph.actions(),
-            mode=entry["mode"],
-            holder=entry["holder"],
+            mode=entry.mode,
+            holder=entry.holder,
         )
 
-    def _started(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        node = self._graph.nodes.get(entry["node"])
-        step = node.step_name if node is not None else ""
-        yield self._event(ev.ACTION_STARTED, entry["node"], entry["host"], attempt=entry["attempt"], step=step)
-
-    def _ended(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        if entry.get("nodes"):
-            yield self._event(ev.GRAPH_EXTENDED, nodes=list(entry["nodes"]), by=entry["node"])
-        yield self._event(ev.ACTION_FINISHED, entry["node"], entry["host"], **entry["result"].to_json())
-
-    def _retried(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        node = self._graph.nodes.get(entry["node"])
+    def _retried(self, entry: entries.Retry) -> Event:
+        node = self._graph.nodes.get(entry.node)
         policy = node.policy.retry if node is not None else None
-        yield self._event(
+        return self._event(
             ev.ACTION_RETRY,
-            entry["node"],
-            entry["host"],
-            attempt=entry["attempt"],
-            attempts=policy.attempts if policy else entry["attempt"] + 1,
-            delay=policy.wait(entry["attempt"]) if policy else 0.0,
-            message=entry["message"],
-            kind=entry.get("failure") or FailureKind.FAILED.value,
+            entry.node,
+            entry.host,
+            attempt=entry.attempt,
+            attempts=policy.attempts if policy else entry.attempt + 1,
+            delay=policy.wait(entry.attempt) if policy else 0.0,
+            message=entry.message,
+            kind=(entry.failure or FailureKind.FAILED).value,
         )
-
-    def _undone(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        if entry["state"] != "nothing":
-            yield self._event(
-                ev.ACTION_UNDONE, entry["node"], entry["host"], result=entry["state"], message=entry.get("message", "")
-            )
-
-    def _stopping(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        reason = entry["reason"]
-        yield self._event(ev.RUN_STOPPING, reason=reason, message=_STOPPING.get(reason, ""))
-
-    def _status(self, entry: Mapping[str, Any]) -> Iterator[Event]:
-        yield self._finished(Status(entry["status"]), entry["message"])
 
     def _finished(self, status: Status, message: str) -> Event:
         begun = self.history.sessions[-1].begun
@@ -115,14 +108,3 @@ class Retelling:
             counts=counts(past.result),
             seconds=round(self._now - begun, 3),
         )
-
-
-_MAKERS: Final = {
-    kinds.SESSION: Retelling._session,
-    kinds.START: Retelling._started,
-    kinds.END: Retelling._ended,
-    kinds.RETRY: Retelling._retried,
-    kinds.UNDONE: Retelling._undone,
-    kinds.STOP: Retelling._stopping,
-    kinds.STATUS: Retelling._status,
-}

@@ -71,7 +71,7 @@ class Session:
             epoch = store.begin(
                 start.run, name=start.name, target=start.target, spec=start.spec, executor=start.executor,
                 holder=holder, made_from=start.made_from, asked=start.asked,
-                opening=[_opening("run", holder)],
+                opening=[entries.Session("run", str(holder))],
             )  # fmt: skip
             # From here on whoever takes the lease fences the run; whoever did it just before could not.
             leases.check(store, start.target, start.run, epoch)
@@ -90,12 +90,12 @@ class Session:
         made_from: Mapping[str, Any] | None = None,
         *,
         wait: Callable[[leases.HeldError], None] | None = None,
-        first: Callable[[], tuple[Sequence[entries.Row], Sequence[Mapping[str, Any]]]] | None = None,
+        first: Callable[[], tuple[Sequence[entries.Entry], Sequence[entries.Repeat]]] | None = None,
     ) -> Session:
         """Take on a run that nobody works on any more; raises HeldError or FencedError.
 
         ``first``: says, when nobody works on the run, what is to be written down before the session begins, and what
-        is to be run again in it (see ``entries.SESSION``). That is durable together with what the run is made from now,
+        is to be run again in it (see ``entries.Repeat``). That is durable together with what the run is made from now,
         and holds until it is done, whoever does that.
         """
         row = store.run(run)
@@ -104,7 +104,9 @@ class Session:
         try:
             heard = max((number for number, _, _ in store.asked(run)), default=0)
             noted, again = first() if first is not None else ((), ())
-            epoch = store.take_on(run, row.epoch, holder, made_from, [*noted, _opening(mode, holder, again)])
+            epoch = store.take_on(
+                run, row.epoch, holder, made_from, [*noted, entries.Session(mode, str(holder), tuple(again))]
+            )
             leases.check(store, row.target, run, epoch)
         except BaseException:
             leases.release(store, row.target, run, row.epoch + 1)
@@ -180,7 +182,7 @@ class Session:
             else:
                 status, message = result.status.value, result.message
                 status = success if status == "Success" else status
-                self.recorder.write(entries.other(entries.STATUS, status=status, message=message, time=time.time()))
+                self.recorder.write(entries.Ended(status, message))
                 self.store.end(self.run, self.epoch, status=status, message=message, counts=counts)
         except JournalError as error:
             return error
@@ -204,11 +206,6 @@ def _user(graph: ExecutionGraph, node: str, host: str) -> User:
     of = graph.nodes[node]
     known = graph.hosts.get(of.place(host))
     return known.becomes or False if of.become is None and known is not None else of.become
-
-
-def _opening(mode: str, holder: Owner, again: Sequence[Mapping[str, Any]] = ()) -> entries.Row:
-    more = {"again": list(again)} if again else {}
-    return entries.other(entries.SESSION, mode=mode, holder=str(holder), **more)
 
 
 def _acquire(

@@ -21,6 +21,7 @@ from kubexm_exec.journal.database import Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
 from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Owner
+from kubexm_exec.model.result import builtins
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
@@ -34,7 +35,6 @@ _COLUMNS: Final = (
 )  # fmt: skip
 """What is read of a run as it is, in the order of the table."""
 _QUICK: Final = msgspec.json.Encoder()
-_PATIENT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -299,8 +299,8 @@ def _encoded(entries: Sequence[Entry]) -> str:
     try:
         return _QUICK.encode(entries).decode()
     except (TypeError, UnicodeEncodeError):
-        # Such as a text of a class of its own.
-        return _PATIENT.encode(entries)
+        # Such as a text of a class of its own, or half a character.
+        return json.dumps(builtins(entries))
 
 
 def _pack(data: Any) -> bytes:

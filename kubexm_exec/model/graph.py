@@ -6,18 +6,23 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import NODEFAULT, Struct, ValidationError, convert, field
+from msgspec.structs import fields, replace
 
-from kubexm_exec.model.result import where
+from kubexm_exec.model.result import builtins, where
 
 NodeID: TypeAlias = str
 """The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
 
-FORMAT = 1
-"""Version of the JSON form of a graph; a plan written by a newer one is refused."""
+FORMAT = 2
+"""Version of the JSON form of a graph; a plan of another one is refused."""
+
+
+class Data(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of a graph; in JSON its names are in camel case, and what is as by default is left out."""
 
 
 class NodeKind(StrEnum):
@@ -62,7 +67,7 @@ class FailurePolicy(StrEnum):
     ROLLBACK = "rollback"
 
 
-class Dependency(Struct, frozen=True):
+class Dependency(Data, frozen=True):
     """An edge: the node that is waited for, how, and for which outcome.
 
     ``hosts`` limits the edge to some hosts (batches): for a step that waits for a gate, the step's hosts that wait;
@@ -75,7 +80,7 @@ class Dependency(Struct, frozen=True):
     hosts: tuple[str, ...] | None = None
 
 
-class Retry(Struct, frozen=True):
+class Retry(Data, frozen=True):
     """How often and how a failed action is tried again."""
 
     attempts: int = 1
@@ -96,7 +101,7 @@ class Retry(Struct, frozen=True):
         return pause if self.max_delay is None else min(pause, self.max_delay)
 
 
-class Policy(Struct, frozen=True):
+class Policy(Data, frozen=True):
     """What wraps a step: retry, timeout and what its failure means."""
 
     retry: Retry = Retry()
@@ -111,7 +116,7 @@ class Policy(Struct, frozen=True):
         return int(self.max_failures)
 
 
-class Constraints(Struct, frozen=True):
+class Constraints(Data, frozen=True):
     """Limits on how many actions of a node run at once."""
 
     global_limit: int | None = None
@@ -119,7 +124,7 @@ class Constraints(Struct, frozen=True):
     locks: tuple[str, ...] = ()
 
 
-class Origin(Struct, frozen=True):
+class Origin(Data, frozen=True):
     """Where in the user's files a node comes from; line 0 means it is not known."""
 
     file: str = ""
@@ -130,7 +135,7 @@ class Origin(Struct, frozen=True):
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
-class ExecutionNode(Struct, frozen=True, kw_only=True):
+class ExecutionNode(Data, frozen=True, kw_only=True):
     """A step on a set of hosts with its dependencies, policy and constraints; or a gate (no hosts, only waits)."""
 
     id: NodeID
@@ -150,7 +155,7 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
     """``runOnce``: of the gate, the hosts that it chooses from, in order; of a step, those that it can run on. One of
     a fragment has no gate: it has the first host, or cannot be run."""
     dependencies: tuple[Dependency, ...] = ()
-    with_: Mapping[str, Any] = field(default_factory=dict)
+    with_: Mapping[str, Any] = field(default_factory=dict, name="with")
     """The step's parameters as written: expressions are rendered for each host when it runs."""
     when: str | bool | None = None
     guards: tuple[tuple[str, str | bool], ...] = ()
@@ -212,9 +217,14 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
         """Its hosts; with ``runOnce`` all that could be the one."""
         return self.candidates if self.once else self.hosts
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        data: dict[str, Any] = builtins(self)
+        return data
+
     def content(self) -> dict[str, Any]:
         """All that defines the node, without where it was written: what its hash covers."""
-        data = node_to_json(self)
+        data = _said(self)
         data.pop("origin", None)
         return data
 
@@ -227,7 +237,7 @@ class ExecutionNode(Struct, frozen=True, kw_only=True):
         return digest(self.content())
 
 
-class GraphHost(Struct, frozen=True):
+class GraphHost(Data, frozen=True):
     """A host as the graph knows it: how to reach it, and what is known of it before the run."""
 
     name: str
@@ -254,7 +264,7 @@ class GraphHost(Struct, frozen=True):
         return "root" if said is True else said or ""
 
 
-class Scope(Struct, frozen=True):
+class Scope(Data, frozen=True):
     """Values that nodes of one module or task see; ``params`` of a used document are rendered in the parent scope."""
 
     id: str
@@ -313,24 +323,22 @@ class ExecutionGraph(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with a content hash for each node and for the whole; the same graph gives the same bytes."""
-        nodes = []
-        for node in self.nodes.values():
-            data = node_to_json(node)
-            data["hash"] = node.content_hash()
-            nodes.append(data)
-        body: dict[str, Any] = {
-            "format": FORMAT,
-            "name": self.name,
-            "description": self.description,
-            "failurePolicy": self.failure_policy.value,
-            "locks": dict(self.locks),
-            "hosts": [host_to_json(host) for host in self.hosts.values()],
-            "scopes": [scope_to_json(scope) for scope in self.scopes.values()],
-            "nodes": nodes,
-            "sources": dict(sorted(self.sources.items())),
-        }
-        body["hash"] = self.content_hash()
-        return body
+        saved = _Saved(
+            format=FORMAT,
+            name=self.name,
+            description=self.description,
+            failure_policy=self.failure_policy,
+            locks=self.locks,
+            hosts=tuple(self.hosts.values()),
+            scopes=tuple(self.scopes.values()),
+            nodes=tuple(self.nodes.values()),
+            sources=dict(sorted(self.sources.items())),
+            hash=self.content_hash(),
+        )
+        data: dict[str, Any] = builtins(saved)
+        for node, raw in zip(saved.nodes, data["nodes"], strict=True):
+            raw["hash"] = node.content_hash()
+        return data
 
     def content_hash(self) -> str:
         """A digest of all that the run depends on."""
@@ -339,9 +347,9 @@ class ExecutionGraph(Struct, frozen=True):
                 "name": self.name,
                 "failurePolicy": self.failure_policy.value,
                 "locks": dict(self.locks),
-                "hosts": [host_to_json(host) for host in self.hosts.values()],
+                "hosts": list(self.hosts.values()),
                 # Where the files lie is not what they say: the same spec in another folder is the same graph.
-                "scopes": [{**scope_to_json(scope), "base": ""} for scope in self.scopes.values()],
+                "scopes": [replace(scope, base="") for scope in self.scopes.values()],
                 "nodes": [node.content() for node in self.nodes.values()],
             }
         )
@@ -350,22 +358,22 @@ class ExecutionGraph(Struct, frozen=True):
     def from_json(cls, data: Mapping[str, Any]) -> ExecutionGraph:
         """The graph that ``to_json`` wrote; raises ValueError if the data is not one or its hash does not fit."""
         if data.get("format") != FORMAT:
-            raise ValueError(f"not a graph of format {FORMAT}")
+            raise ValueError(f"its graph is of format {data.get('format')}, and this version reads format {FORMAT}")
         try:
-            nodes = {raw["id"]: node_from_json(raw) for raw in data["nodes"]}
-            graph = cls(
-                name=data["name"],
-                description=data.get("description", ""),
-                nodes=nodes,
-                hosts={raw["name"]: host_from_json(raw) for raw in data["hosts"]},
-                scopes={raw["id"]: scope_from_json(raw) for raw in data["scopes"]},
-                failure_policy=FailurePolicy(data["failurePolicy"]),
-                locks=dict(data["locks"]),
-                sources=dict(data["sources"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a graph: {error!r}") from error
-        if graph.content_hash() != data.get("hash"):
+            saved = convert(data, _Saved)
+        except ValidationError as error:
+            raise ValueError(f"not a graph: {error}") from error
+        graph = cls(
+            name=saved.name,
+            description=saved.description,
+            nodes={node.id: node for node in saved.nodes},
+            hosts={host.name: host for host in saved.hosts},
+            scopes={scope.id: scope for scope in saved.scopes},
+            failure_policy=saved.failure_policy,
+            locks=saved.locks,
+            sources=saved.sources,
+        )
+        if graph.content_hash() != saved.hash:
             raise ValueError("the graph does not match its own hash: the file was edited or is damaged")
         return graph
 
@@ -374,193 +382,43 @@ class ExecutionGraph(Struct, frozen=True):
         return replace(self, nodes={node.id: node for node in nodes})
 
 
+class _Saved(Struct, rename="camel", kw_only=True):
+    """A graph as it is saved: what has a name of its own is in lists, so that its order is part of it."""
+
+    format: int
+    name: str
+    description: str
+    failure_policy: FailurePolicy
+    locks: Mapping[str, int]
+    hosts: tuple[GraphHost, ...]
+    scopes: tuple[Scope, ...]
+    nodes: tuple[ExecutionNode, ...]
+    sources: Mapping[str, str]
+    hash: str
+
+
 def digest(data: Any) -> str:
-    """sha256 of the canonical JSON form of plain data."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    """sha256 of the canonical JSON form of plain data, and of parts of a graph."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_said_or_text)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# Parts of a graph as plain JSON data, and back
+def _said_or_text(value: Any) -> Any:
+    return _said(value) if isinstance(value, Struct) else str(value)
 
 
-def _dependency_to_json(dep: Dependency) -> dict[str, Any]:
-    data: dict[str, Any] = {"node": dep.node, "mode": dep.mode.value, "on": dep.on.value}
-    if dep.hosts is not None:
-        data["hosts"] = list(dep.hosts)
-    return data
+def _said(part: Struct) -> dict[str, Any]:
+    """What is not as by default, so that a digest stays the same when there is more that could be said.
+
+    By value: msgspec leaves out only what is the very object of the default.
+    """
+    return {key: value for name, key, default in _defaults(type(part)) if (value := getattr(part, name)) != default}
 
 
-def node_to_json(node: ExecutionNode) -> dict[str, Any]:
-    """A node as plain data, without the keys that say nothing."""
-    retry = node.policy.retry
-    data: dict[str, Any] = {
-        "id": node.id,
-        "kind": node.kind.value,
-        "name": node.name,
-        "stepName": node.step_name,
-        "module": node.module,
-        "task": node.task,
-        "hosts": list(node.hosts),
-        "dependencies": [_dependency_to_json(dep) for dep in node.dependencies],
-        "with": dict(node.with_),
-        "when": node.when,
-        "guards": [list(guard) for guard in node.guards],
-        "outputs": dict(node.outputs),
-        "scope": node.scope,
-        "retry": {
-            "attempts": retry.attempts,
-            "delay": retry.delay,
-            "backoff": retry.backoff,
-            "maxDelay": retry.max_delay,
-            "on": list(retry.on),
-        },
-        "timeout": node.policy.timeout,
-        "ignoreErrors": node.policy.ignore_errors,
-        "maxFailures": node.policy.max_failures,
-        "globalLimit": node.constraints.global_limit,
-        "perHostLimit": node.constraints.per_host_limit,
-        "locks": list(node.constraints.locks),
-        "hook": node.hook.value,
-        "sensitive": node.sensitive,
-        "reversible": node.reversible,
-        "tags": list(node.tags),
-        "skip": node.skip,
-        "pause": node.pause,
-        "batchBudget": node.batch_budget,
-        "inputsHash": node.inputs_hash,
-        "origin": {"file": node.origin.file, "line": node.origin.line, "column": node.origin.column},
-    }
-    if node.candidates:
-        data["once"] = node.once
-        data["candidates"] = list(node.candidates)
-    if node.has_item:
-        data["item"] = node.item
-    if node.become is not None:
-        data["become"] = node.become
-    if node.places:
-        data["places"] = dict(node.places)
-    return data
-
-
-def node_from_json(raw: Mapping[str, Any]) -> ExecutionNode:
-    """The node that ``node_to_json`` wrote."""
-    retry = raw["retry"]
-    return ExecutionNode(
-        id=raw["id"],
-        kind=NodeKind(raw["kind"]),
-        name=raw["name"],
-        step_name=raw["stepName"],
-        module=raw["module"],
-        task=raw["task"],
-        hosts=tuple(raw["hosts"]),
-        places=raw.get("places", {}),
-        once=raw.get("once", ""),
-        candidates=tuple(raw.get("candidates", ())),
-        dependencies=tuple(
-            Dependency(
-                dep["node"],
-                Mode(dep["mode"]),
-                On(dep["on"]),
-                tuple(dep["hosts"]) if dep.get("hosts") is not None else None,
-            )
-            for dep in raw["dependencies"]
-        ),
-        with_=raw["with"],
-        when=raw["when"],
-        guards=tuple((scope, condition) for scope, condition in raw["guards"]),
-        item=raw.get("item"),
-        has_item="item" in raw,
-        outputs=raw["outputs"],
-        scope=raw["scope"],
-        policy=Policy(
-            retry=Retry(
-                attempts=retry["attempts"],
-                delay=retry["delay"],
-                backoff=retry["backoff"],
-                max_delay=retry["maxDelay"],
-                on=tuple(retry["on"]),
-            ),
-            timeout=raw["timeout"],
-            ignore_errors=raw["ignoreErrors"],
-            max_failures=raw["maxFailures"],
-        ),
-        constraints=Constraints(raw["globalLimit"], raw["perHostLimit"], tuple(raw["locks"])),
-        hook=Hook(raw["hook"]),
-        become=raw.get("become"),
-        sensitive=raw["sensitive"],
-        reversible=raw["reversible"],
-        tags=tuple(raw["tags"]),
-        skip=raw["skip"],
-        pause=raw["pause"],
-        batch_budget=raw["batchBudget"],
-        inputs_hash=raw["inputsHash"],
-        origin=Origin(**raw["origin"]),
-    )
-
-
-def host_to_json(host: GraphHost) -> dict[str, Any]:
-    """A host as plain data."""
-    return {
-        "name": host.name,
-        "connector": host.connector,
-        "address": host.address,
-        "internalAddress": host.internal_address,
-        "port": host.port,
-        "user": host.user,
-        "roles": list(host.roles),
-        "groups": list(host.groups),
-        "labels": dict(host.labels),
-        "vars": dict(host.vars),
-        "perHostLimit": host.per_host_limit,
-        "options": dict(host.options),
-    }
-
-
-def host_from_json(raw: Mapping[str, Any]) -> GraphHost:
-    """The host that ``host_to_json`` wrote."""
-    return GraphHost(
-        name=raw["name"],
-        connector=raw["connector"],
-        address=raw["address"],
-        internal_address=raw["internalAddress"],
-        port=raw["port"],
-        user=raw["user"],
-        roles=tuple(raw["roles"]),
-        groups=tuple(raw["groups"]),
-        labels=raw["labels"],
-        vars=raw["vars"],
-        per_host_limit=raw["perHostLimit"],
-        options=raw["options"],
-    )
-
-
-def scope_to_json(scope: Scope) -> dict[str, Any]:
-    """A scope as plain data."""
-    data = {
-        "id": scope.id,
-        "parent": scope.parent,
-        "params": dict(scope.params),
-        "secretParams": list(scope.secret_params),
-        "ownParams": scope.own_params,
-        "vars": dict(scope.vars),
-        "outputs": dict(scope.outputs),
-        "base": scope.base,
-    }
-    if scope.resources:
-        data["resources"] = dict(scope.resources)
-    return data
-
-
-def scope_from_json(raw: Mapping[str, Any]) -> Scope:
-    """The scope that ``scope_to_json`` wrote."""
-    return Scope(
-        id=raw["id"],
-        parent=raw["parent"],
-        params=raw["params"],
-        secret_params=tuple(raw["secretParams"]),
-        own_params=raw["ownParams"],
-        vars=raw["vars"],
-        outputs=raw["outputs"],
-        resources=raw.get("resources", {}),
-        base=raw["base"],
-    )
+@lru_cache
+def _defaults(kind: type[Struct]) -> list[tuple[str, str, Any]]:
+    """The fields of a part of a graph: attribute, name in JSON, default."""
+    return [
+        (each.name, each.encode_name, each.default if each.default_factory is NODEFAULT else each.default_factory())
+        for each in fields(kind)
+    ]

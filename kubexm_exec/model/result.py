@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 
 class Status(StrEnum):
@@ -64,6 +66,16 @@ class ForecastState(StrEnum):
     """It would run, and nothing but that tells what it comes to."""
 
 
+def builtins(data: Any) -> Any:
+    """Data with structs in it as msgspec writes it down, in dicts and lists."""
+    return msgspec.to_builtins(data, enc_hook=_builtin)
+
+
+def _builtin(value: Any) -> Any:
+    """What msgspec does not know: a mapping or a text of a class of its own, for instance."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
 def timestamp(seconds: float | None) -> str | None:
     """Seconds since the epoch as RFC 3339 text."""
     if seconds is None:
@@ -83,7 +95,7 @@ def where(host: str, place: str) -> str:
     return f"{place} for {host}" if place else host
 
 
-class HostResult(Struct, kw_only=True):
+class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     """The outcome of one action: a step on one host, or for it at another place."""
 
     host_name: str
@@ -100,16 +112,16 @@ class HostResult(Struct, kw_only=True):
     reason: SkipReason | None = None
     cause: str = ""
     """For a skipped dependency: the nearest node that failed, or was not chosen."""
-    kind: FailureKind | None = None
+    kind: FailureKind | None = field(default=None, name="failureKind")
     attempts: int = 0
     ignored: bool = False
     command: str = ""
     exit_code: int | None = None
     hint: str = ""
     forecast: ForecastState | None = None
-    diffs: Sequence[Mapping[str, Any]] = ()
+    diffs: list[dict[str, Any]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
-    unknown: bool = False
+    unknown: bool = field(default=False, name="outcomeUnknown")
     """The connection broke in the middle of it, and nobody has been able to look since: it may be done or not."""
     undo: str = ""
     """After a rollback: ``undone``, ``undoFailed: ...``, ``leftAlone: ...`` (somebody else changed it since) or
@@ -125,47 +137,14 @@ class HostResult(Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; keys that say nothing are left out, except those every reader may rely on."""
-        data: dict[str, Any] = {
-            "hostName": self.host_name,
-            "status": self.status.value,
-            "message": self.message,
-            "stdout": self.stdout,
-            "stderr": self.stderr,
-            "startTime": timestamp(self.start_time),
-            "endTime": timestamp(self.end_time),
-            "skipped": self.skipped,
-            "changed": self.changed,
-            "attempts": self.attempts,
-        }
-        if self.reason is not None:
-            data["reason"] = self.reason.value
-        if self.kind is not None:
-            data["failureKind"] = self.kind.value
-        if self.exit_code is not None:
-            data["exitCode"] = self.exit_code
-        if self.forecast is not None:
-            data["forecast"] = self.forecast.value
-        if self.place:
-            data["place"] = self.place
-        if self.cause:
-            data["cause"] = self.cause
-        if self.ignored:
-            data["ignored"] = True
-        if self.command:
-            data["command"] = self.command
-        if self.hint:
-            data["hint"] = self.hint
-        if self.diffs:
-            data["diffs"] = self.diffs
-        if self.outputs:
-            data["outputs"] = self.outputs
-        if self.unknown:
-            data["outcomeUnknown"] = True
-        if self.undo:
-            data["undo"] = self.undo
-        if self.traceback:
-            data["traceback"] = self.traceback
-        return data
+        return _ALWAYS_SAID | _timed(self)
+
+
+_ALWAYS_SAID: Final[dict[str, Any]] = {
+    "hostName": "", "status": Status.PENDING.value, "message": "", "stdout": "", "stderr": "", "startTime": None,
+    "endTime": None, "skipped": False, "changed": False, "attempts": 0,
+}  # fmt: skip
+"""Keys that every reader of a result may rely on."""
 
 
 COLUMNS: Final = {
@@ -248,7 +227,7 @@ def _column(
             return "cancelled"
 
 
-class NodeResult(Struct, kw_only=True):
+class NodeResult(Struct, kw_only=True, rename="camel"):
     """The outcome of one node: its hosts' results and what they add up to."""
 
     node_name: str
@@ -261,15 +240,8 @@ class NodeResult(Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "nodeName": self.node_name,
-            "stepName": self.step_name,
-            "status": self.status.value,
-            "startTime": timestamp(self.start_time),
-            "endTime": timestamp(self.end_time),
-            "message": self.message,
-            "hostResults": {name: result.to_json() for name, result in self.host_results.items()},
-        }
+        hosts = {name: result.to_json() for name, result in self.host_results.items()}
+        return _timed(replace(self, host_results={}), hostResults=hosts)
 
 
 _MOST_REASONS: Final = 3
@@ -310,13 +282,13 @@ def node_message(node: NodeResult, skip: str = "") -> str:
     return "; ".join([*said[:_MOST_REASONS], *more])
 
 
-class GraphExecutionResult(Struct, kw_only=True):
+class GraphExecutionResult(Struct, kw_only=True, rename="camel"):
     """The report of a whole run; gates are not in it, only work is."""
 
     graph_name: str
     run_id: str = ""
     executor: str = ""
-    mode: RunMode = RunMode.ACT
+    mode: RunMode = field(default=RunMode.ACT, name="runMode")
     start_time: float | None = None
     end_time: float | None = None
     status: Status = Status.PENDING
@@ -326,18 +298,14 @@ class GraphExecutionResult(Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with the field names of the contract."""
-        return {
-            "graphName": self.graph_name,
-            "runId": self.run_id,
-            "executor": self.executor,
-            "runMode": self.mode.value,
-            "startTime": timestamp(self.start_time),
-            "endTime": timestamp(self.end_time),
-            "status": self.status.value,
-            "message": self.message,
-            "nodeResults": {node: result.to_json() for node, result in self.node_results.items()},
-            "notReversible": self.not_reversible,
-        }
+        nodes = {node: result.to_json() for node, result in self.node_results.items()}
+        return _timed(replace(self, node_results={}), nodeResults=nodes)
+
+
+def _timed(result: HostResult | NodeResult | GraphExecutionResult, **inner: Any) -> dict[str, Any]:
+    data: dict[str, Any] = builtins(result)
+    data.update(startTime=timestamp(result.start_time), endTime=timestamp(result.end_time), **inner)
+    return data
 
 
 def counts(result: GraphExecutionResult) -> dict[str, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from kubexm_exec.model.events import GRAPH_EXTENDED, Event
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, NodeKind, Origin
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Mode
 from kubexm_exec.model.result import GraphExecutionResult, HostResult
 
 _SAID = ("message", "stdout", "stderr", "command", "hint", "diffs", "outputs", "undo", "traceback")
@@ -49,7 +50,7 @@ def extended(graph: ExecutionGraph, events: Sequence[Event]) -> ExecutionGraph:
     for event in events:
         if event.kind != GRAPH_EXTENDED:
             continue
-        added = [_node(raw) for raw in event.data.get("nodes", ()) if raw["id"] not in graph.nodes]
+        added = [convert(raw, ExecutionNode) for raw in event.data.get("nodes", ()) if raw["id"] not in graph.nodes]
         fresh = [node for node in added if node.id not in nodes]
         for node in added:
             old = nodes.get(node.id)
@@ -72,20 +73,3 @@ def _also(node: ExecutionNode, parent: str, lasts: Sequence[ExecutionNode]) -> E
         for last in lasts
     ]
     return replace(node, dependencies=(*node.dependencies, *more)) if more else node
-
-
-def _node(raw: Mapping[str, Any]) -> ExecutionNode:
-    """As much of a node's JSON form as a report shows."""
-    origin = raw.get("origin", {})
-    return ExecutionNode(
-        id=raw["id"],
-        kind=NodeKind(raw.get("kind", "step")),
-        name=raw.get("name", ""),
-        step_name=raw.get("stepName", ""),
-        module=raw.get("module", ""),
-        task=raw.get("task", ""),
-        hosts=tuple(raw.get("hosts", ())),
-        dependencies=tuple(Dependency(dep["node"], Mode(dep["mode"])) for dep in raw.get("dependencies", ())),
-        with_=raw.get("with", {}),
-        origin=Origin(**{name: origin[name] for name in Origin.__struct_fields__ if name in origin}),
-    )

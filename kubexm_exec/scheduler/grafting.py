@@ -61,8 +61,8 @@ class Graft:
             ):
                 raise ValueError(f"{spec.id} runs once, on {spec.candidates[0]}, which has left the run")
             content = spec.content()
-            del content["hosts"]
-            content.pop("places", None)
+            for key in ("hosts", "places"):
+                content.pop(key, None)
             digests[spec.id] = digest(content)
             known = self._board.nodes.get(spec.id)
             if known is not None and (known.owner is not self._owner or known.digest != digests[spec.id]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from kubexm_exec.service.past import Past, changes_since, check_broken_off, chec
 from kubexm_exec.service.requests import Outcome, ResumeRequest
 
 if TYPE_CHECKING:
-    from kubexm_exec.engine.entries import Row
+    from kubexm_exec.engine.entries import Entry, Repeat
     from kubexm_exec.engine.prior import Known
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.graph import ExecutionGraph
@@ -93,11 +93,11 @@ def _graph_now(
 
 def _first(
     graph: ExecutionGraph, history: RunHistory, selection: Selection, undone: tuple[str, ...]
-) -> tuple[list[Row], list[dict[str, Any]]]:
+) -> tuple[list[Entry], list[Repeat]]:
     """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
     from kubexm_exec.engine import entries
 
-    done = [entries.end(action.node, seen_done(action)) for action in in_doubt(history, selection.done)]
+    done: list[Entry] = [entries.end(each.node, seen_done(each)) for each in in_doubt(history, selection.done)]
     done += [was_undone(action) for action in broken_off(history, undone)]
     return done, to_repeat(whole_graph(graph, history), history, selection)
 

@@ -18,7 +18,6 @@ from kubexm_exec.model.graph import (
     Origin,
     Policy,
     Retry,
-    node_to_json,
 )
 from kubexm_exec.model.result import (
     FailureKind,
@@ -180,7 +179,7 @@ class Script:
         known = dict(self.graph.nodes)
         known.update({node.id: node for node in nodes})
         self.graph = self.graph.with_nodes(known.values())
-        return self.say(ev.GRAPH_EXTENDED, nodes=[node_to_json(node) for node in nodes], by=by)
+        return self.say(ev.GRAPH_EXTENDED, nodes=[node.to_json() for node in nodes], by=by)
 
     def finish(self, status: Status = Status.SUCCESS, message: str = "") -> GraphExecutionResult:
         """The run is over."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec.structs import asdict
+
 from kubexm_exec.engine.entries import read
 from kubexm_exec.engine.history import RunHistory, tell
 from tests.e2e.program import BIN, environment, write_spec
@@ -103,7 +105,8 @@ class Site:
 
         store = Store(self.journal or str(self.state / "journal.db"))
         try:
-            return [read(row) for _, _, rows in store.entries(store.run(run).id) for row in rows]
+            found = [read(row) for _, _, rows in store.entries(store.run(run).id) for row in rows]
+            return [{"kind": type(each).__name__.lower(), **asdict(each)} for each in found]
         finally:
             store.close()
 

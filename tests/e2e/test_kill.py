@@ -122,15 +122,16 @@ class Site:
 
 
 def ended(entries: list[list[Any]]) -> set[tuple[str, str]]:
-    return {(row[1], row[2]) for row in entries if row[0] == "e" and row[3] == "Success"}
+    return {(row[1], row[2]["hostName"]) for row in entries if row[0] == "e" and row[2]["status"] == "Success"}
 
 
 def statuses(entries: list[list[Any]]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for row in entries:
         if row[0] == "e":
-            done = row[3] == "Success" or (len(row) > 7 and row[7].get("reason") == "precheck")
-            found[row[1], row[2]] = "done" if done else row[3]
+            _, node, result, *_ = row
+            done = result["status"] == "Success" or result.get("reason") == "precheck"
+            found[node, result["hostName"]] = "done" if done else result["status"]
     return found
 
 

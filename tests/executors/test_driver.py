@@ -570,7 +570,7 @@ def test_journal_has_a_digest_of_what_a_returned_step_is_given_that_says_nothing
         assert session.close(ConcurrentExecutor().execute(runtime), {}) is None
         rows = [entries.read(row) for _, _, group in store.entries(start.run) for row in group]
         store.close()
-        return {row["node"]: row["inputs"] for row in rows if row["kind"] == entries.START}
+        return {row.node: row.inputs for row in rows if isinstance(row, entries.Start)}
 
     found, other = digests("heron-4711"), digests("a-longer-word")
     assert found.keys() == {"m/t/a", "m/t/a+x"}

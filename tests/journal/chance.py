@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.local.connector import LocalConnector
+from kubexm_exec.engine.entries import Repeat
 from kubexm_exec.engine.history import staying, tell, whole_graph
 from kubexm_exec.engine.resume import Selection, known_actions, to_repeat
 from kubexm_exec.engine.runtime import RunOptions, Runtime
@@ -200,7 +201,7 @@ def session(case: Case, folder: Path, mode: str) -> None:
     (folder / "result.json").write_text(json.dumps({"status": result.status.value, "actions": actions(result)}))
 
 
-def _again(graph: ExecutionGraph, store: Store, mode: str) -> list[dict[str, Any]]:
+def _again(graph: ExecutionGraph, store: Store, mode: str) -> list[Repeat]:
     """What a session that goes on says is to be run again."""
     history = tell(store, RUN)
     return to_repeat(whole_graph(graph, history), history, Selection()) if mode == "resume" else []

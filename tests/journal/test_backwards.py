@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from msgspec.structs import replace
 
+from kubexm_exec.engine.entries import Undo
 from kubexm_exec.engine.undo import Saved, earlier, undo_all
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.model.events import ACTION_FINISHED, ACTION_UNDONE, Event
@@ -62,15 +63,11 @@ def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) 
             (node, host): each for node, of in result.node_results.items() for host, each in of.host_results.items()
         }
         done = [key for key in finished if results[key].changed]
-        saved = [
-            Saved(
-                runtime.nodes[node],
-                host,
-                results[node, host],
-                earlier(runtime.nodes[node], host, [{"data": {}, "place": runtime.nodes[node].place(host)}], runtime),
-            )
-            for node, host in done
-        ]
+        saved = []
+        for node, host in done:
+            of = runtime.nodes[node]
+            undo = Undo(node, host, {}, of.become, place=of.place(host))
+            saved.append(Saved(of, host, results[node, host], earlier(of, host, [undo], runtime)))
         assert undo_all(runtime, saved) == []
         assert not {f"{node} {host}" for node, host in done} & Host(folder).done()
     undone = [(event.node, event.host) for event in told if event.kind == ACTION_UNDONE]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from kubexm_exec.engine.entries import End, Entry, Retry, Session, Start, Undoing, Undone
 from kubexm_exec.engine.history import RunHistory, SessionHistory
 from kubexm_exec.journal.results import of_all_sessions, without_pauses
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
@@ -64,47 +63,49 @@ def test_last_session_is_shown_with_the_time_of_all() -> None:
 
 def test_session_was_there_at_least_until_the_last_thing_it_told() -> None:
     history = RunHistory()
-    history.add({"kind": "session", "mode": "run", "holder": "somebody", "time": 10.0})
-    history.add({"kind": "start", "node": "m/t/s", "host": "h", "attempt": 1, "time": 12.0})
-    history.add({"kind": "retry", "node": "m/t/s", "host": "h", "attempt": 1, "message": "no", "time": 15.0})
+    history.add(Session("run", "somebody", time=10.0))
+    history.add(Start("m/t/s", "h", 1, 12.0, ""))
+    history.add(Retry("m/t/s", "h", 1, "no", time=15.0))
     assert history.sessions[0].last == 15.0
     assert history.sessions[0].ended is None
 
 
-def told(*entries: tuple[int, str, dict[str, Any]]) -> RunHistory:
-    """The history of the entries of one action, each with the epoch of its session."""
-    history = RunHistory()
-    for epoch, kind, more in entries:
-        history.epoch = epoch
-        history.add({"kind": kind, "node": "m/t/s", "host": "h", "attempt": 1, "time": 1.0, **more})
-    return history
+STARTS = Start("m/t/s", "h", 1, 1.0, "")
+UNDOING = Undoing("m/t/s", "h")
 
 
-def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> dict[str, Any]:
-    return {"result": HostResult(host_name="h", status=status, unknown=unknown)}
+def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> End:
+    return End("m/t/s", HostResult(host_name="h", status=status, unknown=unknown))
+
+
+def retries(unsure: str = "") -> Retry:
+    return Retry("m/t/s", "h", 1, "no", unsure=unsure)
 
 
 @pytest.mark.parametrize(
     ("entries", "left"),
     [
-        ([(1, "start", {}), (1, "end", ends())], {}),
-        ([(1, "start", {}), (1, "end", ends(Status.FAILED))], {}),
-        ([(1, "start", {})], {"h": [(1, "m/t/s")]}),
-        ([(1, "start", {}), (1, "end", ends(Status.FAILED, unknown=True))], {"h": [(1, "m/t/s")]}),
-        ([(1, "start", {}), (1, "retry", {}), (1, "start", {}), (1, "end", ends())], {}),
-        ([(1, "start", {}), (1, "retry", {"unsure": "lost"})], {"h": [(1, "m/t/s")]}),
+        ([(1, STARTS), (1, ends())], {}),
+        ([(1, STARTS), (1, ends(Status.FAILED))], {}),
+        ([(1, STARTS)], {"h": [(1, "m/t/s")]}),
+        ([(1, STARTS), (1, ends(Status.FAILED, unknown=True))], {"h": [(1, "m/t/s")]}),
+        ([(1, STARTS), (1, retries()), (1, STARTS), (1, ends())], {}),
+        ([(1, STARTS), (1, retries("lost"))], {"h": [(1, "m/t/s")]}),
         # A later session may have ended it, and may just as well never have got to the host.
         (
-            [(1, "start", {}), (2, "start", {}), (2, "end", ends(Status.FAILED, unknown=True))],
+            [(1, STARTS), (2, STARTS), (2, ends(Status.FAILED, unknown=True))],
             {"h": [(1, "m/t/s"), (2, "m/t/s")]},
         ),
-        ([(1, "start", {}), (2, "start", {}), (2, "end", ends())], {"h": [(1, "m/t/s")]}),
-        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {})], {"h": [(2, "m/t/s")]}),
-        ([(1, "start", {}), (1, "end", ends()), (2, "undoing", {}), (2, "undone", {"state": "undone"})], {}),
-        ([(2, "undoing", {}), (2, "undone", {"state": "undoFailed"})], {"h": [(2, "m/t/s")]}),
+        ([(1, STARTS), (2, STARTS), (2, ends())], {"h": [(1, "m/t/s")]}),
+        ([(1, STARTS), (1, ends()), (2, UNDOING)], {"h": [(2, "m/t/s")]}),
+        ([(1, STARTS), (1, ends()), (2, UNDOING), (2, Undone("m/t/s", "h", "undone"))], {}),
+        ([(2, UNDOING), (2, Undone("m/t/s", "h", "undoFailed"))], {"h": [(2, "m/t/s")]}),
     ],
 )
 def test_what_a_session_may_have_left_at_work_on_a_host_is_known(
-    entries: list[tuple[int, str, dict[str, Any]]], left: dict[str, list[tuple[int, str]]]
+    entries: list[tuple[int, Entry]], left: dict[str, list[tuple[int, str]]]
 ) -> None:
-    assert told(*entries).left() == left
+    history = RunHistory()
+    for history.epoch, entry in entries:
+        history.add(entry)
+    assert history.left() == left

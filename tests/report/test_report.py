@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.model.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, node_to_json
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, RunMode, SkipReason, Status
 from kubexm_exec.report import render_report
 from kubexm_exec.report.collect import MOST as MOST_EVENTS
@@ -192,7 +192,7 @@ def fragment() -> ExecutionNode:
 
 
 def test_nodes_of_fragments_are_drawn_and_waited_for() -> None:
-    event = Event(GRAPH_EXTENDED, "r", START, data={"nodes": [node_to_json(fragment())], "by": "greet/say/show"})
+    event = Event(GRAPH_EXTENDED, "r", START, data={"nodes": [fragment().to_json()], "by": "greet/say/show"})
     graph = extended(small(), [event])
     assert graph.nodes["greet/say/show+extra"].hosts == ("node1",)
     assert "greet/say/show+extra" in {dep.node for dep in graph.nodes["greet/say#end"].dependencies}

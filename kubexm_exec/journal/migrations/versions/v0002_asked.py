@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from pathlib import Path
@@ -29,8 +30,9 @@ def upgrade() -> None:
         packed = connection.execute(query, {"run": run}).scalar()
         if packed is None:
             continue
-        inputs = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
-        if "choice" in inputs:
+        # What cannot be understood stays as it is: whoever asks for that run is told so, and has all others.
+        with contextlib.suppress(zlib.error, ValueError, LookupError, TypeError):
+            inputs = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
             data = json.dumps(_asked(inputs, executor))
             connection.execute(table.insert(), {"run": run, "version": 1, "data": data})
 
