@@ -85,10 +85,11 @@ class ActionHistory(Struct):
 
     def note(self, entry: entries.OfAction, epoch: int) -> None:
         """Take down whether something is at work for it, by an entry of the session of that epoch."""
-        if isinstance(entry, entries.Start | entries.Undoing):
-            self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
-        elif epoch in self.left_by and _is_over(entry):
-            self.left_by = tuple(each for each in self.left_by if each != epoch)
+        match entry:
+            case entries.Start() | entries.Undoing():
+                self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
+            case _ if epoch in self.left_by and _is_over(entry):
+                self.left_by = tuple(each for each in self.left_by if each != epoch)
 
 
 class SessionHistory(Struct):
@@ -120,7 +121,11 @@ class RunHistory(Struct):
 
     def of(self, node: str, host: str) -> ActionHistory:
         """The history of an action."""
-        return self.actions.setdefault(Action(node, host), ActionHistory())
+        key = Action(node, host)
+        found = self.actions.get(key)
+        if found is None:
+            found = self.actions[key] = ActionHistory()
+        return found
 
     def left(self) -> dict[str, list[tuple[int, str]]]:
         """What may have been left at work on a host, by host: the epochs of the sessions, and nodes."""

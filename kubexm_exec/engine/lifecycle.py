@@ -302,7 +302,8 @@ def _conceal(attempt: Attempt, result: HostResult) -> None:
     for name in ("stdout", "stderr", "command"):
         if getattr(result, name):
             setattr(result, name, SENSITIVE)
-    result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
+    if result.diffs:
+        result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
     result.outputs = dict.fromkeys(result.outputs, SENSITIVE)
 
 

@@ -89,7 +89,7 @@ class CheckExecutor(Executor):
             status=Status.SUCCESS,
             message=forecast.message,
             forecast=forecast.state,
-            diffs=diff_data(forecast.diffs),
+            diffs=diff_data(forecast.diffs) or (),
         )
         return ActionOutcome(result, unknown=f"depends on {attempt.node.id}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -119,7 +119,7 @@ class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     exit_code: int | None = None
     hint: str = ""
     forecast: ForecastState | None = None
-    diffs: list[dict[str, Any]] = field(default_factory=list)
+    diffs: Sequence[Mapping[str, Any]] = ()
     outputs: dict[str, Any] = field(default_factory=dict)
     unknown: bool = field(default=False, name="outcomeUnknown")
     """The connection broke in the middle of it, and nobody has been able to look since: it may be done or not."""

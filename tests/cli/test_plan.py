@@ -239,17 +239,19 @@ def test_a_plan_that_is_not_there_is_one_clear_message(folder: Folder) -> None:
     assert result.stderr == "error: the plan plan.json cannot be read: No such file or directory\n"
 
 
-def test_a_plan_of_a_newer_format_is_refused(planned: Folder) -> None:
+@pytest.mark.parametrize("number", [1, 99])
+def test_a_plan_of_another_format_is_refused(planned: Folder, number: int) -> None:
     from kubexm_exec.model.graph import digest
 
     path = planned.path / "plan.json"
     data = json.loads(path.read_text("utf-8"))
-    data["graph"]["format"] = 99
+    data["graph"]["format"] = number
     del data["hash"]
     path.write_text(json.dumps({**data, "hash": digest(data)}), "utf-8")
     result = run_plan()
     assert result.exit_code == 2
-    assert "cannot be used by this version of kubexm" in result.stderr
+    assert f"cannot be used by this version of kubexm: its graph is of format {number}, and" in result.stderr
+    assert "make one with: kubexm plan SPEC" in result.stderr
 
 
 def test_a_plan_can_be_run_from_another_folder(
