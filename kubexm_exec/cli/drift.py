@@ -103,7 +103,7 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
     yield f"Drift: {_sum(found)}. Nothing was changed."
     if found.differs:
         typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.request.source)}".rstrip()
-        yield f"Next:  {typed}   make it so again"
+        yield f"Next:  {typed}   restore the desired state"
 
 
 def _sum(found: Drift) -> str:
@@ -117,12 +117,12 @@ def _sum(found: Drift) -> str:
     if not found.differs:
         parts = [f"nothing differs on {hosts}"]
     if found.failed:
-        parts.append(f"{len(found.failed)} could not be looked at")
+        parts.append(f"{len(found.failed)} could not be checked")
     if found.unknown:
-        parts.append(f"{len(found.unknown)} cannot be told")
+        parts.append(f"{len(found.unknown)} unknown")
     if found.unseen:
-        parts.append(f"{len(found.unseen)} {'was' if len(found.unseen) == 1 else 'were'} not looked at")
-    return ", ".join([*parts, f"{found.same} {'is as it was' if found.same == 1 else 'are as they were'}"])
+        parts.append(f"{len(found.unseen)} {'was' if len(found.unseen) == 1 else 'were'} not checked")
+    return ", ".join([*parts, f"{found.same} unchanged"])
 
 
 def _what(each: HostResult) -> str:

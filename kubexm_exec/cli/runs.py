@@ -226,7 +226,7 @@ def _tell_undoable(found: Undoable) -> None:
     row, blind, later = found.info.row, found.blind, found.later
     click.echo(f"run {row.id} of {row.name}: {plural(len(found.can), 'action')} can be undone", err=True)
     for node, host in found.cannot:
-        click.echo(f"  cannot be undone, and stays as it is: {node} on {host}", err=True)
+        click.echo(f"  cannot be undone: {node} on {host}", err=True)
     if blind:
         text = ", ".join(blind[:_NAMED]) + (f" and {len(blind) - _NAMED} more" if len(blind) > _NAMED else "")
         click.echo(f"  undone without a look whether somebody else changed it since: {text}", err=True)

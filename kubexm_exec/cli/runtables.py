@@ -253,7 +253,7 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
     found = seen.left()
     hosts = plural(len({each.host_name for _, each in found}), "host")
-    title = f"{paint('Left to do', 'head')}: {plural(len(found), 'action')} on {hosts}"
+    title = f"{paint('Remaining', 'head')}: {plural(len(found), 'action')} on {hosts}"
     yield from _listed(title, _places(found), width)
 
 
@@ -296,19 +296,19 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
 
     run = seen.row.id
     if seen.alive:
-        yield f"{command} logs {run} --follow", "see what it prints"
+        yield f"{command} logs {run} --follow", "follow its output"
         yield f"{command} cancel {run}", "stop it"
         return
     if seen.left():
-        yield f"{command} resume {run}", "go on from here; what is done stays as it is"
+        yield f"{command} resume {run}", "continue; completed work is not repeated"
     elif seen.state is Status.SUCCESS:
-        yield f"kubexm drift {nearest(seen.row.spec)}", "see whether it is still so"
+        yield f"kubexm drift {nearest(seen.row.spec)}", "detect drift"
     if any(told.undone.startswith("leftAlone") for told in seen.history.actions.values()):
-        yield f"{command} rollback {run} --overwrite", "undo also what somebody else has changed since"
+        yield f"{command} rollback {run} --overwrite", "also undo what others have changed since"
     elif any(told.undo for told in seen.history.actions.values()):
-        yield f"{command} rollback {run}", "undo what it has done"
-    yield f"{command} logs {run}", "see what it printed"
-    yield f"{command} report {run} -o report.html", "all of it as a page"
+        yield f"{command} rollback {run}", "undo its changes"
+    yield f"{command} logs {run}", "see its output"
+    yield f"{command} report {run} -o report.html", "write an HTML report"
 
 
 def nearest(spec: str) -> str:

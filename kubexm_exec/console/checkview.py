@@ -80,10 +80,10 @@ def _entry(node: str, state: str, each: Sequence[HostResult], paint: Paint, widt
     first = each[0]
     head = f"{paint(*_SIGNS[state])} {pad(clean(node), widths[0])}  {pad(_hosts(each), widths[1])}  "
     if state == "unknown":
-        yield f"{head}unknown: {one_line(first.message) or 'it is not said why'}"
+        yield f"{head}unknown: {one_line(first.message) or 'no reason given'}"
         return
     if state == "notLookedAt":
-        yield f"{head}not looked at: {one_line(first.message) or 'would run'}"
+        yield f"{head}not checked: {one_line(first.message) or 'would run'}"
         return
     if not first.diffs:
         yield f"{head}{one_line(first.message) or 'would run'}"

@@ -316,7 +316,7 @@ def done_before(data: Mapping[str, Any]) -> str:
     text = f"{done} of {plural(data.get('actions', 0), 'action')} {verb} done before"
     if not unknown:
         return text
-    return f"{text}, {unknown} may have been done and {'is' if unknown == 1 else 'are'} looked at first"
+    return f"{text}, {unknown} may have completed and will be checked first"
 
 
 def skip_reason(reason: object, cause: str, message: str, *, before: bool) -> str:

@@ -124,7 +124,7 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
         yield f"  {paint(what, 'failed')}{first.removeprefix(what)}"
         yield from (f"  {line}" for line in more)
     if result.not_reversible:
-        yield f"  {paint('cannot be undone', 'warning')}, and stays as it is: {names(result.not_reversible, 10)}"
+        yield f"  {paint('cannot be undone', 'warning')}: {names(result.not_reversible, 10)}"
     yield ""
 
 
@@ -174,28 +174,28 @@ def _offers(
     if result.mode is RunMode.OFFLINE:
         if not failures:
             yield _with_executor(command, "check"), "ask the hosts what would change"
-            yield command, "do it"
+            yield command, "run it"
         return
     if result.mode is RunMode.LOOK:
         states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
         if failures:
             yield _with_executor(command, "check"), "ask again after the fix"
         elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT}:
-            yield command, "make it so"
+            yield command, "apply these changes"
         return
     if result.status is Status.SUCCESS and not failures:
-        yield _with_executor(command, "check"), "see at any time whether it is still so"
+        yield _with_executor(command, "check"), "see what has changed since"
         return
-    kept = "after the fix" if undone else "after the fix; what is done stays as it is"
+    kept = "after the fix" if undone else "after the fix; completed work is not repeated"
     if journaled is not None and not undone:
-        kept = "go on from here after the fix" if failures else "go on from here"
+        kept = "continue after the fix" if failures else "continue"
         yield f"{journaled.command} resume {journaled.run}", kept
-        yield f"{journaled.command} show {journaled.run}", "see at any time what happened"
+        yield f"{journaled.command} show {journaled.run}", "see what happened"
     else:
-        yield command, kept if failures else "go on from here"
+        yield command, kept if failures else "continue"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
-        yield _with_executor(command, "debug"), "go through it step by step"
+        yield _with_executor(command, "debug"), "step through it"
     if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
         yield f"{_without(command, '--limit')} --limit {','.join(hosts)} -v", "only where it failed, with output"
 

@@ -35,7 +35,7 @@ LOOKS = {
             "#7a4a9e",
             "#c79bea",
         ),
-        Look("unseen", "not looked at", "·", "M0-.2A.4 .4 0 1 0 0 .6 .4 .4 0 1 0 0-.2", "#59647a", "#9aa7bb"),
+        Look("unseen", "not checked", "·", "M0-.2A.4 .4 0 1 0 0 .6 .4 .4 0 1 0 0-.2", "#59647a", "#9aa7bb"),
         Look("ok", "ok", "✔", "M-3 .3-1 2.4 3.1-2.3", "#17793a", "#56d27e"),
         Look("same", "unchanged", "=", "M-2.8-1.3H2.8M-2.8 1.5H2.8", "#0d6c80", "#5cc6dc"),
         Look("pending", "not run", "○", "M-2 0A2 2 0 1 0 2 0 2 2 0 1 0-2 0", "#6a7587", "#8592a6"),

@@ -153,7 +153,7 @@ COLUMNS: Final = {
     "wouldChange": "would change",
     "wouldRun": "would run",
     "unknown": "unknown",
-    "notLookedAt": "not looked at",
+    "notLookedAt": "not checked",
     "skipped": "skipped",
     "failed": "failed",
     "unreachable": "unreachable",

@@ -70,8 +70,8 @@ class RunOutputs(Outputs):
 
 
 GUARDS: Final = (
-    "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only asks) it is looked at, and "
-    "tried again, by itself"
+    "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only reads) kubexm can check the "
+    "outcome and retry by itself"
 )
 NOT_RUN: Mapping[str, Any] = {"stdout": "", "stderr": "", "exitCode": None}
 """The outputs of a command that a guard kept from running."""

@@ -115,7 +115,7 @@ def test_story_of_a_failed_run_says_what_failed_why_and_what_to_type(site: Folde
         "exit code: 7",
         "at main.yaml:",
         "app/install/flaky on two: 2 attempts; exit code 7: no file",
-        "Left to do: 2 actions on 1 host",
+        "Remaining: 2 actions on 1 host",
         f"kubexm runs resume {run}",
         f"kubexm runs rollback {run}",
         f"kubexm runs report {run}",
@@ -169,7 +169,7 @@ def test_story_of_a_resumed_run_has_both_sessions_and_nothing_left(site: Folder)
     data = site.data("runs", "show", run)
     assert [(each["mode"], each["status"]) for each in data["sessions"]] == [("run", "Failed"), ("resume", "Success")]
     assert data["left"] == data["failures"] == []
-    assert "see whether it is still so" in site.run("runs", "show", run).output
+    assert "detect drift" in site.run("runs", "show", run).output
 
 
 def test_resumed_run_tells_machines_how_much_was_done_before(site: Folder) -> None:

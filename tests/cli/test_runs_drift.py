@@ -45,7 +45,7 @@ def test_nothing_differs_right_after_a_run_and_what_was_not_looked_at_is_counted
     done = site.run("drift", "main.yaml")
     assert done.exit_code == 0
     told = done.output.splitlines()[-1]
-    assert told == "Drift: nothing differs on 2 hosts, 4 were not looked at, 4 are as they were. Nothing was changed."
+    assert told == "Drift: nothing differs on 2 hosts, 4 were not checked, 4 unchanged. Nothing was changed."
     assert site.run("drift", "main.yaml", "--quiet").output == ""
 
 
@@ -57,7 +57,7 @@ def test_what_was_changed_on_a_host_is_named_with_host_and_step_and_nothing_is_c
     assert f"one: differs: m/t/conf: would change {site.path}/one.conf" in done.output
     assert "two: differs: m/t/link: " in done.output
     assert "2 actions differ on 2 of 2 hosts" in done.output
-    assert "kubexm-run main.yaml -e content=bye   make it so again" in done.output
+    assert "kubexm-run main.yaml -e content=bye   restore the desired state" in done.output
     assert (site.path / "one.conf").read_text() == "other"
     assert "    +bye value" in site.run("drift", "main.yaml", "--diff").output
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_looked_at_is_told_and_is_exit_code_1(site: Folder) -> No
     done = site.run("drift", "main.yaml")
     assert done.exit_code == 1
     assert "one: FAILED: m/t/conf: " in done.output
-    assert "1 could not be looked at" in done.output
+    assert "1 could not be checked" in done.output
     assert [(each["node"], each["host"]) for each in site.data("drift", "main.yaml", exit_code=1)["failed"]] == [
         ("m/t/conf", "one")
     ]

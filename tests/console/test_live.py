@@ -160,7 +160,7 @@ def test_lines_are_wrapped_again_after_the_end(terminal: Make) -> None:
     view.play("failed_run", 0.74)
     view.until(has("kubexm"))
     view.go_on()
-    assert "after the fix; what is done stays as it is\n" in view.history()
+    assert "after the fix; completed work is not repeated\n" in view.history()
 
 
 def test_message_is_shown_above_the_tree(terminal: Make) -> None:

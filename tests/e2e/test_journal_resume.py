@@ -363,7 +363,7 @@ modules:
         assert {each["host"] for each in history["left"]} <= {"n2"}
         shown = site.run("kubexm", "runs", "show", "last", code=0)
         again = f"kubexm runs resume {history['id']}"
-        for words in (again, "Left to do: 3 actions on 1 host", "within maxFailures"):
+        for words in (again, "Remaining: 3 actions on 1 host", "within maxFailures"):
             assert (words in shown) == bool(left), shown
         assert (again in [each["command"] for each in history["next"]]) == bool(left)
         (site.host / "good").touch()

@@ -105,7 +105,7 @@ def test_run_is_taken_back_after_success_and_after_failure(code: int, before: Be
     # Without somebody to ask it does nothing, but says what it would leave.
     said = site.run("kubexm", "runs", "rollback", "last", code=3)
     assert "13 actions can be undone" in said
-    assert "cannot be undone, and stays as it is: m/t/lasting on n1" in said
+    assert "cannot be undone: m/t/lasting on n1" in said
     assert "say so: --yes" in said
     assert undone(site) == []
     said = site.run("kubexm", "runs", "rollback", "last", "--yes", code=0)
