@@ -54,7 +54,6 @@ wheel: $(VENV)/.stamp-dev ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 docs: $(VENV)/.stamp-dev ## Generate the reference pages in docs/
-	$(BIN)/python -m tools.statements
 	$(BIN)/python tools/docs.py
 
 lock: ## Resolve the dependencies anew into requirements*.lock

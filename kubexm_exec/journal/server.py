@@ -1,4 +1,4 @@
-"""A journal in a database server, such as PostgreSQL, by SQLAlchemy."""
+"""A journal in a PostgreSQL server; SQLAlchemy keeps the connections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import is_current, migrate
 from kubexm_exec.journal.statements import STATEMENTS
 
+# Where several write at once, whoever takes a run over has to wait for what is being written: they read all of it.
+_STATEMENTS: Final = {
+    name: text(f"{said} FOR SHARE" if name == "entries.append" else said).execution_options(preserve_rowcount=True)
+    for name, said in STATEMENTS.items()
+}
 _LOCK: Final = 0x6B78
 """PostgreSQL's advisory lock for migrations."""
 
@@ -33,11 +38,11 @@ class ServerDoor:
 
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
-        return self._connection.execute(STATEMENTS[name], values).rowcount
+        return self._connection.execute(_STATEMENTS[name], values).rowcount
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
         """What is there."""
-        return [tuple(row) for row in self._connection.execute(STATEMENTS[name], values)]
+        return [tuple(row) for row in self._connection.execute(_STATEMENTS[name], values)]
 
     @property
     def one_kernel(self) -> bool:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.database import is_current, migrate
+from kubexm_exec.journal.database import HEAD, is_current, migrate
 from kubexm_exec.journal.errors import GoneError
-from kubexm_exec.journal.prepared import SCHEMA, SQLITE
+from kubexm_exec.journal.statements import SCHEMA, STATEMENTS
 from kubexm_exec.ownership import open_own, own_folder
 
 MAGIC: Final = 0x6B786D31
@@ -50,11 +50,11 @@ class SqliteDoor:
 
     def do(self, name: str, /, **values: Any) -> int:
         """Change something; gives the number of rows that it met."""
-        return self._connection.execute(SQLITE[name], values).rowcount
+        return self._connection.execute(STATEMENTS[name], values).rowcount
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
         """What is there."""
-        return self._connection.execute(SQLITE[name], values).fetchall()
+        return self._connection.execute(STATEMENTS[name], values).fetchall()
 
     @property
     def one_kernel(self) -> bool:
@@ -196,6 +196,7 @@ class SqliteFile:
                 return is_current(revision_of(connection, self._place), self._place)
             for statement in SCHEMA:
                 connection.execute(statement)
+            connection.execute("INSERT INTO alembic_version VALUES (?)", (HEAD,))
             connection.execute(f"PRAGMA application_id = {MAGIC}")
             return True
 

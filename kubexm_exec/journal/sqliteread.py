@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import is_current
 from kubexm_exec.journal.errors import BusyError
-from kubexm_exec.journal.prepared import SQLITE
 from kubexm_exec.journal.sqlitefile import kernel_time, revision_of
+from kubexm_exec.journal.statements import STATEMENTS
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class SqliteReading:
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
         """What is there."""
-        return self._ask(lambda connection: connection.execute(SQLITE[name], values).fetchall())
+        return self._ask(lambda connection: connection.execute(STATEMENTS[name], values).fetchall())
 
     @property
     def one_kernel(self) -> bool:

@@ -1,117 +1,93 @@
-"""What is asked of the database of the journal, once for all databases; each statement has a name.
+"""What is asked of the database of the journal, in SQL that SQLite and PostgreSQL take; each statement has a name.
 
-SQLite is given the same as text (``prepared``), made from these by tools/statements.py: importing SQLAlchemy takes
-longer than everything else that a short run does with its journal.
+Text for both: to import SQLAlchemy takes longer than everything else that a short run does with its journal. That is
+needed to bring a schema up, and to reach a server.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from sqlalchemy import Integer, Text, bindparam, insert, literal_column, null, or_, select
-
-from kubexm_exec.journal.schema import ASKED, BLOBS, ENTRIES, INPUTS, LEASES, REQUESTS, RUNS
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Table, TableClause
-    from sqlalchemy.sql.base import Executable
+from typing import Final
 
 
-_EMPTY: Final = literal_column("''", Text)
-_ONE: Final = literal_column("1", Integer)
-_NONE: Final = literal_column("0", Integer)
+def _insert(table: str, *columns: str) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({', '.join(f':{name}' for name in columns)})"
 
 
-def _given(column: Any, name: str = "") -> Any:
-    """A value that comes with the call, of a column's type."""
-    return bindparam(name or column.name, type_=column.type)
+_RUN: Final = "id, name, target, spec, executor, status, message, created, ended, epoch, holder, counts"
+_OURS: Final = "WHERE id = :run AND epoch = :old"
+_LEASE: Final = "WHERE target = :of AND run = :by AND epoch = :old"
 
-
-def _row(table: Table | TableClause, *without: str) -> Executable:
-    return insert(table).values({one.name: _given(one) for one in table.columns if one.name not in without})
-
-
-def _unless_given(column: Any) -> ColumnElement[bool]:
-    """True of every row if the value is empty."""
-    return or_(_given(column) == _EMPTY, column == _given(column))
-
-
-_OURS: Final = (RUNS.c.id == _given(RUNS.c.id, "run"), RUNS.c.epoch == _given(RUNS.c.epoch, "old"))
-_LEASE: Final = (
-    LEASES.c.target == _given(LEASES.c.target, "of"),
-    LEASES.c.run == _given(LEASES.c.run, "by"),
-    LEASES.c.epoch == _given(LEASES.c.epoch, "old"),
-)
-_BLOB: Final = (BLOBS.c.run == _given(BLOBS.c.run), BLOBS.c.token == _given(BLOBS.c.token))
-_LIMIT: Final = bindparam("limit", type_=Integer)
-
-STATEMENTS: Final[dict[str, Executable]] = {
-    "run.new": _row(RUNS, "ended"),
-    "run.inputs": _row(INPUTS),
-    "run.asked": _row(ASKED),
-    "run.take": RUNS.update()
-    .where(*_OURS)
-    .values(epoch=_given(RUNS.c.epoch), holder=_given(RUNS.c.holder), status=_given(RUNS.c.status), ended=null()),
-    "run.end": RUNS.update()
-    .where(*_OURS)
-    .values(
-        status=_given(RUNS.c.status),
-        message=_given(RUNS.c.message),
-        counts=_given(RUNS.c.counts),
-        ended=_given(RUNS.c.ended),
+STATEMENTS: Final = {
+    "run.new": _insert(
+        "runs", "id", "name", "target", "spec", "executor", "status", "message", "created", "epoch", "holder", "counts"
     ),
-    "run.stale": RUNS.update()
-    .where(*_OURS, RUNS.c.status == _given(RUNS.c.status, "still"))
-    .values(epoch=RUNS.c.epoch + _ONE, status=_given(RUNS.c.status), message=_given(RUNS.c.message)),
-    "run.remove": RUNS.delete().where(RUNS.c.id == _given(RUNS.c.id, "run")),
-    # One statement: between a question and an answer somebody else could take the run over. Where several write at
-    # once, that somebody also has to wait for it: who has taken a run over reads all that was ever written.
-    "entries.append": insert(ENTRIES)
-    .from_select(
-        ["run", "seq", "epoch", "data"],
-        select(RUNS.c.id, _given(ENTRIES.c.seq), RUNS.c.epoch, _given(ENTRIES.c.data))
-        .where(RUNS.c.id == _given(RUNS.c.id, "run"), RUNS.c.epoch == _given(RUNS.c.epoch))
-        .with_for_update(read=True),
-    )
-    .execution_options(preserve_rowcount=True),
-    "entries.after": select(ENTRIES.c.seq, ENTRIES.c.epoch, ENTRIES.c.data)
-    .where(ENTRIES.c.run == _given(ENTRIES.c.run), ENTRIES.c.seq > _given(ENTRIES.c.seq, "after"))
-    .order_by(ENTRIES.c.seq)
-    .limit(_LIMIT)
-    .offset(_NONE),
-    "entries.last": select(ENTRIES.c.seq)
-    .where(ENTRIES.c.run == _given(ENTRIES.c.run))
-    .order_by(ENTRIES.c.seq.desc())
-    .limit(_LIMIT)
-    .offset(_NONE),
-    "runs.newest": select(RUNS)
-    .where(_unless_given(RUNS.c.name), _unless_given(RUNS.c.status), _unless_given(RUNS.c.spec))
-    .order_by(RUNS.c.id.desc())
-    .limit(_LIMIT)
-    .offset(_NONE),
-    "runs.like": select(RUNS)
-    .where(or_(RUNS.c.id.like(_given(RUNS.c.id, "begins"), "/"), RUNS.c.id.like(_given(RUNS.c.id, "ends"), "/")))
-    .order_by(RUNS.c.id.desc())
-    .limit(_LIMIT)
-    .offset(_NONE),
-    "inputs.newest": select(INPUTS.c.data)
-    .where(INPUTS.c.run == _given(INPUTS.c.run))
-    .order_by(INPUTS.c.epoch.desc())
-    .limit(_LIMIT)
-    .offset(_NONE),
-    "asked.of": select(ASKED.c.version, ASKED.c.data).where(ASKED.c.run == _given(ASKED.c.run)),
-    "blob.there": select(BLOBS.c.token).where(*_BLOB),
-    "blob.keep": _row(BLOBS),
-    "blob.kept": select(BLOBS.c.data).where(*_BLOB),
-    "request.new": _row(REQUESTS, "id"),
-    "requests.after": select(REQUESTS.c.id, REQUESTS.c.kind, REQUESTS.c.by)
-    .where(REQUESTS.c.run == _given(REQUESTS.c.run), REQUESTS.c.id > _given(REQUESTS.c.id, "after"))
-    .order_by(REQUESTS.c.id),
-    "lease.find": select(LEASES).where(LEASES.c.target == _given(LEASES.c.target)),
-    "lease.new": _row(LEASES),
-    "lease.take": LEASES.update()
-    .where(LEASES.c.target == _given(LEASES.c.target, "of"))
-    .values({one.name: _given(one) for one in LEASES.columns if one.name != "target"}),
-    "lease.renew": LEASES.update().where(*_LEASE).values(expires=_given(LEASES.c.expires)),
-    "lease.release": LEASES.delete().where(*_LEASE),
+    "run.inputs": _insert("inputs", "run", "epoch", "data"),
+    "run.asked": _insert("asked", "run", "version", "data"),
+    "run.take": f"UPDATE runs SET status = :status, ended = NULL, epoch = :epoch, holder = :holder {_OURS}",
+    "run.end": f"UPDATE runs SET status = :status, message = :message, ended = :ended, counts = :counts {_OURS}",
+    "run.stale": f"UPDATE runs SET status = :status, message = :message, epoch = epoch + 1 {_OURS} AND status = :still",
+    "run.remove": "DELETE FROM runs WHERE id = :run",
+    # One statement: between a question and an answer somebody else could take the run over.
+    "entries.append": (
+        "INSERT INTO entries (run, seq, epoch, data) "
+        "SELECT id, :seq, epoch, :data FROM runs WHERE id = :run AND epoch = :epoch"
+    ),
+    "entries.after": (
+        "SELECT seq, epoch, data FROM entries WHERE run = :run AND seq > :after ORDER BY seq LIMIT :limit"
+    ),
+    "entries.last": "SELECT seq FROM entries WHERE run = :run ORDER BY seq DESC LIMIT :limit",
+    "runs.newest": (
+        f"SELECT {_RUN} FROM runs WHERE (:name = '' OR name = :name) AND (:status = '' OR status = :status) "
+        "AND (:spec = '' OR spec = :spec) ORDER BY id DESC LIMIT :limit"
+    ),
+    "runs.like": (
+        f"SELECT {_RUN} FROM runs WHERE id LIKE :begins ESCAPE '/' OR id LIKE :ends ESCAPE '/' "
+        "ORDER BY id DESC LIMIT :limit"
+    ),
+    "asked.of": "SELECT version, data FROM asked WHERE run = :run",
+    "inputs.newest": "SELECT data FROM inputs WHERE run = :run ORDER BY epoch DESC LIMIT :limit",
+    "blob.there": "SELECT token FROM blobs WHERE run = :run AND token = :token",
+    "blob.keep": _insert("blobs", "run", "token", "data"),
+    "blob.kept": "SELECT data FROM blobs WHERE run = :run AND token = :token",
+    "request.new": _insert("requests", "run", "kind", "at", "by"),
+    "requests.after": 'SELECT id, kind, "by" FROM requests WHERE run = :run AND id > :after ORDER BY id',
+    "lease.find": "SELECT target, run, epoch, holder, since, expires FROM leases WHERE target = :target",
+    "lease.new": _insert("leases", "target", "run", "epoch", "holder", "since", "expires"),
+    "lease.take": (
+        "UPDATE leases SET run = :run, epoch = :epoch, holder = :holder, since = :since, expires = :expires "
+        "WHERE target = :of"
+    ),
+    "lease.renew": f"UPDATE leases SET expires = :expires {_LEASE}",
+    "lease.release": f"DELETE FROM leases {_LEASE}",
 }
+
+SCHEMA: Final = (
+    # One row a run. ``epoch`` is raised by whoever takes the run on: whoever writes with an older one is refused.
+    "CREATE TABLE runs (id VARCHAR(26) NOT NULL, name TEXT NOT NULL, target TEXT NOT NULL, spec TEXT NOT NULL, "
+    "executor TEXT NOT NULL, status VARCHAR(16) NOT NULL, message TEXT NOT NULL, created FLOAT NOT NULL, ended FLOAT, "
+    "epoch INTEGER NOT NULL, holder TEXT NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (id))",
+    # What a run was made from (graph, options, packages), compressed; a second one if changes were accepted later.
+    "CREATE TABLE inputs (run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, data BLOB NOT NULL, "
+    "PRIMARY KEY (run, epoch), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
+    # What somebody asked for (document, values, choices, executor, options), in the form of that version.
+    "CREATE TABLE asked (run VARCHAR(26) NOT NULL, version INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run), "
+    "FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
+    # What happened, in order. A row holds all that became durable together.
+    "CREATE TABLE entries (run VARCHAR(26) NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, data TEXT NOT NULL, "
+    "PRIMARY KEY (run, seq), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
+    # Content that was replaced on hosts, for an undo.
+    "CREATE TABLE blobs (run VARCHAR(26) NOT NULL, token VARCHAR(64) NOT NULL, data BLOB NOT NULL, "
+    "PRIMARY KEY (run, token), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
+    # Who works on a target now; ``epoch`` is that of the run.
+    "CREATE TABLE leases (target TEXT NOT NULL, run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, "
+    "holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target))",
+    # What others ask a running run for, such as to stop.
+    "CREATE TABLE requests (id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, "
+    'at FLOAT NOT NULL, "by" TEXT NOT NULL, PRIMARY KEY (id), '
+    "FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
+    "CREATE INDEX requests_of_run ON requests (run)",
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+    "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))",
+)
+"""What the migrations come to in an empty SQLite file, without loading what runs them; a test compares the two."""
