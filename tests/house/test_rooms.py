@@ -153,3 +153,22 @@ def test_only_the_command_line_knows_click_streams_and_the_end_of_the_process() 
                 case ast.ImportFrom(module=str(module)) if module.split(".")[0] == "click":
                     wrong.append(f"{name}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_one_room_speaks_http() -> None:
+    """A client of a service has its own way to speak to it, as botocore; hvac's is given a session of requests."""
+    clients = {"http.client", "urllib.request", "urllib3", "requests", "httpx", "aiohttp"}
+    wrong = []
+    for name, path in modules().items():
+        if name.startswith("kubexm_exec.http.") or name == "kubexm_exec.secrets.vault":
+            continue
+        for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+            match node:
+                case ast.Import(names=aliases):
+                    found = {alias.name for alias in aliases}
+                case ast.ImportFrom(module=str(module), level=0, names=aliases):
+                    found = {module, *(f"{module}.{alias.name}" for alias in aliases)}
+                case _:
+                    continue
+            wrong += [f"{name} imports {each}" for each in found if each in clients or each.split(".")[0] in clients]
+    assert not wrong, "\n".join(wrong)
