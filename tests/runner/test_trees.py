@@ -134,6 +134,21 @@ def test_the_content_of_many_files_is_read_with_one_command(runner: Runner, fold
         runner.trees.read(states)
 
 
+def test_the_order_in_which_files_of_many_folders_are_named_costs_nothing(runner: Runner, tmp_path: Path) -> None:
+    paths = [tmp_path / f"d{number % 20}" / f"f {number}" for number in range(600)]
+    for number, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number}\n")
+    states = runner.inspect_all([str(path) for path in paths])
+    began = time.monotonic()
+    assert runner.trees.read(states) == [f"{number}\n".encode() for number in range(600)]
+    change = TreeChange(modes={0o600: [str(path) for path in paths]})
+    runner.trees.change(str(tmp_path), change, runner.trees.look(str(tmp_path), [str(tmp_path)]))
+    # It was a minute once: all names were moved about for each.
+    assert time.monotonic() - began < 15
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+
+
 def test_links_are_made_and_replaced_whatever_they_point_to(runner: Runner, folder: Path) -> None:
     (folder / "old").symlink_to("a")
     (folder / "file").write_bytes(b"x")

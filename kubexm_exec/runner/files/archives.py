@@ -18,7 +18,7 @@ from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
-from kubexm_exec.runner.files.inspect import path_list
+from kubexm_exec.runner.files.inspect import by_folder, path_list
 from kubexm_exec.runner.files.operations import temporary_folder
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
 from kubexm_exec.runner.quote import EACH, script
@@ -485,7 +485,8 @@ def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking
 
 def give_away(session: Session, paths: Iterable[str], owner: str) -> None:
     """Change the owner of many files, links and folders."""
-    result = execute(session, script(_GIVE, IN_FOLDERS, owner, stdin=path_list(paths)), check=False, live=False)
+    command = script(_GIVE, IN_FOLDERS, owner, stdin=path_list(by_folder(paths)))
+    result = execute(session, command, check=False, live=False)
     if result.exit_code != 0:
         raise file_failure(session, "change the owner of", "what was unpacked", result)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
@@ -156,6 +157,11 @@ def _is_short(paths: Sequence[str]) -> bool:
 def path_list(paths: Iterable[str]) -> bytes:
     """The paths as `each` reads them."""
     return b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+
+
+def by_folder(paths: Iterable[str]) -> list[str]:
+    """The paths, those in one folder next to each other: each change to another folder costs the host a process."""
+    return sorted(paths, key=posixpath.split)
 
 
 T = TypeVar("T")

@@ -18,7 +18,16 @@ from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.attributes import have_any
 from kubexm_exec.runner.files.filestate import FileState, Kind
-from kubexm_exec.runner.files.inspect import MANY, SCRIPT, Answer, ChangedMeanwhile, asked, parse, path_list
+from kubexm_exec.runner.files.inspect import (
+    MANY,
+    SCRIPT,
+    Answer,
+    ChangedMeanwhile,
+    asked,
+    by_folder,
+    parse,
+    path_list,
+)
 from kubexm_exec.runner.files.tarstream import Member, TarStream
 from kubexm_exec.runner.files.transfer import LARGE, Target, send
 from kubexm_exec.runner.quote import EACH, script
@@ -51,30 +60,37 @@ _LISTED: Final = re.compile(r"([0-9a-f]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/([^/]*
 IN_FOLDERS: Final = (
     WAY
     + r"""
+# Where nobody else may write, all of them at once.
+changed() {
+  if shared; then
+    for e do change "${e#./}" "$owner" "$mode" || return; done
+    return
+  fi
+  [ -z "$owner" ] || chown -h -- "$owner" "$@" || return
+  [ -n "$mode" ] || return 0
+  for e do if [ -L "$e" ]; then change "${e#./}" "" "$mode"; return; fi; done
+  chmod -- "$mode" "$@"
+}
 act() {
   case $what in
     read) cat -- "$@" ;;
     remove) rm -f -- "$@" ;;
     empty) rmdir -- "$@" ;;
     make) mkdir -m "$mode" -- "$@" ;;
-    change) for e do change "${e#./}" "$owner" "$mode" || return; done ;;
+    change) changed "$@" ;;
   esac
 }
-last() { k=$1; shift; shift "$k"; act "$@"; }
-what=$1 owner=$2 mode=$3 folder=; shift 3
-n=$#
-while [ $n -gt 0 ]; do
-  if [ "${1%/*}" != "$folder" ]; then
-    [ $# -eq $n ] || last $n "$@" || exit
-    i=0
-    for e do shift; [ $i -ge $n ] || set -- "$@" "$e"; i=$((i + 1)); done
-    folder=${1%/*}
-    go "$1"
-  else name=${1##*/}; fi
-  shift; n=$((n - 1))
-  set -- "$@" "./$name"
+what=$1 owner=$2 mode=$3 folder= names= i=0; shift 3
+for p do
+  i=$((i + 1))
+  if [ "${p%/*}" != "$folder" ]; then
+    [ -z "$names" ] || eval "act $names" || exit
+    folder=${p%/*} names=
+    go "$p"
+  fi
+  names="$names \"./\${$i##*/}\""
 done
-[ $# -eq 0 ] || act "$@"
+[ -z "$names" ] || eval "act $names"
 """
 )
 _READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
@@ -269,20 +285,22 @@ class Trees:
         if not states:
             return []
         total = sum(state.size for state in states)
-        command = script(_READ, IN_FOLDERS, stdin=path_list(state.path for state in states), max_output=total + 1)
+        known = {state.path: state for state in states}
+        paths = by_folder(known)
+        command = script(_READ, IN_FOLDERS, stdin=path_list(paths), max_output=total + 1)
         result = execute(self._session, command, check=False, live=False)
         if result.exit_code != 0:
             raise file_failure(self._session, "read", states[0].path, result)
-        contents, at = [], 0
-        for state in states:
+        contents, at = {}, 0
+        for state in map(known.__getitem__, paths):
             data = result.stdout[at : at + state.size]
             if result.dropped or len(result.stdout) != total or not state.holds(data):
                 raise StepFailed(
                     f"read {state.path}: it changes all the time", hint="stop what writes to it, and run it again"
                 )
-            contents.append(data)
+            contents[state.path] = data
             at += state.size
-        return contents
+        return [contents[state.path] for state in states]
 
     def have_attributes(self, root: str, states: Sequence[FileState]) -> bool | None:
         """Whether any of many files below a folder has extended attributes; None if the host cannot tell."""
@@ -436,16 +454,16 @@ def _part(change: TreeChange, links: Mapping[str, str], *, first: bool) -> TreeC
 def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str]) -> Iterator[Member]:
     """What the script finds beside it, the files under their names in the folder, and a last one: it is all there."""
     below = root.rstrip("/") + "/"
-    yield Member("gone", path_list(change.gone))
+    yield Member("gone", path_list(by_folder(change.gone)))
     yield Member("emptied", path_list(change.emptied))
     yield Member("folders", path_list(change.folders))
     pairs = [word for path, target in links.items() for word in (target, path.removeprefix(below))]
     yield Member("links", path_list(pairs))
     for owner, paths in change.owners.items():
-        yield Member(f"own-{owner}", path_list(paths))
+        yield Member(f"own-{owner}", path_list(by_folder(paths)))
     for mode, paths in change.modes.items():
         # With five digits, chmod takes such bits off folders.
-        yield Member(f"mode-{mode:05o}" if change.exact else f"mode-{mode:04o}", path_list(paths))
+        yield Member(f"mode-{mode:05o}" if change.exact else f"mode-{mode:04o}", path_list(by_folder(paths)))
     again: dict[int, list[str]] = {}
     for file in files:
         name = f"t/{file.path.removeprefix(below)}"
