@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct
 from pydantic import Field, model_validator
@@ -124,7 +124,16 @@ class _Plan(Struct, frozen=True):
         return ", ".join(f"{count} {word}" for count, word in parts if count)
 
 
-class ArchiveStep(RestoringStep[ArchiveParams]):
+class Seen(NamedTuple):
+    """What is at the path and what the source on the host is, missing folders, and what unpacking would change."""
+
+    before: FileState
+    source: str
+    above: Sequence[str] = ()
+    plan: _Plan | None = None
+
+
+class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
     """An archive unpacked into a folder, or a folder packed into an archive.
 
     Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
@@ -155,36 +164,46 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
     _source = ""
     """Where the archive on the host is read."""
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare the archive with what is there."""
         self._learn(ctx)
         params = self.params
         if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
             return Forecast.satisfied(f"{params.creates} exists", self._outputs(0))
-        if params.src is not None and not ctx.runner.inspect(params.src, digest=False).exists:
-            return Forecast.unknown(f"{params.src} is not there yet")
-        above = posixpath.dirname(params.path)
-        if not params.create_parents and not ctx.runner.inspect(above, digest=False).exists:
-            return Forecast.unknown(f"the folder {above} is not there yet")
+        folder = posixpath.dirname(params.path)
+        above, before, *sources = ctx.runner.inspect_all(
+            [folder, params.path, *([params.src] if params.src is not None else [])], digest=False
+        )
+        seen = Seen(before, "".join(source.kind for source in sources))
+        if seen.source == "absent":
+            return Forecast.unknown(f"{params.src} is not there yet", seen=seen)
+        if not above.exists:
+            if not params.create_parents:
+                return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
+            seen = seen._replace(above=ctx.runner.missing_folders(folder))
         if params.action == "pack":
-            if self._is_packed(ctx):
+            self._refuse_to_pack(seen)
+            same = ctx.runner.is_packed(params.src or "", params.path, self._format)
+            if same and params.mode in (None, before.mode):
                 return Forecast.satisfied(f"{params.path} holds what is in {params.src}", self._outputs(0))
-            return Forecast.change(f"would pack {params.src} into {params.path}", [Diff(params.path, note="packed")])
+            diff = Diff(params.path, note="packed")
+            return Forecast.change(f"would pack {params.src} into {params.path}", [diff], seen=seen)
         plan = self._plan(ctx)
         if not plan.any:
             return Forecast.satisfied(f"{params.path} holds all of it", self._outputs(len(plan.entries)))
-        return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan))
+        seen = seen._replace(plan=plan)
+        return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan), seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Unpack or pack."""
-        self._learn(ctx)
+        seen, src = forecast.seen, self.params.src
         if self.params.action == "pack":
-            return self._pack(ctx)
-        if self.params.src is None:
-            return self._unpack(ctx)
-        # What is checked is what is unpacked.
-        with ctx.runner.steady_archive(self.params.src) as self._source:
-            return self._unpack(ctx)
+            return self._pack(ctx, seen)
+        if src is None:
+            return self._unpack(ctx, seen)
+        # What is checked is what is unpacked: a copy is looked at once more.
+        with ctx.runner.steady_archive(src) as self._source:
+            return self._unpack(ctx, seen if self._source == src else seen._replace(plan=None))
 
     def _diffs(self, plan: _Plan) -> list[Diff]:
         """What comes, and by name what is there and will be another, the first ones of many."""
@@ -204,16 +223,15 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
             self._file = ctx.resource(source.removeprefix(RESOURCE)).filename
         self._source = self.params.src or ""
 
-    def _unpack(self, ctx: StepContext) -> Result:
+    def _unpack(self, ctx: StepContext, seen: Seen) -> Result:
         params = self.params
-        plan = self._plan(ctx)
-        if not plan.any:
-            return Result(
-                changed=False, message=f"{params.path} holds all of it", outputs=self._outputs(len(plan.entries))
-            )
-        above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
-        undo = remember(ctx, [*plan.changes, *plan.foreign], [*above, *plan.folders])
-        ctx.runner.mkdir(params.path, owner=params.owner, group=params.group, parents=params.create_parents)
+        plan = seen.plan or self._plan(ctx)
+        undo = remember(ctx, [*plan.changes, *plan.foreign], [*seen.above, *plan.folders])
+        if params.path in plan.folders:
+            ctx.runner.mkdir(
+                params.path, owner=params.owner, group=params.group, parents=params.create_parents,
+                missing=[*seen.above, params.path] if seen.plan else None,
+            )  # fmt: skip
         if plan.changes or plan.folders:
             ctx.progress(f"unpack {self._name}")
             self._extract(ctx, plan)
@@ -236,29 +254,22 @@ class ArchiveStep(RestoringStep[ArchiveParams]):
                 ctx.runner.write(sent, file, mode=0o600)
             ctx.runner.unpack(sent, params.path, self._format, how)
 
-    def _pack(self, ctx: StepContext) -> Result:
+    def _refuse_to_pack(self, seen: Seen) -> None:
+        if seen.source != "directory":
+            raise StepFailed(f"pack {self.params.src}: there is no such folder", hint="`src` is a folder on the host")
+        if seen.before.kind in ("directory", "other"):
+            raise StepFailed(f"pack {self.params.path}: it is there and not a file", hint="choose another path")
+
+    def _pack(self, ctx: StepContext, seen: Seen) -> Result:
         params = self.params
         folder = params.src or ""
-        if self._is_packed(ctx):
-            return Result(changed=False, message=f"{params.path} holds what is in {folder}", outputs=self._outputs(0))
-        if ctx.runner.inspect(folder, digest=False).kind != "directory":
-            raise StepFailed(f"pack {folder}: there is no such folder", hint="`src` is a folder on the host")
-        before = ctx.runner.inspect(params.path, digest=False)
-        if before.kind in ("directory", "other"):
-            raise StepFailed(f"pack {params.path}: it is there and not a file", hint="choose another path")
-        above = ctx.runner.missing_folders(posixpath.dirname(params.path)) if params.create_parents else []
-        undo = remember(ctx, [_replaced(before)], above)
-        if above:
-            ctx.runner.mkdir(above[-1])
+        self._refuse_to_pack(seen)
+        undo = remember(ctx, [_replaced(seen.before)], seen.above)
+        if seen.above:
+            ctx.runner.mkdir(seen.above[-1], missing=seen.above)
         ctx.runner.pack(folder, params.path, self._format, mode=params.mode)
         remember_left(ctx, undo)
         return Result(message=f"packed {folder} into {params.path}", outputs=self._outputs(0))
-
-    def _is_packed(self, ctx: StepContext) -> bool:
-        params = self.params
-        if not ctx.runner.is_packed(params.src or "", params.path, self._format):
-            return False
-        return params.mode in (None, ctx.runner.inspect(params.path, digest=False).mode)
 
     def _plan(self, ctx: StepContext) -> _Plan:
         params = self.params

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed, Undo
+from kubexm_exec.step import Expression, Forecast, Outputs, Params, Step, StepContext, StepFailed, Undo
 
 
 class AssertParams(Params):
@@ -50,13 +50,6 @@ class AssertStep(Step[AssertParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """Evaluate them: there is nothing else to it."""
-        return Forecast.satisfied(self._hold(ctx))
-
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Evaluate them."""
-        return Result(changed=False, message=self._hold(ctx))
-
-    def _hold(self, ctx: StepContext) -> str:
         that = self.params.that
         conditions = [that] if isinstance(that, str) else that
         for condition in conditions:
@@ -71,4 +64,5 @@ class AssertStep(Step[AssertParams]):
                     self.params.message or f"this does not hold: {condition}",
                     hint=f"asserted: {condition}" if self.params.message else "",
                 )
-        return f"{len(conditions)} of {len(conditions)} hold" if len(conditions) > 1 else "it holds"
+        count = len(conditions)
+        return Forecast.satisfied(f"{count} of {count} hold" if count > 1 else "it holds")

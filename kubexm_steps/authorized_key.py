@@ -76,7 +76,7 @@ class AuthorizedKeyOutputs(Outputs):
     keys: int = Field(0, description="How many keys the user has in all.")
 
 
-class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
+class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
     """Public keys that let somebody in as a user over SSH.
 
     A key is recognised by its own text, whatever comment or options stand around it: it is never there twice. Other
@@ -99,7 +99,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
     options: [no-pty, 'from="10.0.0.0/8"']
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[KeyFile | None]:
         """Compare the keys with what should be."""
         params = self.params
         found = ctx.runner.keys.look(params.user, params.path or "")
@@ -115,23 +115,16 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
         shown = [Diff(found.folder.path, note=folder)] if folder else []
         if change is not None:
             shown.append(file_diff(ctx, change))
-        return Forecast.change(f"would change the keys of {params.user}", shown)
+        return Forecast.change(f"would change the keys of {params.user}", shown, seen=found)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[KeyFile | None]) -> Result:
         """Write the file."""
-        params = self.params
-        found = ctx.runner.keys.look(params.user, params.path or "")
+        params, found = self.params, forecast.seen
         if found is None:
-            if params.state == "absent":
-                message = f"there is no user {params.user}"
-                return Result(changed=False, message=message, outputs=self._outputs(None, ""))
             raise StepFailed(f"keys of {params.user}: there is no such user", hint="make it first with a user step")
         text = self._text(found)
         change = self._change(ctx, found, text)
         folder = self._folder_note(found)
-        outputs = self._outputs(found, text)
-        if change is None and not folder:
-            return Result(changed=False, message=f"keys of {params.user} are as they should be", outputs=outputs)
         self._save(ctx, found, change)
         owner, group = str(found.uid), str(found.gid)
         if not found.folder.exists:
@@ -141,7 +134,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams]):
             ctx.runner.chmod(found.folder.path, _FOLDER)
         if change is not None:
             apply_change(ctx, change)
-        return Result(message=f"changed the keys of {params.user}", outputs=outputs)
+        return Result(message=f"changed the keys of {params.user}", outputs=self._outputs(found, text))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         """Compare the file and its folder with what was left."""

@@ -7,7 +7,7 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 from pydantic import AfterValidator, Field, model_validator
@@ -110,7 +110,14 @@ class CaCertificateOutputs(Outputs):
     not_after: str = Field("", description="When it expires.")
 
 
-class CaCertificateStep(RestoringStep[CaCertificateParams]):
+class Seen(NamedTuple):
+    """The certificate, and the host's trust in it; None if the host cannot be told whom to trust."""
+
+    wanted: Certificate | None
+    now: Anchor | None
+
+
+class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
     """A certification authority that all programs of the host trust, or no longer trust.
 
     The certificate goes where the distribution wants it, and its own tool makes the bundle anew: Debian, Ubuntu and
@@ -130,31 +137,31 @@ class CaCertificateStep(RestoringStep[CaCertificateParams]):
   with: {name: site-ca, src: files/site-ca.pem}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare the file and the bundle with what should be."""
         wanted = self._wanted(ctx)
         now = self._look(ctx, wanted)
         if now is None:
-            return Forecast.unknown("update-ca-certificates or update-ca-trust is not there yet")
+            return Forecast.unknown(
+                "update-ca-certificates or update-ca-trust is not there yet", seen=Seen(wanted, None)
+            )
         edit = self._edit(now, wanted)
         if self._is_right(now, edit):
             return Forecast.satisfied(self._message(wanted), self._outputs(now, wanted))
         verb = "trust" if wanted else "no longer trust"
-        return Forecast.change(f"would {verb} {self.params.name}{_note(wanted)}", diffs(ctx, [edit]))
+        return Forecast.change(
+            f"would {verb} {self.params.name}{_note(wanted)}", diffs(ctx, [edit]), seen=Seen(wanted, now)
+        )
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Write or remove the file, and make the bundle anew."""
-        wanted = self._wanted(ctx)
-        now = self._look(ctx, wanted)
+        wanted, now = forecast.seen
         if now is None:
             raise StepFailed(
                 f"trust {self.params.name}: the host has neither update-ca-certificates nor update-ca-trust",
                 hint="install the package ca-certificates first",
             )
         edit = self._edit(now, wanted)
-        outputs = self._outputs(now, wanted)
-        if self._is_right(now, edit):
-            return Result(changed=False, message=self._message(wanted), outputs=outputs)
         save(ctx, [edit], tool=now.tool)
         apply(ctx, [edit])
         ctx.runner.trust.update(now.tool, fresh=wanted is None)
@@ -166,7 +173,7 @@ class CaCertificateStep(RestoringStep[CaCertificateParams]):
                     hint=f"run {now.tool} on the host to see why",
                 )
         verb = "trusted" if wanted else "no longer trusted"
-        return Result(message=f"{self.params.name} is {verb}{_note(wanted)}", outputs=outputs)
+        return Result(message=f"{self.params.name} is {verb}{_note(wanted)}", outputs=self._outputs(now, wanted))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""

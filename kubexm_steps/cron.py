@@ -88,7 +88,7 @@ class CronOutputs(Outputs):
     path: str = Field("", description="Its file, if it has one of its own.")
 
 
-class CronStep(RestoringStep[CronParams]):
+class CronStep(RestoringStep[CronParams, CronLook]):
     """A command that cron runs at given times: in a user's crontab, or in a file of its own in `/etc/cron.d`.
 
     An entry in a crontab is found again by its name, which stands as a comment in the line above; everything else in
@@ -112,18 +112,20 @@ class CronStep(RestoringStep[CronParams]):
     user: root
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[CronLook]:
         """Compare the entry with what should be."""
         seen = self._look(ctx)
         if why := self._cannot(seen):
             if self.params.state == "absent":
                 return Forecast.satisfied(why, self._outputs())
-            return Forecast.unknown(why)
+            return Forecast.unknown(why, seen=seen)
         if seen.held is not None:
             edit = self._edit(ctx, seen)
             if not edit.any:
                 return Forecast.satisfied(f"{seen.held.path} is as it should be", self._outputs())
-            return Forecast.change(f"would {self._verb(seen.held.exists)} {seen.held.path}", [edit.diff(ctx)])
+            return Forecast.change(
+                f"would {self._verb(seen.held.exists)} {seen.held.path}", [edit.diff(ctx)], seen=seen
+            )
         before, after = seen.table, self._table(seen.table)
         if (before or "") == after:
             return Forecast.satisfied(f"{self._what} is as it should be", self._outputs())
@@ -131,24 +133,22 @@ class CronStep(RestoringStep[CronParams]):
         diff = Diff(f"crontab of {self.params.user}", before, after or None)
         if ctx.sensitive or ctx.holds_secret(before or "") or ctx.holds_secret(after):
             diff = Diff(diff.path, note=HIDDEN)
-        return Forecast.change(f"would {self._verb(there)} {self._what}", [diff])
+        return Forecast.change(f"would {self._verb(there)} {self._what}", [diff], seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[CronLook]) -> Result:
         """Write the entry, or take it out."""
-        params = self.params
-        seen = self._look(ctx)
+        params, seen = self.params, forecast.seen
         if why := self._cannot(seen):
-            if params.state == "absent":
-                return Result(changed=False, message=why, outputs=self._outputs())
             hint = (
                 "make the user first with a user step" if not seen.user else "install it first: package cron or cronie"
             )
             raise StepFailed(f"{self._what}: {why}", hint=hint)
         if seen.held is not None:
-            return self._write_file(ctx, seen)
+            edit = self._edit(ctx, seen)
+            edits.save(ctx, [edit])
+            edits.apply(ctx, [edit])
+            return Result(message=f"{self._done(edit.held.exists)} {edit.held.path}", outputs=self._outputs())
         before, after = seen.table, self._table(seen.table)
-        if (before or "") == after:
-            return Result(changed=False, message=f"{self._what} is as it should be", outputs=self._outputs())
         kept = None if before is None else ctx.keep(before.encode("utf-8", "surrogateescape"))
         ctx.save_undo({"before": kept, "after": ctx.keep(after.encode("utf-8", "surrogateescape"))})
         _write(ctx, params.user, before, after)
@@ -228,15 +228,6 @@ class CronStep(RestoringStep[CronParams]):
         lines.append(f"{params.schedule} {params.user} {_escaped(params.command)}")
         text = "\n".join(lines) + "\n"
         return Edit(seen.held, text, new_mode(ctx, text))
-
-    def _write_file(self, ctx: StepContext, seen: CronLook) -> Result:
-        edit = self._edit(ctx, seen)
-        path = edit.held.path
-        if not edit.any:
-            return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
-        edits.save(ctx, [edit])
-        edits.apply(ctx, [edit])
-        return Result(message=f"{self._done(edit.held.exists)} {path}", outputs=self._outputs())
 
     def _verb(self, there: bool) -> str:
         return "remove" if self.params.state == "absent" else "change" if there else "create"

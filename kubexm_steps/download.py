@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import structs
 from pydantic import Field, model_validator
@@ -29,11 +29,11 @@ from kubexm_steps.lib.files import (
     Content,
     FileOutputs,
     RestoringStep,
-    Wanted,
     apply_change,
     compare,
     remember,
     remember_left,
+    wanted_file,
 )
 from kubexm_steps.lib.types import OneFileParams, located
 
@@ -80,7 +80,15 @@ def _given(params: DownloadParams, key: str) -> bool:
     return getattr(params, {"caFile": "ca_file"}.get(key, key)) is not None
 
 
-class DownloadStep(RestoringStep[DownloadParams]):
+class Seen(NamedTuple):
+    """What is to be fetched, the digest that it must have (empty: any), and the change of the file."""
+
+    resource: Resource
+    digest: str
+    change: Change
+
+
+class DownloadStep(RestoringStep[DownloadParams, Seen]):
     """A file from elsewhere on the host, with the digest that it must have.
 
     A file that has the digest already is left alone: then nothing is fetched and nobody is asked.
@@ -104,7 +112,7 @@ class DownloadStep(RestoringStep[DownloadParams]):
     path: /var/cache/etcd-v3.5.16-linux-amd64.tar.gz
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare by digest, without fetching anything if the digest is known."""
         self.params = located(ctx, self.params)
         resource = self._resource(ctx)
@@ -114,36 +122,33 @@ class DownloadStep(RestoringStep[DownloadParams]):
         change = self._change(ctx, digest, before)
         if not change.any:
             return Forecast.satisfied(self._fine(digest), self._outputs(ctx, before))
+        folder, seen = posixpath.dirname(path), Seen(resource, digest, change)
         if before.above and not self.params.create_parents:
-            return Forecast.unknown(f"the folder {posixpath.dirname(path)} is not there yet")
+            return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
         if not change.content:
             return Forecast.change(
-                f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))]
+                f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))], seen=seen
             )
+        if not before.folder and self.params.create_parents:
+            seen = Seen(resource, digest, structs.replace(change, folders=ctx.runner.missing_folders(folder, before)))
         notes = [*change.notes(), f"content of {resource.shown}"]
-        return Forecast.change(f"would download {resource.shown} to {path}", [Diff(path, note=", ".join(notes))])
+        diff = Diff(path, note=", ".join(notes))
+        return Forecast.change(f"would download {resource.shown} to {path}", [diff], seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Fetch it, and put it in place."""
-        self.params = located(ctx, self.params)
-        resource = self._resource(ctx)
-        path = self.params.path
-        before = ctx.runner.inspect(path)
-        digest = self._digest(ctx, resource)
-        change = self._change(ctx, digest, before)
-        if not change.any:
-            return Result(changed=False, message=self._fine(digest), outputs=self._outputs(ctx, before))
+        resource, digest, change = forecast.seen
+        path, before = self.params.path, change.before
         if not change.content:
             remember(ctx, [change], [])
             apply_change(ctx, change)
             return Result(message=f"changed {path} ({change.summary()})", outputs=self._outputs(ctx, before))
         local = None if resource.fetch_on == "host" else ctx.fetch(resource)
-        folders = ctx.runner.missing_folders(posixpath.dirname(path), before) if self.params.create_parents else []
-        undo = remember(ctx, [change], folders)
-        if folders:
-            ctx.runner.mkdir(folders[-1], missing=folders)
+        undo = remember(ctx, [change], change.folders)
+        if change.folders:
+            ctx.runner.mkdir(change.folders[-1], missing=change.folders)
         if local is not None:
-            wanted = self._wanted(Content(local.sha256, local.size, None, local.path))
+            wanted = wanted_file(self.params, Content(local.sha256, local.size, None, local.path))
             apply_change(ctx, Change(wanted, before, change.mode, True, change.permissions, change.ownership))
             got, size = local.sha256, local.size
         else:
@@ -192,12 +197,8 @@ class DownloadStep(RestoringStep[DownloadParams]):
             return resource.sha256
         return ctx.fetch(resource).sha256
 
-    def _wanted(self, content: Content | None) -> Wanted:
-        params = self.params
-        return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
-
     def _change(self, ctx: StepContext, digest: str, before: FileState) -> Change:
-        change = compare(ctx, self._wanted(Content(digest, 0) if digest else None), before)
+        change = compare(ctx, wanted_file(self.params, Content(digest, 0) if digest else None), before)
         # Without a digest nobody knows before what will be in it.
         return change if digest or not change.content else structs.replace(change, becomes="")
 

@@ -60,7 +60,7 @@ class FetchOutputs(Outputs):
     size: int = Field(0, description="Its size in bytes.")
 
 
-class FetchStep(LookingStep[FetchParams]):
+class FetchStep(LookingStep[FetchParams, FileState]):
     """A file brought from the host to the control node, into a folder of its own for each host.
 
     `/etc/hosts` of `web1` lands in `TO/web1/etc/hosts`. A file that is the same there already (compared by sha256) is
@@ -80,34 +80,29 @@ class FetchStep(LookingStep[FetchParams]):
   with: {path: /etc/etcd/pki/ca.crt, to: ./fetched, name: ca.crt}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[FileState]:
         """Compare the digests."""
         local = self._local(ctx)
         self.params = located(ctx, self.params, last=True)
         state = self._look(ctx)
         if state.kind == "absent":
             if self.params.required:
-                return Forecast.unknown(f"{self.params.path} is not there yet")
+                return Forecast.unknown(f"{self.params.path} is not there yet", seen=state)
             return Forecast.satisfied(f"{self.params.path} is not there", self._outputs(ctx, local, None))
         if self._same(ctx, state, local):
             return Forecast.satisfied(f"{local} is the same", self._outputs(ctx, local, state))
-        return Forecast.change(f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)])
+        return Forecast.change(
+            f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)], seen=state
+        )
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[FileState]) -> Result:
         """Bring it."""
-        local = self._local(ctx)
-        self.params = located(ctx, self.params, last=True)
-        state = self._look(ctx)
+        local, state = self._local(ctx), forecast.seen
         if state.kind == "absent":
-            if self.params.required:
-                raise StepFailed(
-                    f"fetch {self.params.path}: it is not there on the host",
-                    hint="look at the path, or set `required: false` if it may be missing",
-                )
-            outputs = self._outputs(ctx, local, None)
-            return Result(changed=False, message=f"{self.params.path} is not there", outputs=outputs)
-        if self._same(ctx, state, local):
-            return Result(changed=False, message=f"{local} is the same", outputs=self._outputs(ctx, local, state))
+            raise StepFailed(
+                f"fetch {self.params.path}: it is not there on the host",
+                hint="look at the path, or set `required: false` if it may be missing",
+            )
         made = _missing(local.parent)
         self._remember(ctx, local, made, state)
         for folder in made:

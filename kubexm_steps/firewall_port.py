@@ -73,7 +73,7 @@ class FirewallPortOutputs(Outputs):
     backend: str = Field(description="The firewall: `firewalld`, `ufw` or `nftables`; empty if none is active.")
 
 
-class FirewallPortStep(RestoringStep[FirewallPortParams]):
+class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
     """A port, or a range of ports, that the host's firewall lets in, now and after a boot.
 
     It uses the firewall that is active: firewalld, ufw, or rules of nftables that turn packets away. With none of them
@@ -94,7 +94,7 @@ class FirewallPortStep(RestoringStep[FirewallPortParams]):
   with: {port: 6443, source: 10.0.0.0/8}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Firewall]:
         """Compare the running firewall, and what it starts with, with what should be."""
         now = self._look(ctx)
         edits = self._edits(now)
@@ -103,14 +103,12 @@ class FirewallPortStep(RestoringStep[FirewallPortParams]):
         verb = "opened" if self._open else "closed"
         shown = [Diff(_name(now), note=f"{self._opening} {verb}{when}") for when in self._parts(now)]
         todo = "open" if self._open else "close"
-        return Forecast.change(f"would {todo} {self._opening}", [*shown, *diffs(ctx, edits)])
+        return Forecast.change(f"would {todo} {self._opening}", [*shown, *diffs(ctx, edits)], seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Firewall]) -> Result:
         """Open or close it."""
-        now = self._look(ctx)
+        now = forecast.seen
         edits = self._edits(now)
-        if self._is_right(now, edits):
-            return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
         save(ctx, edits, backend=now.found.removesuffix("-offline"), live=now.live, permanent=now.permanent)
         apply(ctx, edits)
         if now.config is not None and any(edit.any for edit in edits):

@@ -73,7 +73,7 @@ class GitOutputs(Outputs):
     commit: str = Field(description="The commit that is checked out.")
 
 
-class GitStep(LookingStep[GitParams]):
+class GitStep(LookingStep[GitParams, Checkout]):
     """A checkout of a git repository at a branch, a tag or a commit.
 
     The repository is asked first which commit the name stands for; if the checkout has it, nothing is done. The host
@@ -99,14 +99,14 @@ class GitStep(LookingStep[GitParams]):
     password: "{{ secret('env:GIT_TOKEN') }}"
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Checkout]:
         """Compare what is checked out with what the repository has."""
         now = self._look(ctx)
         if not now.git:
-            return Forecast.unknown("git is not installed yet")
+            return Forecast.unknown("git is not installed yet", seen=now)
         if not now.wanted:
             # A short number of a commit that is not here yet, or no name at all.
-            return Forecast.unknown(f"{self.params.repo} has no branch or tag {self.params.ref}")
+            return Forecast.unknown(f"{self.params.repo} has no branch or tag {self.params.ref}", seen=now)
         if self._is_right(now):
             return Forecast.satisfied(self._message(now), self._outputs(now))
         self._refuse(now)
@@ -115,22 +115,18 @@ class GitStep(LookingStep[GitParams]):
             note += f", {len(now.changes)} local {'change' if len(now.changes) == 1 else 'changes'} given up"
         verb = "update" if now.kind == "checkout" else "check out"
         return Forecast.change(
-            f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)]
+            f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)], seen=now
         )
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Checkout]) -> Result:
         """Fetch and check out."""
-        now = self._look(ctx)
-        params = self.params
+        params, now = self.params, forecast.seen
         if not now.git:
             raise StepFailed("git is not installed on the host", hint="install it first with a package step")
         if not now.wanted:
             raise StepFailed(
                 f"{params.repo} has no branch or tag {params.ref}", hint="a commit is named by all of its 40 digits"
             )
-        if self._is_right(now):
-            return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
-        self._refuse(now)
         if now.kind == "checkout":
             kept = ctx.runner.git.save_changes(params.path) if now.changes and now.head else ""
             undo = {"head": now.head, "branch": now.branch, "url": now.url, "changes": kept}
@@ -139,7 +135,7 @@ class GitStep(LookingStep[GitParams]):
             above = ctx.runner.missing_folders(params.path)[:-1] if now.kind == "absent" else []
             ctx.save_undo({"made": now.kind, "above": above, "left": now.wanted})
             if above:
-                ctx.runner.mkdir(above[-1])
+                ctx.runner.mkdir(above[-1], missing=above)
         ctx.runner.git.checkout(
             params.repo,
             params.path,

@@ -45,7 +45,7 @@ class GroupOutputs(Outputs):
     gid: int | None = Field(None, description="Its number; nothing (null) if it was removed.")
 
 
-class GroupStep(LookingStep[GroupParams]):
+class GroupStep(LookingStep[GroupParams, Accounts]):
     """A group of users, or none.
 
     Use it for groups that must exist before something else: a service's own group with a fixed number, say. To put one
@@ -65,7 +65,7 @@ class GroupStep(LookingStep[GroupParams]):
   with: {name: etcd, system: true, members: [backup], appendMembers: true}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Accounts]:
         """Compare what is there with what should be."""
         params = self.params
         accounts = self._look(ctx)
@@ -73,35 +73,42 @@ class GroupStep(LookingStep[GroupParams]):
         if params.state == "absent":
             if group is None:
                 return Forecast.satisfied(f"there is no group {params.name}", self._outputs(None))
+            _refuse_foreign(group)
             if users := accounts.first_group_of(group):
-                return Forecast.unknown(f"group {params.name} is the first group of {listed(users)}")
+                return Forecast.unknown(f"group {params.name} is the first group of {listed(users)}", seen=accounts)
             return Forecast.change(
                 f"would remove group {params.name}",
                 [attribute_diff(ctx, f"group {params.name}", _attributes(group), None)],
+                seen=accounts,
             )
         if missing := self._missing(accounts):
-            return Forecast.unknown(f"user {missing[0]} is not there yet")
+            return Forecast.unknown(f"user {missing[0]} is not there yet", seen=accounts)
         after = self._wanted(group)
         if group is None:
             return Forecast.change(
-                f"would create group {params.name}", [attribute_diff(ctx, f"group {params.name}", None, after)]
+                f"would create group {params.name}",
+                [attribute_diff(ctx, f"group {params.name}", None, after)],
+                seen=accounts,
             )
         before = _attributes(group)
         if not changed(before, after):
             return Forecast.satisfied(f"group {params.name} is as it should be", self._outputs(group))
+        _refuse_foreign(group)
         return Forecast.change(
             f"would change group {params.name} ({', '.join(changed(before, after))})",
             [attribute_diff(ctx, f"group {params.name}", before, after)],
+            seen=accounts,
         )
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Accounts]) -> Result:
         """Make, change or remove the group."""
-        params = self.params
+        params, accounts = self.params, forecast.seen
         users = ctx.runner.users
-        accounts = self._look(ctx)
         group = accounts.groups.get(params.name)
-        if params.state == "absent":
-            return self._remove(ctx, accounts, group)
+        if params.state == "absent" and group is not None:
+            ctx.save_undo({"gid": group.gid, "members": list(group.members), "left": None})
+            users.remove_group(accounts, params.name)
+            return Result(message=f"removed group {params.name}", outputs=self._outputs(None))
         if missing := self._missing(accounts):
             raise StepFailed(
                 f"group {params.name}: there is no user {missing[0]}", hint="make it first with a user step"
@@ -118,11 +125,6 @@ class GroupStep(LookingStep[GroupParams]):
                 ctx.save_undo({"made": True, "left": {**left, "gid": gid}})
             return Result(message=f"created group {params.name}", outputs={"name": params.name, "gid": gid})
         differs = changed(_attributes(group), self._wanted(group))
-        if not differs:
-            return Result(
-                changed=False, message=f"group {params.name} is as it should be", outputs=self._outputs(group)
-            )
-        _refuse_foreign(group)
         left = {
             "gid": group.gid if params.gid is None else params.gid,
             "members": sorted(self._members(group) if params.members is not None else group.members),
@@ -174,15 +176,6 @@ class GroupStep(LookingStep[GroupParams]):
 
     def _look(self, ctx: StepContext) -> Accounts:
         return ctx.runner.users.look(groups=[self.params.name])
-
-    def _remove(self, ctx: StepContext, accounts: Accounts, group: Group | None) -> Result:
-        name = self.params.name
-        if group is None:
-            return Result(changed=False, message=f"there is no group {name}", outputs=self._outputs(None))
-        _refuse_foreign(group)
-        ctx.save_undo({"gid": group.gid, "members": list(group.members), "left": None})
-        ctx.runner.users.remove_group(accounts, name)
-        return Result(message=f"removed group {name}", outputs=self._outputs(None))
 
     def _missing(self, accounts: Accounts) -> list[str]:
         members = unique(self.params.members or [])

@@ -62,7 +62,7 @@ class HostEntryOutputs(Outputs):
     path: str = Field(description="The hosts file.")
 
 
-class HostEntryStep(RestoringStep[HostEntryParams]):
+class HostEntryStep(RestoringStep[HostEntryParams, Edit]):
     """Names of hosts in `/etc/hosts`, for as many hosts as there are, in one go.
 
     Without `block`, each address has a line with just its names, wherever that line is, and a name that was listed for
@@ -85,22 +85,19 @@ class HostEntryStep(RestoringStep[HostEntryParams]):
       10.0.0.12: [node2.example, node2]
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Edit]:
         """Work out the new text, and compare."""
         edit = self._edit(ctx)
         if not edit.any:
             return Forecast.satisfied(f"{edit.held.path} is as it should be", {"path": edit.held.path})
-        return Forecast.change(f"would change {edit.held.path} ({self._count()})", diffs(ctx, [edit]))
+        return Forecast.change(f"would change {edit.held.path} ({self._count()})", diffs(ctx, [edit]), seen=edit)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Edit]) -> Result:
         """Write the new text."""
-        edit = self._edit(ctx)
-        outputs = {"path": edit.held.path}
-        if not edit.any:
-            return Result(changed=False, message=f"{edit.held.path} is as it should be", outputs=outputs)
-        save(ctx, [edit])
-        apply(ctx, [edit])
-        return Result(message=f"changed {edit.held.path} ({self._count()})", outputs=outputs)
+        path = forecast.seen.held.path
+        save(ctx, [forecast.seen])
+        apply(ctx, [forecast.seen])
+        return Result(message=f"changed {path} ({self._count()})", outputs={"path": path})
 
     def _edit(self, ctx: StepContext) -> Edit:
         params = self.params

@@ -42,7 +42,7 @@ class HostnameOutputs(Outputs):
     name: str = Field(description="The name of the host.")
 
 
-class HostnameStep(RestoringStep[HostnameParams]):
+class HostnameStep(RestoringStep[HostnameParams, Names]):
     """The name of the host, now and after every boot.
 
     The running system is told by `hostnamectl` where systemd rules, else by `hostname`; `/etc/hostname` keeps the name
@@ -60,24 +60,21 @@ class HostnameStep(RestoringStep[HostnameParams]):
   with: {name: node1.example, hostsFile: true}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Names]:
         """Compare the name that the system has, and its files, with what should be."""
         now = ctx.runner.system.names()
         edits = self._edits(now)
-        if self._is_right(now, edits):
+        if now.live == self.params.name and not any(edit.any for edit in edits):
             return Forecast.satisfied(f"the host is called {now.live}", self._outputs())
         shown = diffs(ctx, edits)
         if now.live != self.params.name:
             shown.insert(0, Diff("hostname", note=f"{now.live} -> {self.params.name}"))
-        return Forecast.change(f"would name the host {self.params.name}", shown)
+        return Forecast.change(f"would name the host {self.params.name}", shown, seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Names]) -> Result:
         """Write the files, and tell the running system."""
-        name = self.params.name
-        now = ctx.runner.system.names()
+        name, now = self.params.name, forecast.seen
         edits = self._edits(now)
-        if self._is_right(now, edits):
-            return Result(changed=False, message=f"the host is called {now.live}", outputs=self._outputs())
         save(ctx, edits, live=now.live, left=name)
         apply(ctx, edits)
         if now.live == name:
@@ -96,9 +93,6 @@ class HostnameStep(RestoringStep[HostnameParams]):
         restore(ctx, undo)
         if ctx.runner.system.names().live != undo["live"]:
             ctx.runner.system.rename(undo["live"])
-
-    def _is_right(self, now: Names, edits: list[Edit]) -> bool:
-        return now.live == self.params.name and not any(edit.any for edit in edits)
 
     def _edits(self, now: Names) -> list[Edit]:
         name = self.params.name

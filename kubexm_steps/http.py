@@ -74,7 +74,7 @@ class HttpOutputs(Outputs):
     json_: Any = Field(None, alias="json", description="Body as a value, if it is JSON.")
 
 
-class HttpStep(Step[HttpParams]):
+class HttpStep(Step[HttpParams, Reply | HttpError | None]):
     """A request to a server, sent from the control node (not from the host), with expectations of the answer.
 
     Use it for health checks and APIs. To wait until something answers at all, use `wait` with `url`, or give this step
@@ -103,26 +103,29 @@ class HttpStep(Step[HttpParams]):
         """Some methods never change anything."""
         return Undo.NEEDLESS if params.get("method", "GET") in _SAFE else cls.undo
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Reply | HttpError | None]:
         """Ask, if asking changes nothing."""
         if self.params.method not in _SAFE:
             return Forecast.always(f"would send {self._what(ctx)}")
         try:
             reply = self._send(ctx)
         except HttpError as error:
-            return Forecast.unknown(f"{self._what(ctx)}: {error.reason}")
+            return Forecast.unknown(f"{self._what(ctx)}: {error.reason}", seen=error)
         wrong = self._wrong(reply)
         if wrong:
-            return Forecast.unknown(f"{self._what(ctx)}: {wrong if not ctx.sensitive else 'not as expected'}")
+            said = "not as expected" if ctx.sensitive else wrong
+            return Forecast.unknown(f"{self._what(ctx)}: {said}", seen=reply)
         return Forecast.satisfied(f"{self._what(ctx)}: {reply.status}", _outputs(reply))
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Send the request and look at the answer."""
+    def run(self, ctx: StepContext, forecast: Forecast[Reply | HttpError | None]) -> Result:
+        """Send the request, if that was not done to look, and judge the answer."""
         what = self._what(ctx)
         try:
-            reply = self._send(ctx)
+            reply = forecast.seen or self._send(ctx)
         except HttpError as error:
-            raise failed(what, error) from error
+            reply = error
+        if isinstance(reply, HttpError):
+            raise failed(what, reply) from reply
         wrong = self._wrong(reply)
         if wrong:
             if ctx.sensitive:

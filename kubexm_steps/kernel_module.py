@@ -55,7 +55,7 @@ class KernelModuleOutputs(Outputs):
     builtin: bool = Field(description="Whether it is a part of the kernel itself.")
 
 
-class KernelModuleStep(RestoringStep[KernelModuleParams]):
+class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
     """A kernel module: loaded now and at every boot, or not loaded, or kept from being loaded.
 
     It is loaded with modprobe, named in `/etc/modules-load.d/kubexm-NAME.conf`, and its options or its blacklisting are
@@ -74,16 +74,16 @@ class KernelModuleStep(RestoringStep[KernelModuleParams]):
   with: {name: br_netfilter}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Module]:
         """Compare the running kernel and the files with what should be."""
         now = self._look(ctx)
         edits, moves = self._edits(now), self._moves(now)
         if not moves and not any(edit.any for edit in edits):
             return Forecast.satisfied(self._message(now), self._outputs(now))
         if moves and not now.modprobe:
-            return Forecast.unknown("there is no modprobe yet")
+            return Forecast.unknown("there is no modprobe yet", seen=now)
         if moves and self._wants_it and not now.found:
-            return Forecast.unknown(f"the kernel {now.kernel} has no module {self.params.name} yet")
+            return Forecast.unknown(f"the kernel {now.kernel} has no module {self.params.name} yet", seen=now)
         shown = diffs(ctx, edits)
         if moves:
             note = "loaded" if self._wants_it else "unloaded"
@@ -91,15 +91,12 @@ class KernelModuleStep(RestoringStep[KernelModuleParams]):
         verb = "load" if self._wants_it else "unload" if moves else "change the files of"
         if self._wants_it and not moves:
             verb = "change the files of"
-        return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown)
+        return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown, seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Module]) -> Result:
         """Write its options, because they count when it is loaded; load or unload it; then see to the next boot."""
-        name = self.params.name
-        now = self._look(ctx)
+        name, now = self.params.name, forecast.seen
         edits, moves = self._edits(now), self._moves(now)
-        if not moves and not any(edit.any for edit in edits):
-            return Result(changed=False, message=self._message(now), outputs=self._outputs(now))
         save(ctx, edits, moved=moves, loaded=now.loaded)
         settings, boot = edits
         if moves and self._wants_it:

@@ -72,7 +72,7 @@ class MountOutputs(Outputs):
     mounted: bool = Field(description="Whether something is mounted there.")
 
 
-class MountStep(RestoringStep[MountParams]):
+class MountStep(RestoringStep[MountParams, Mounts]):
     """A file system that is mounted now and at every boot, only in fstab, or neither.
 
     Only the line of this mount point is changed in `/etc/fstab`; comments and other lines stay as they are. It is
@@ -96,7 +96,7 @@ class MountStep(RestoringStep[MountParams]):
     options: [noatime]
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Mounts]:
         """Compare what is mounted, and fstab, with what should be."""
         now = self._look(ctx)
         edit, move = self._edit(now), self._move(now)
@@ -104,7 +104,7 @@ class MountStep(RestoringStep[MountParams]):
             return Forecast.satisfied(self._message(), self._outputs(now))
         src = self.params.src or ""
         if move == "mount" and src.startswith("/") and not now.source_there:
-            return Forecast.unknown(f"{src} is not there yet")
+            return Forecast.unknown(f"{src} is not there yet", seen=now)
         shown = diffs(ctx, [edit])
         if move:
             hidden = ctx.sensitive or ctx.holds_secret(f"{self.params.src} {self.params.options}")
@@ -116,14 +116,12 @@ class MountStep(RestoringStep[MountParams]):
             "remount": "remount",
             "unmount": "unmount",
         }
-        return Forecast.change(f"would {verb[move]} {self.params.path}", shown)
+        return Forecast.change(f"would {verb[move]} {self.params.path}", shown, seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Mounts]) -> Result:
         """Mount or unmount, then write fstab."""
-        now = self._look(ctx)
+        now = forecast.seen
         edit, move = self._edit(now), self._move(now)
-        if not edit.any and not move:
-            return Result(changed=False, message=self._message(), outputs=self._outputs(now))
         made = ctx.runner.missing_folders(self.params.path) if move == "mount" and not now.kind else []
         before = [_record(now, mount) for mount in now.here()]
         kept: dict[str, Any] = {"move": move, "before": before, "made": made, "path": now.path}
@@ -134,7 +132,7 @@ class MountStep(RestoringStep[MountParams]):
                     f"mount {self.params.src} at {self.params.path}: a file is mounted over a file, and there is none",
                     hint="make an empty one first with a file step",
                 )
-            ctx.runner.mkdir(self.params.path)
+            ctx.runner.mkdir(self.params.path, missing=made)
         try:
             self._do(ctx, now, move)
         except StepFailed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -153,7 +153,15 @@ class PackageOutputs(Outputs):
     )
 
 
-class PackageStep(Step[PackageParams]):
+class Seen(NamedTuple):
+    """The host's package manager, what is to be done, and what is installed and on offer."""
+
+    manager: Manager
+    plan: Plan
+    survey: Survey
+
+
+class PackageStep(Step[PackageParams, Seen]):
     """Packages that are installed, up to date or absent, and perhaps held at their version.
 
     It works with apt, dnf, zypper and apk, and asks for all packages in one transaction. What is installed as it
@@ -183,28 +191,29 @@ class PackageStep(Step[PackageParams]):
     update: 12h
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Ask what is installed and what would be."""
         manager = self._manager(ctx)
         plan, survey = ctx.runner.packages.plan(manager, self._asks(), self._goal())
+        seen = Seen(manager, plan, survey)
         if plan.done and not self._in_doubt(plan, survey):
             return Forecast.satisfied(self._as_it_should_be(), self._outputs(plan))
         if plan.done:
-            return Forecast.unknown(f"{self._index(survey)}, and is refreshed first")
+            return Forecast.unknown(f"{self._index(survey)}, and is refreshed first", seen=seen)
         if plan.missing:
             names = [str(each.ask) for each in plan.missing]
             where = "on the host" if plan.missing[0].ask.file else "in the index"
-            return Forecast.unknown(f"{_some(names)} {_is(names)} not {where} yet")
+            return Forecast.unknown(f"{_some(names)} {_is(names)} not {where} yet", seen=seen)
         moves = manager.simulate(plan.change)
-        return Forecast.change(self._would(plan), self._diffs(plan, moves))
+        return Forecast.change(self._would(plan), self._diffs(plan, moves), seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Install, upgrade or remove, in one transaction."""
-        manager, packages, goal = self._manager(ctx), ctx.runner.packages, self._goal()
-        plan, survey = packages.plan(manager, self._asks(), goal)
+        manager, plan, survey = forecast.seen
+        packages = ctx.runner.packages
         if self._refreshes(plan, survey):
             problem = self._refresh(ctx, manager)
-            plan, survey = packages.plan(manager, self._asks(), goal)
+            plan, survey = packages.plan(manager, self._asks(), self._goal())
             if problem is not None and plan.missing:
                 raise problem
         if plan.missing:

@@ -54,7 +54,7 @@ class RebootOutputs(Outputs):
     seconds: float = Field(description="How long it took until the host was back.")
 
 
-class RebootStep(Step[RebootParams]):
+class RebootStep(Step[RebootParams, BootState]):
     """Boots the host anew and waits until commands can be run on it again.
 
     That it has booted is seen by its boot id, never by a connection that breaks. Facts are gathered again afterwards.
@@ -74,26 +74,23 @@ class RebootStep(Step[RebootParams]):
   with: {ifFile: /run/reboot-required, message: new kernel, timeout: 5m}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[BootState]:
         """Ask whether it is needed, and possible."""
         state = self._state(ctx)
         needless = self._needless(ctx, state)
         if needless:
             return Forecast.satisfied(needless, _outputs(state.id))
-        return Forecast.change("would reboot", [Diff(ctx.host.name, note="rebooted")])
+        return Forecast.change("would reboot", [Diff(ctx.host.name, note="rebooted")], seen=state)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[BootState]) -> Result:
         """Begin it, and wait."""
-        state = self._state(ctx)
+        state = forecast.seen
         # An earlier attempt may have begun it and not seen its end: that one counts, there is no second reboot.
         memory = ctx.cache("host")
         key = f"reboot {ctx.node}"
         before = memory.get(key)
         if before is not None and before != state.id:
             return self._back(ctx, state.id, 0.0)
-        needless = self._needless(ctx, state)
-        if needless:
-            return Result(changed=False, message=needless, outputs=_outputs(state.id))
         memory[key] = state.id
         log = ctx.runner.boot.restart(self.params.message, self.params.delay)
         took = self._wait(ctx, state.id, log)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner import FileState
 from kubexm_exec.runner.packages import ManagerName
 from kubexm_exec.step import (
     Diff,
@@ -181,7 +180,17 @@ class RepositoryOutputs(Outputs):
     fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
 
 
-class RepositoryStep(RestoringStep[RepositoryParams]):
+class Seen(NamedTuple):
+    """The host's package manager, the repository as it is written for it, and what is missing of that."""
+
+    manager: str
+    written: Written
+    changes: list[Change]
+    untrusted: list[str]
+    """The ids of the keys that rpm has still to be told."""
+
+
+class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
     """A repository of packages with the key that it is signed with, or none.
 
     - apt: a `.sources` file whose `Signed-By` names a key file of its own in `/etc/apt/keyrings`, so that the key is
@@ -209,28 +218,25 @@ class RepositoryStep(RestoringStep[RepositoryParams]):
     fingerprint: 0123 4567 89AB CDEF 0123  4567 89AB CDEF 0123 4567
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare the files."""
         manager = ctx.runner.packages.manager_name(self.params.manager)
         written = self._written(ctx, manager)
-        changes = self._changes(ctx, written, self._look(ctx, written))
-        if not changes and not self._untrusted(ctx, manager, written):
+        changes = self._changes(ctx, written)
+        untrusted = self._untrusted(ctx, manager, written)
+        if not changes and not untrusted:
             return Forecast.satisfied(self._as_it_should_be(), self._outputs(written))
         verb = "remove" if self.params.state == "absent" else "write"
         diffs = [self._diff(ctx, change) for change in changes]
         if not changes:
             diffs = [Diff(written.key_path, note="rpm would trust this key")]
-        return Forecast.change(f"would {verb} the repository {self.params.name}", diffs)
+        seen = Seen(manager, written, changes, untrusted)
+        return Forecast.change(f"would {verb} the repository {self.params.name}", diffs, seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Write the files, and fetch the index."""
         params = self.params
-        manager = ctx.runner.packages.manager_name(params.manager)
-        written = self._written(ctx, manager)
-        changes = self._changes(ctx, written, self._look(ctx, written))
-        untrusted = self._untrusted(ctx, manager, written)
-        if not changes and not untrusted:
-            return Result(changed=False, message=self._as_it_should_be(), outputs=self._outputs(written))
+        manager, written, changes, untrusted = forecast.seen
         if params.state == "absent":
             self._remove(ctx, manager, written, changes)
             return Result(message=f"removed the repository {params.name}", outputs=self._outputs(written))
@@ -241,7 +247,7 @@ class RepositoryStep(RestoringStep[RepositoryParams]):
         ]
         undo = remember(ctx, changes, folders, manager=manager, trusted=untrusted)
         for folder in folders:
-            ctx.runner.mkdir(folder)
+            ctx.runner.mkdir(folder, missing=[folder])
         for change in changes:
             apply_change(ctx, change)
         try:
@@ -345,12 +351,9 @@ class RepositoryStep(RestoringStep[RepositoryParams]):
                 hint="nothing was written; find out whether the key was changed on purpose",
             )
 
-    def _look(self, ctx: StepContext, written: Written) -> list[FileState]:
-        return ctx.runner.inspect_all([written.key_path, written.path])
-
-    def _changes(self, ctx: StepContext, written: Written, states: list[FileState]) -> list[Change]:
+    def _changes(self, ctx: StepContext, written: Written) -> list[Change]:
         """What has to change; the key first, so that there is no moment in which the repository has none."""
-        key, main = states
+        key, main = ctx.runner.inspect_all([written.key_path, written.path])
         if self.params.state == "absent":
             there = [state for state in (main, key) if state.exists]
             return [removal(state) for state in there]

@@ -66,7 +66,7 @@ class ServiceOutputs(Outputs):
     enabled: bool = Field(description="Whether it is started at boot.")
 
 
-class ServiceStep(LookingStep[ServiceParams]):
+class ServiceStep(LookingStep[ServiceParams, ServiceState]):
     """A service that runs or does not, and that is started at boot or not; by systemd or openrc.
 
     The step waits until the service really runs. If it does not get there, the failure shows its status and the last
@@ -90,30 +90,25 @@ class ServiceStep(LookingStep[ServiceParams]):
   with: {name: nginx, state: restarted, enabled: true}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[ServiceState]:
         """Compare how it is with how it should be."""
         params = self.params
         state = self._look(ctx)
         if not state.exists and params.masked is None:
-            return Forecast.unknown(f"there is no service {params.name} yet")
+            return Forecast.unknown(f"there is no service {params.name} yet", seen=state)
         verbs = self._verbs(state)
         if not verbs:
             return Forecast.satisfied(f"service {params.name} is {self._is(state)}", self._outputs(state))
         before = {"now": word(state), "at boot": _at_boot(state)}
         diff = attribute_diff(ctx, f"service {state.name}", before, before | _after(verbs))
-        return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff])
+        return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff], seen=state)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[ServiceState]) -> Result:
         """Do what is to be done, in an order that always works."""
-        params = self.params
-        state = self._look(ctx)
+        params, state = self.params, forecast.seen
         if params.masked is None:
             must_exist(ctx, params.name, state)
         verbs = self._verbs(state)
-        if not verbs:
-            return Result(
-                changed=False, message=f"service {params.name} is {self._is(state)}", outputs=self._outputs(state)
-            )
         undo = record(state)
         ctx.save_undo(undo)
         for verb in verbs:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, Undo
+from kubexm_exec.step import Forecast, Outputs, Params, Step, StepContext, Undo
 
 
 class SetParams(Params):
@@ -40,11 +40,4 @@ class SetStep(Step[SetParams]):
 
     def precheck(self, ctx: StepContext) -> Forecast:
         """The values are known: there is nothing to run."""
-        return Forecast.satisfied(self._message(), self.params.values)
-
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Hand the values on."""
-        return Result(changed=False, message=self._message(), outputs=self.params.values)
-
-    def _message(self) -> str:
-        return f"set {', '.join(self.params.values)}"
+        return Forecast.satisfied(f"set {', '.join(self.params.values)}", self.params.values)

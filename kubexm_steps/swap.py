@@ -76,7 +76,7 @@ class SwapOutputs(Outputs):
     active: list[str] = Field(description="All swap spaces that are in use.")
 
 
-class SwapStep(RestoringStep[SwapParams]):
+class SwapStep(RestoringStep[SwapParams, Swaps]):
     """Swap space: a file or device that is in use, or no swap space at all.
 
     `state: off` without a path is what Kubernetes wants: nothing is swapped to, and all swap lines of `/etc/fstab` are
@@ -96,24 +96,22 @@ class SwapStep(RestoringStep[SwapParams]):
   with: {state: "off"}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Swaps]:
         """Compare what is in use, and fstab, with what should be."""
         now = self._look(ctx)
         edit, shown = self._edit(now), self._changes(now)
         if not edit.any and not shown:
             return Forecast.satisfied(self._message(), {"active": list(now.active)})
         if self.params.state == "on" and not now.kind and self.params.size is None:
-            return Forecast.unknown(f"{self.params.path} is not there yet")
+            return Forecast.unknown(f"{self.params.path} is not there yet", seen=now)
         verb = {"on": "turn on", "off": "turn off", "absent": "remove"}[self.params.state]
         message = f"would {verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
-        return Forecast.change(message, [*shown, *diffs(ctx, [edit])])
+        return Forecast.change(message, [*shown, *diffs(ctx, [edit])], seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Swaps]) -> Result:
         """Turn it on or off, then write fstab."""
-        now = self._look(ctx)
-        edit, shown = self._edit(now), self._changes(now)
-        if not edit.any and not shown:
-            return Result(changed=False, message=self._message(), outputs={"active": list(now.active)})
+        now = forecast.seen
+        edit = self._edit(now)
         if self.params.state == "on":
             self._turn_on(ctx, now, edit)
         else:

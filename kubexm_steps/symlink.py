@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
-from kubexm_steps.lib.files import RestoringStep, linking, remember, removal
+from kubexm_steps.lib.files import Change, RestoringStep, linking, remember, removal
 from kubexm_steps.lib.types import FollowParams, InspectedPath, located
 
 
@@ -36,7 +36,7 @@ class SymlinkOutputs(Outputs):
     target: str = Field("", description="What it points to; empty if it was removed.")
 
 
-class SymlinkStep(RestoringStep[SymlinkParams]):
+class SymlinkStep(RestoringStep[SymlinkParams, Change]):
     """A symbolic link, or none.
 
     A link that points elsewhere is changed in one go: there is no moment without it. That makes it the way to switch
@@ -54,16 +54,16 @@ class SymlinkStep(RestoringStep[SymlinkParams]):
   with: {path: /opt/app/current, target: releases/1.4.2}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Change]:
         """Compare what is there with what should be."""
         self.params = located(ctx, self.params)
         before = self._look(ctx)
-        path = self.params.path
+        path, target = self.params.path, self.params.target
         if self._is_right(before):
             return Forecast.satisfied(f"{path} is as it should be", self._outputs())
-        if self.params.state == "absent":
-            return Forecast.change(f"would remove {path}", [Diff(path, note=f"link to {before.target} removed")])
-        target = self.params.target
+        if target is None or self.params.state == "absent":
+            diff = Diff(path, note=f"link to {before.target} removed")
+            return Forecast.change(f"would remove {path}", [diff], seen=removal(before))
         match before.kind:
             case "absent":
                 note, verb = f"link to {target} created", "create"
@@ -71,22 +71,17 @@ class SymlinkStep(RestoringStep[SymlinkParams]):
                 note, verb = f"link to {before.target} -> {target}", "change"
             case _:
                 note, verb = f"file replaced by a link to {target}", "replace"
-        return Forecast.change(f"would {verb} {path}", [Diff(path, note=note)])
+        return Forecast.change(f"would {verb} {path}", [Diff(path, note=note)], seen=linking(before, target))
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Change]) -> Result:
         """Make, change or remove the link."""
-        self.params = located(ctx, self.params)
-        before = self._look(ctx)
-        path = self.params.path
-        if self._is_right(before):
-            return Result(changed=False, message=f"{path} is as it should be", outputs=self._outputs())
-        if self.params.target is None or self.params.state == "absent":
-            remember(ctx, [removal(before)], [])
+        change, path = forecast.seen, self.params.path
+        remember(ctx, [change], [])
+        if change.becomes == "absent":
             ctx.runner.remove(path)
             return Result(message=f"removed {path}", outputs=self._outputs())
-        remember(ctx, [linking(before, self.params.target)], [])
-        ctx.runner.symlink(self.params.target, path)
-        return Result(message=f"{path} points to {self.params.target}", outputs=self._outputs())
+        ctx.runner.symlink(change.target, path)
+        return Result(message=f"{path} points to {change.target}", outputs=self._outputs())
 
     def _look(self, ctx: StepContext) -> FileState:
         state = ctx.runner.inspect(self.params.path, digest=False)

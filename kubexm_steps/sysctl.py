@@ -68,7 +68,7 @@ class SysctlOutputs(Outputs):
     file: str = Field(description="The file that sets them at boot.")
 
 
-class SysctlStep(RestoringStep[SysctlParams]):
+class SysctlStep(RestoringStep[SysctlParams, Settings]):
     """Kernel settings, in the running kernel and at every boot.
 
     They are written to a file of kubexm's own in `/etc/sysctl.d` and set at once. Several steps may use the same file:
@@ -91,11 +91,11 @@ class SysctlStep(RestoringStep[SysctlParams]):
       net.bridge.bridge-nf-call-iptables: 1
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Settings]:
         """Compare the running kernel and the file with what should be."""
         now = self._look(ctx)
         if self.params.live and now.missing:
-            return Forecast.unknown(f"the kernel has no {', '.join(self._names(now.missing))} yet")
+            return Forecast.unknown(f"the kernel has no {', '.join(self._names(now.missing))} yet", seen=now)
         edit, live = self._edit(now), self._live(now)
         if not edit.any and not live:
             return Forecast.satisfied(self._message("as they should be", now), self._outputs())
@@ -104,16 +104,14 @@ class SysctlStep(RestoringStep[SysctlParams]):
             note = HIDDEN if ctx.sensitive else f"{plain(now.live[path])} -> {value}"
             shown.append(Diff(f"/proc/sys/{path}", note=note))
         names = self._names(live) if live else list(self.params.values)
-        return Forecast.change(self._message(f"would set {', '.join(names)}", now, names=False), shown)
+        return Forecast.change(self._message(f"would set {', '.join(names)}", now, names=False), shown, seen=now)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Settings]) -> Result:
         """Set them, then write the file: a value that the kernel refuses is not kept for the next boot."""
-        now = self._look(ctx)
+        now = forecast.seen
         if self.params.live and now.missing:
             raise self._unknown(now)
         edit, live = self._edit(now), self._live(now)
-        if not edit.any and not live:
-            return Result(changed=False, message=self._message("as they should be", now), outputs=self._outputs())
         former = {path: plain(now.live[path]) for path in live}
         save(ctx, [edit], live=former, left=live)
         if live:

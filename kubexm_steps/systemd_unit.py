@@ -112,16 +112,17 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
     started: true
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[_units.Seen]:
         """Compare the files and the unit with what should be."""
         params = self.params
-        seen = self._look(ctx)
-        state = seen.states[params.name]
+        look = self._look(ctx)
+        state = look.states[params.name]
         if params.state == "absent":
-            return self._forecast_absence(ctx, seen)
-        edits = self._edits(ctx, seen)
+            return self._forecast_absence(ctx, look)
+        edits = [Edit(look.files[path], text, _units.new_mode(ctx, text)) for path, text in self._wanted(ctx).items()]
+        seen = _units.Seen(look, edits)
         if not self._has_file and not state.exists:
-            return Forecast.unknown(f"there is no unit {params.name} yet")
+            return Forecast.unknown(f"there is no unit {params.name} yet", seen=seen)
         verbs = self._verbs(state, edits)
         shown = diffs(ctx, edits)
         if not shown and not verbs and not state.stale:
@@ -134,23 +135,22 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
             shown.append(attribute_diff(ctx, f"unit {params.name}", before, after))
         verb = "change" if state.exists else "create"
         then = f" and {' and '.join(verbs)} it" if verbs else ""
-        return Forecast.change(f"would {verb} unit {params.name}{then}", shown)
+        return Forecast.change(f"would {verb} unit {params.name}{then}", shown, seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[_units.Seen]) -> Result:
         """Check and write the files, have systemd read them, then start what should run."""
         params = self.params
-        seen = self._look(ctx)
-        state = seen.states[params.name]
+        look, edits, _ = forecast.seen
+        state = look.states[params.name]
         if params.state == "absent":
-            return self._remove(ctx, seen)
-        edits = self._edits(ctx, seen)
+            return self._remove(ctx, look, edits)
         if not self._has_file:
             must_exist(ctx, params.name, state)
         verbs = self._verbs(state, edits)
         written = any(edit.any for edit in edits)
-        if not written and not verbs and not state.stale:
-            return Result(changed=False, message=f"unit {params.name} is as it should be", outputs=self._outputs(state))
-        warned = _units.verify(ctx, [params.name], self._names(ctx)) if written else ""
+        # By their names below the folder of units.
+        texts = {edit.held.path.removeprefix(f"{params.folder}/"): edit.after or "" for edit in edits}
+        warned = _units.verify(ctx, [params.name], texts) if written else ""
         restarts = "restart" in verbs
         _units.save(ctx, edits, state, restarts=restarts)
         apply(ctx, edits)
@@ -198,13 +198,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         text = self._text(ctx)
         return wanted if text is None else {self._path: text, **wanted}
 
-    def _names(self, ctx: StepContext) -> dict[str, str]:
-        """The texts of the files, by their names below the folder of units."""
-        return {path.removeprefix(f"{self.params.folder}/"): text for path, text in self._wanted(ctx).items()}
-
-    def _edits(self, ctx: StepContext, seen: UnitLook) -> list[Edit]:
-        return [Edit(seen.files[path], text, _units.new_mode(ctx, text)) for path, text in self._wanted(ctx).items()]
-
     def _verbs(self, state: ServiceState, edits: list[Edit]) -> list[Verb]:
         params = self.params
         verbs: list[Verb] = []
@@ -246,20 +239,16 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         more = ctx.runner.units.look([self.params.name], list(seen.dropins))
         return [*edits, *(Edit(held, None) for held in more.files.values())]
 
-    def _forecast_absence(self, ctx: StepContext, seen: UnitLook) -> Forecast:
+    def _forecast_absence(self, ctx: StepContext, look: UnitLook) -> Forecast[_units.Seen]:
         name = self.params.name
-        edits = self._gone(ctx, seen)
+        edits = self._gone(ctx, look)
         if not any(edit.any for edit in edits):
-            return Forecast.satisfied(f"there is nothing of unit {name}", self._left(seen))
-        return Forecast.change(f"would remove {self._what} {name}", diffs(ctx, edits))
+            return Forecast.satisfied(f"there is nothing of unit {name}", self._left(look))
+        return Forecast.change(f"would remove {self._what} {name}", diffs(ctx, edits), seen=_units.Seen(look, edits))
 
-    def _remove(self, ctx: StepContext, seen: UnitLook) -> Result:
+    def _remove(self, ctx: StepContext, look: UnitLook, edits: list[Edit]) -> Result:
         name = self.params.name
-        outputs = self._left(seen)
-        edits = self._gone(ctx, seen)
-        if not any(edit.any for edit in edits):
-            return Result(changed=False, message=f"there is nothing of unit {name}", outputs=outputs)
-        state = seen.states[name]
+        state = look.states[name]
         _units.save(ctx, edits, state)
         if not self.params.drop_ins:
             if state.active in ("active", "changing"):
@@ -270,7 +259,7 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         ctx.runner.remove_empty([f"{self._path}.d"])
         ctx.runner.units.reload()
         _units.save(ctx, edits, state, left=ctx.runner.services.look(name))
-        return Result(message=f"removed {self._what} {name}", outputs=outputs)
+        return Result(message=f"removed {self._what} {name}", outputs=self._left(look))
 
     @property
     def _what(self) -> str:

@@ -116,47 +116,43 @@ class TimerStep(_units.UnitStep[TimerParams]):
     randomDelay: 10m
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[_units.Seen]:
         """Compare the units with what should be."""
         params = self.params
-        seen = self._look(ctx)
-        state = seen.states[self._timer]
-        edits = self._edits(ctx, seen)
+        look = self._look(ctx)
+        state = look.states[self._timer]
+        edits = self._edits(ctx, look)
+        seen = _units.Seen(look, edits)
         if params.state == "absent":
             if not any(edit.any for edit in edits):
                 return Forecast.satisfied(f"there is no timer {params.name}", self._outputs(state, gone=True))
-            return Forecast.change(f"would remove timer {params.name}", diffs(ctx, edits))
+            return Forecast.change(f"would remove timer {params.name}", diffs(ctx, edits), seen=seen)
         if edits[1].any:
-            ctx.runner.units.calendar(params.schedule)
+            seen = _units.Seen(look, edits, self._soonest(ctx))
         verbs = self._verbs(state, edits)
         shown = diffs(ctx, edits)
-        if not shown and not verbs and not _stale(seen):
+        if not shown and not verbs and not _stale(look):
             return Forecast.satisfied(f"timer {params.name} is as it should be", self._outputs(state))
         before, after = self._words(state), {"active": "yes" if params.enabled else "no"}
         if before != after:
             shown.append(attribute_diff(ctx, f"timer {params.name}", before, after))
-        return Forecast.change(f"would {'change' if state.exists else 'create'} timer {params.name}", shown)
+        return Forecast.change(f"would {'change' if state.exists else 'create'} timer {params.name}", shown, seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[_units.Seen]) -> Result:
         """Write both units, and start or stop the timer."""
         params = self.params
-        seen = self._look(ctx)
-        state = seen.states[self._timer]
-        edits = self._edits(ctx, seen)
+        look, edits, soonest = forecast.seen
+        state = look.states[self._timer]
         written = any(edit.any for edit in edits)
         if params.state == "absent":
-            return self._remove(ctx, seen, edits)
+            return self._remove(ctx, state, edits)
         verbs = self._verbs(state, edits)
-        if not written and not verbs and not _stale(seen):
-            return Result(
-                changed=False, message=f"timer {params.name} is as it should be", outputs=self._outputs(state)
-            )
-        (soonest, *_) = [*ctx.runner.units.calendar(params.schedule), ""]
+        soonest = self._soonest(ctx) if soonest is None else soonest
         warned = _units.verify(ctx, [self._service, self._timer], self._texts()) if written else ""
         restarts = "restart" in verbs
         _units.save(ctx, edits, state, restarts=restarts)
         apply(ctx, edits)
-        if written or _stale(seen):
+        if written or _stale(look):
             ctx.runner.units.reload()
         for verb in verbs:
             do(ctx, verb, state, wait=30.0)
@@ -177,6 +173,10 @@ class TimerStep(_units.UnitStep[TimerParams]):
     @property
     def _service(self) -> str:
         return f"{self.params.name}.service"
+
+    def _soonest(self, ctx: StepContext) -> str:
+        """When it runs next; a schedule that the host does not understand is a failure."""
+        return next(iter(ctx.runner.units.calendar(self.params.schedule)), "")
 
     def _look(self, ctx: StepContext) -> UnitLook:
         ctx.runner.units.needed(f"timer {self.params.name}", _NO_SYSTEMD)
@@ -215,12 +215,8 @@ class TimerStep(_units.UnitStep[TimerParams]):
     def _outputs(self, state: ServiceState, *, gone: bool = False) -> dict[str, Any]:
         return {"name": self._timer, "active": not gone and state.active == "active"}
 
-    def _remove(self, ctx: StepContext, seen: UnitLook, edits: list[Edit]) -> Result:
+    def _remove(self, ctx: StepContext, state: ServiceState, edits: list[Edit]) -> Result:
         name = self.params.name
-        state = seen.states[self._timer]
-        outputs = self._outputs(state, gone=True)
-        if not any(edit.any for edit in edits):
-            return Result(changed=False, message=f"there is no timer {name}", outputs=outputs)
         _units.save(ctx, edits, state)
         if state.exists:
             if state.active == "active":
@@ -230,7 +226,7 @@ class TimerStep(_units.UnitStep[TimerParams]):
         apply(ctx, edits)
         ctx.runner.units.reload()
         _units.save(ctx, edits, state, left=ctx.runner.services.look(self._timer))
-        return Result(message=f"removed timer {name}", outputs=outputs)
+        return Result(message=f"removed timer {name}", outputs=self._outputs(state, gone=True))
 
     def _texts(self) -> dict[str, str]:
         """The two units."""

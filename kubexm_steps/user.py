@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubexm_exec.runner.system.users import Accounts, User, UserChange
 from kubexm_exec.step import Forecast, Result, Standing, StepContext, StepFailed
@@ -16,7 +16,14 @@ from kubexm_steps.lib.standing import BROKE_OFF, LookingStep, digest, is_digest,
 from kubexm_steps.lib.users import UserOutputs, UserParams, password_hash, same_hash
 
 
-class UserStep(LookingStep[UserParams]):
+class Seen(NamedTuple):
+    """The users and groups of the host, and the files of a user that is to be removed with them."""
+
+    accounts: Accounts
+    files: Sequence[str] = ()
+
+
+class UserStep(LookingStep[UserParams, Seen]):
     """A user of the host with its groups, home, shell and password; or none.
 
     Only what is given is changed; the rest of a user that is there is left alone, and that of a new one is up to the
@@ -45,7 +52,7 @@ class UserStep(LookingStep[UserParams]):
     passwordHash: secret('env:DEPLOY_PASSWORD_HASH')
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare what is there with what should be."""
         params = self.params
         accounts = self._look(ctx)
@@ -56,30 +63,30 @@ class UserStep(LookingStep[UserParams]):
                 return Forecast.satisfied(f"there is no {place}", self._outputs(None))
             _refuse_foreign(user)
             before = self._attributes(accounts, user)
-            if params.remove_home and accounts.home_exists:
+            files = self._own_files(ctx, accounts, user) if params.remove_home else []
+            if files:
                 before["home folder"] = user.home
-            return Forecast.change(f"would remove {place}", [attribute_diff(ctx, place, before, None)])
+            shown = attribute_diff(ctx, place, before, None)
+            return Forecast.change(f"would remove {place}", [shown], seen=Seen(accounts, files))
         if missing := self._missing(accounts):
-            return Forecast.unknown(f"the group {missing[0]} is not there yet")
+            return Forecast.unknown(f"the group {missing[0]} is not there yet", seen=Seen(accounts))
         digest = self._digest(ctx, accounts)
         if user is None:
-            return Forecast.change(
-                f"would create {place}", [attribute_diff(ctx, place, None, self._wanted(accounts, None, digest))]
-            )
+            shown = attribute_diff(ctx, place, None, self._wanted(accounts, None, digest))
+            return Forecast.change(f"would create {place}", [shown], seen=Seen(accounts))
         before, after = self._attributes(accounts, user), self._wanted(accounts, user, digest)
         if differs := changed(before, after):
             _refuse_foreign(user)
             shown = attribute_diff(ctx, place, before, after)
-            return Forecast.change(f"would change {place} ({', '.join(differs)})", [shown])
+            return Forecast.change(f"would change {place} ({', '.join(differs)})", [shown], seen=Seen(accounts))
         return Forecast.satisfied(f"{place} is as it should be", self._outputs(accounts))
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Make, change or remove the user."""
-        params = self.params
-        accounts = self._look(ctx)
+        params, (accounts, files) = self.params, forecast.seen
         user = accounts.users.get(params.name)
-        if params.state == "absent":
-            return self._remove(ctx, accounts, user)
+        if params.state == "absent" and user is not None:
+            return self._remove(ctx, accounts, user, files)
         if missing := self._missing(accounts):
             raise StepFailed(
                 f"user {params.name}: there is no group {missing[0]}", hint="make it first with a group step"
@@ -91,11 +98,6 @@ class UserStep(LookingStep[UserParams]):
             ctx.save_undo({**undo, "left": self._left(ctx, after)})
             return Result(message=f"created user {params.name}", outputs=self._outputs(after))
         differs = changed(self._attributes(accounts, user), self._wanted(accounts, user, digest))
-        if not differs:
-            return Result(
-                changed=False, message=f"user {params.name} is as it should be", outputs=self._outputs(accounts)
-            )
-        _refuse_foreign(user)
         undo = self._change(ctx, accounts, user, differs)
         after = self._look(ctx)
         ctx.save_undo({**undo, "left": self._left(ctx, after)})
@@ -287,14 +289,10 @@ class UserStep(LookingStep[UserParams]):
             users.make_home(accounts.home, uid, user.gid if group is None else group.gid)
         return undo
 
-    def _remove(self, ctx: StepContext, accounts: Accounts, user: User | None) -> Result:
-        if user is None:
-            return Result(changed=False, message=f"there is no user {self.params.name}", outputs=self._outputs(None))
-        _refuse_foreign(user)
+    def _remove(self, ctx: StepContext, accounts: Accounts, user: User, files: Sequence[str]) -> Result:
         undo = {"did": "remove", **self._record(ctx, accounts, user, secret=True), "packed": ""}
         group = next((group for group in accounts.groups.values() if group.gid == user.gid), None)
         undo["ownGroup"] = group.name if group is not None else ""
-        files = self._own_files(ctx, accounts, user) if self.params.remove_home else []
         packed = ctx.runner.users.pack(files, KEEP_LIMIT) if files else b""
         if packed is None:
             ctx.log.warning("cannot be undone: the home folder holds too much to be kept", limit=KEEP_LIMIT)

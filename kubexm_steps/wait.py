@@ -76,7 +76,7 @@ class WaitOutputs(Outputs):
     seconds: float = Field(description="How long it took.")
 
 
-class WaitStep(Step[WaitParams]):
+class WaitStep(Step[WaitParams, str]):
     """Waits until a port takes connections, a file is there, a URL answers, or a command succeeds.
 
     It looks at once, then again after each `interval`, until it is so or the `deadline` is over; then it fails and says
@@ -95,23 +95,17 @@ class WaitStep(Step[WaitParams]):
   with: {port: 6443, host: "{{ host.address }}", deadline: 2m, interval: 2s}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast:
+    def precheck(self, ctx: StepContext) -> Forecast[str]:
         """Look once."""
         seen = self._look(ctx, min(self.params.deadline, _LONGEST_TRY))
         if not seen:
             return Forecast.satisfied(f"{self._what(ctx)}: it is so", {"seconds": 0.0})
-        return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}")
+        return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}", seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Look until it is so."""
-        started = time.monotonic()
-        while True:
-            left = self.params.deadline - (time.monotonic() - started)
-            seen = self._look(ctx, max(0.1, min(left, _LONGEST_TRY)))
-            took = time.monotonic() - started
-            if not seen:
-                message = f"{self._what(ctx)} after {format_duration(took)}"
-                return Result(changed=False, message=message, outputs={"seconds": round(took, 3)})
+    def run(self, ctx: StepContext, forecast: Forecast[str]) -> Result:
+        """Look again until it is so."""
+        seen, took, started = forecast.seen, 0.0, time.monotonic()
+        while seen:
             left = self.params.deadline - took
             if left <= 0:
                 raise StepFailed(
@@ -120,6 +114,11 @@ class WaitStep(Step[WaitParams]):
                 )
             ctx.progress(f"waiting for {self._what(ctx)}: {seen}", took, self.params.deadline)
             ctx.sleep(min(self.params.interval, left))
+            left = self.params.deadline - (time.monotonic() - started)
+            seen = self._look(ctx, max(0.1, min(left, _LONGEST_TRY)))
+            took = time.monotonic() - started
+        message = f"{self._what(ctx)} after {format_duration(took)}"
+        return Result(changed=False, message=message, outputs={"seconds": round(took, 3)})
 
     def _look(self, ctx: StepContext, timeout: float) -> str:
         """What is still missing; empty if it is as it should be."""

@@ -6,12 +6,13 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import AfterValidator
 
 from kubexm_exec.runner.system.services import ServiceState
 from kubexm_exec.runner.system.services_systemd import unit_name
+from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Params, Standing, StepContext, StepFailed
 from kubexm_steps.lib import edits as _edits
 from kubexm_steps.lib.edits import Edit
@@ -62,7 +63,16 @@ def verify(ctx: StepContext, units: Sequence[str], files: Mapping[str, str]) -> 
 U = TypeVar("U", bound=Params)
 
 
-class UnitStep(RestoringStep[U], Generic[U]):
+class Seen(NamedTuple):
+    """The units, and what is to be done with their files."""
+
+    look: UnitLook
+    edits: list[Edit]
+    soonest: str | None = None
+    """When a timer runs next; None if that was not asked."""
+
+
+class UnitStep(RestoringStep[U, Seen], Generic[U]):
     """A step that writes unit files, and starts or stops what they define."""
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:

@@ -200,7 +200,9 @@ def test_a_link_in_place_of_a_folder_is_followed_where_the_spec_says_so(tmp_path
 
 @as_root
 @pytest.mark.parametrize("where", ["shared", "shared/inner"], ids=["in the folder", "in one above"])
-def test_what_is_unpacked_is_what_had_the_digest(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_is_swapped_once_it_was_read_is_refused(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / where
     folder.mkdir(parents=True)
     (tmp_path / "shared").chmod(0o777)
@@ -221,8 +223,24 @@ def test_what_is_unpacked_is_what_had_the_digest(where: str, tmp_path: Path, mon
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{path}")
     (tmp_path / "to").mkdir()
     params = {"src": str(source), "path": f"{tmp_path}/to", "sha256": hashlib.sha256(good).hexdigest()}
-    World(tmp_path, "archive", params).run()
+    with pytest.raises(StepFailed, match="its sha256 is"):
+        World(tmp_path, "archive", params).run()
     assert source.read_bytes() == other.read_bytes()
+    assert not (tmp_path / "to/app").exists()
+
+
+@as_root
+@pytest.mark.parametrize("where", ["shared", "shared/inner"], ids=["in the folder", "in one above"])
+def test_an_archive_that_is_swapped_just_before_it_is_unpacked_is_not_unpacked(where: str, tmp_path: Path) -> None:
+    folder = tmp_path / where
+    folder.mkdir(parents=True)
+    (tmp_path / "shared").chmod(0o777)
+    source, bad = folder / "app.tar", made("tar", [Thing("app", "bad\n")])
+    source.write_bytes(made("tar", [Thing("app", "good\n")]))
+    world = World(tmp_path, "archive", {"src": str(source), "path": f"{tmp_path}/to"})
+    world.runtime.bus.subscribe(lambda event: source.write_bytes(bad) and None if "unpack" in str(event) else None)
+    world.run()
+    assert source.read_bytes() == bad
     assert (tmp_path / "to/app").read_text() == "good\n"
 
 
