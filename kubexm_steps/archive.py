@@ -171,16 +171,15 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
             return Forecast.satisfied(f"{params.creates} exists", self._outputs(0))
         folder = posixpath.dirname(params.path)
-        above, before, *sources = ctx.runner.inspect_all(
-            [folder, params.path, *([params.src] if params.src is not None else [])], digest=False
-        )
-        seen = Seen(before, "".join(source.kind for source in sources))
+        sources = [] if params.src is None else [params.src]
+        before, *there = ctx.runner.inspect_all([params.path, *sources], digest=False)
+        seen = Seen(before, "".join(source.kind for source in there))
         if seen.source == "absent":
             return Forecast.unknown(f"{params.src} is not there yet", seen=seen)
-        if not above.exists:
-            if not params.create_parents:
-                return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
-            seen = seen._replace(above=ctx.runner.missing_folders(folder))
+        if before.above and not params.create_parents:
+            return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
+        if not before.folder and params.create_parents:
+            seen = seen._replace(above=ctx.runner.missing_folders(folder, before))
         if params.action == "pack":
             self._refuse_to_pack(seen)
             same = ctx.runner.is_packed(params.src or "", params.path, self._format)

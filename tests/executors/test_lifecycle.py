@@ -300,3 +300,23 @@ def test_hosts_share_checked_parameters_but_not_the_step_object() -> None:
 def test_diffs_of_what_was_changed_are_in_the_result() -> None:
     done = Bench().run(graph(node("a"))).host("a")
     assert done.diffs == [{"path": "/a", "text": "@@ -1 +1 @@\n-old\n+new", "note": ""}]
+
+
+def test_run_gets_what_precheck_has_seen_in_the_same_attempt_and_a_retry_looks_again() -> None:
+    looks: list[int] = []
+    given: list[int] = []
+
+    class Looks(Step[Params, int]):
+        def precheck(self, ctx: StepContext) -> Forecast[int]:
+            looks.append(ctx.attempt)
+            return Forecast.change(seen=len(looks))
+
+        def run(self, ctx: StepContext, forecast: Forecast[int]) -> Result:
+            given.append(forecast.seen)
+            if len(given) == 1:
+                raise StepFailed("not yet")
+            return Result()
+
+    done = Bench(steps={"looks": Looks}).run(graph(node("a", "looks", attempts=2))).host("a")
+    assert done.status is Status.SUCCESS
+    assert (looks, given) == ([1, 2], [1, 2])

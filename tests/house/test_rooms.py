@@ -26,7 +26,7 @@ EXEC = (
     ("step",),
     ("compile", "scheduler"),
     ("engine",),
-    ("executors", "journal"),
+    ("executors", "journal", "testing"),
     ("service",),
     ("cli",),
 )

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_exec.values.expressions import UnknownValueError
 from kubexm_steps.download import DownloadParams
 from tests.resources.server import Web, certificate, serve
-from tests.steps.context import World
 
 CONTENT = random.Random(2).randbytes(900_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -34,13 +34,13 @@ TOOLS = (
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Any]:
-    made: list[World] = []
+    made: list[StepTest] = []
 
-    def make(url: str, *, sensitive: bool = False, **more: Any) -> World:
+    def make(url: str, *, sensitive: bool = False, **more: Any) -> StepTest:
         path = str(tmp_path / "host" / "tool")
         with_ = {"url": url, "path": path, "sha256": DIGEST, **more}
         with_ = {key: value for key, value in with_.items() if value is not None}
-        made.append(World(tmp_path, "download", with_, sensitive=sensitive))
+        made.append(StepTest(tmp_path, "download", with_, sensitive=sensitive))
         return made[-1]
 
     (tmp_path / "host").mkdir()

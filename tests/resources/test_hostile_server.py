@@ -20,10 +20,10 @@ from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.store import ResourceStore
 from kubexm_exec.secrets import vault
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_steps.lib.repository_keys import load_key
 from tests.resources.server import Behaviour, Hostile, certificate, serve, serve_raw
 from tests.resources.test_download import gnu_wget, only_this
-from tests.steps.context import World
 
 CONTENT = random.Random(5).randbytes(300_000)
 OTHER = random.Random(6).randbytes(300_000)
@@ -47,7 +47,7 @@ def user(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def get(user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Get]:
-    worlds: list[World] = []
+    worlds: list[StepTest] = []
     target = tmp_path / "host" / "tool"
     target.parent.mkdir()
     if user in ("curl", "wget"):
@@ -56,8 +56,8 @@ def get(user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             pytest.skip(f"there is no {user} here")
         only_this(tmp_path / "bin", monkeypatch, user, found)
 
-    def world(kind: str, **with_: Any) -> World:
-        worlds.append(World(tmp_path, kind, with_))
+    def world(kind: str, **with_: Any) -> StepTest:
+        worlds.append(StepTest(tmp_path, kind, with_))
         return worlds[-1]
 
     def fetch(url: str, *, retries: int = 2, ca: str | None = None) -> bytes:
@@ -351,7 +351,7 @@ def test_another_server_is_sent_nothing_but_questions(tmp_path: Path, status: st
 
 
 def _send(tmp_path: Path, server: Hostile, method: str) -> None:
-    world = World(tmp_path, "http", {"url": server.url(), "method": method, "body": "b0dy", "headers": SECRETS})
+    world = StepTest(tmp_path, "http", {"url": server.url(), "method": method, "body": "b0dy", "headers": SECRETS})
     try:
         world.run()
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kubexm_exec import testing
 from kubexm_exec.connectors.base import Command, Connector, OnOutput
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.control import Cancel, Deadline
@@ -17,9 +18,8 @@ from kubexm_exec.model.result import ForecastState
 from kubexm_exec.runner import Runner
 from kubexm_exec.runner.system.users import Accounts, day_of, days_of, parse
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps import context
-from tests.steps.context import World
 
 on_a_machine = pytest.mark.xdist_group("machines")
 
@@ -32,8 +32,8 @@ exec /usr/sbin/chpasswd "$@"
 """
 
 
-def world(machine: Machine, base: Path, step: str, host: dict[str, Any] | None = None, **params: Any) -> World:
-    return World(base, step, params, host=machine.host(**(host or {})), timeout=60)
+def world(machine: Machine, base: Path, step: str, host: dict[str, Any] | None = None, **params: Any) -> StepTest:
+    return StepTest(base, step, params, host=machine.host(**(host or {})), timeout=60)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ class OnlyThat:
 
 @pytest.fixture
 def small(kxu: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(context, "connector_registry", OnlyThat)
+    monkeypatch.setattr(testing, "connector_registry", OnlyThat)
     kxu.sh(f"mkdir {SMALL} /tmp/kx.sbin; mount --bind /usr/sbin /tmp/kx.sbin")
     for name, body in APPLETS.items():
         body = body.replace("/usr/sbin/", "/tmp/kx.sbin/")
@@ -221,7 +221,7 @@ def small(kxu: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     kxu.sh(f"umount /tmp/kx.sbin; rm -rf {SMALL} /tmp/kx.sbin")
 
 
-def undone_twice(made: World) -> None:
+def undone_twice(made: StepTest) -> None:
     undo = made.undo
     for _ in range(2):
         made.undo = undo

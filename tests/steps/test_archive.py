@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest, snapshot
 from kubexm_steps.lib import files as _files
 from tests.steps import trees
-from tests.steps.context import World
 from tests.steps.test_hostile_archives import Thing, as_root, made
 
 NAMES = ["a", "-b", "x y", "é", "d/a", "d/a -> b", "d/sub/c"]
@@ -133,14 +133,14 @@ def test_check_says_what_is_done_it_is_done_once_and_the_undo_brings_all_back_or
         if os.geteuid() == 0:
             os.chown(to / name, uid, gid, follow_symlinks=False)
     (base / f"x.{fmt}").write_bytes(made(fmt, every))
-    before, untouched = trees.read(to), trees.read(to, exact=True)
+    before, untouched = snapshot(to), snapshot(to, exact=True)
     source = f"{base}/x.{fmt}" if place == "src" else f"x.{fmt}"
-    world = World(base, "archive", {"path": str(to), place: source, **({"owner": owner} if owner else {})})
+    world = StepTest(base, "archive", {"path": str(to), place: source, **({"owner": owner} if owner else {})})
     try:
         forecast = world.forecast()
-        assert trees.read(to, exact=True) == untouched, "check changes nothing"
+        assert snapshot(to, exact=True) == untouched, "check changes nothing"
         result = world.run()
-        after, undo = trees.read(to), world.undo
+        after, undo = snapshot(to), world.undo
 
         touched = {name for name in after if after[name] != before.get(name)}
         replaced = {name for name in touched & before.keys() if content(after[name]) != content(before[name])}
@@ -161,19 +161,19 @@ def test_check_says_what_is_done_it_is_done_once_and_the_undo_brings_all_back_or
 
         assert world.forecast().state is ForecastState.SATISFIED
         assert not world.run().changed
-        assert trees.read(to) == after
+        assert snapshot(to) == after
         if not result.changed:
             return
         world.undo = undo
         if meddled and trees.meddle(to, before):
-            theirs = trees.read(to)
-            state, said = world.undo_all()
-            assert (state, trees.read(to)) == ("leftAlone", theirs)
+            theirs = snapshot(to)
+            state, said = world.undo_run()
+            assert (state, snapshot(to)) == ("leftAlone", theirs)
             assert any(f"{to}/{name}" in said for name in touched)
-            assert world.undo_all(overwrite=True)[0] == "undone"
+            assert world.undo_run(overwrite=True)[0] == "undone"
         else:
-            assert world.undo_all() == ("undone", "")
-        assert trees.read(to) == before
+            assert world.undo_run() == ("undone", "")
+        assert snapshot(to) == before
     finally:
         world.close()
 
@@ -186,7 +186,7 @@ def test_what_would_be_too_much_to_keep_is_replaced_without_an_undo(
     (tmp_path / "x.tar").write_bytes(made("tar", [Thing("a", "new\n"), Thing("b", "new\n")]))
     trees.make(tmp_path, {"to/a": "old\n"})
     source = f"{tmp_path}/x.tar" if place == "src" else "x.tar"
-    world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", place: source})
+    world = StepTest(tmp_path, "archive", {"path": f"{tmp_path}/to", place: source})
     assert world.run().changed
     assert (tmp_path / "to/a").read_text() == "new\n"
     assert world.undo is None
@@ -199,7 +199,7 @@ def test_a_pipe_in_place_of_a_file_is_a_failure_and_stays(tmp_path: Path, place:
     (tmp_path / "to").mkdir()
     os.mkfifo(tmp_path / "to/a")
     source = f"{tmp_path}/x.tar" if place == "src" else "x.tar"
-    world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", place: source})
+    world = StepTest(tmp_path, "archive", {"path": f"{tmp_path}/to", place: source})
     for call in (world.forecast, world.run):
         with pytest.raises(StepFailed, match="to/a is a device, pipe or socket"):
             call()
@@ -210,7 +210,7 @@ def test_a_pipe_in_place_of_a_file_is_a_failure_and_stays(tmp_path: Path, place:
 def test_a_name_that_unzip_shows_as_another_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(made("zip", [Thing("a\nb")]))
     (tmp_path / "to").mkdir()
-    world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.zip"})
+    world = StepTest(tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.zip"})
     with pytest.raises(StepFailed, match="names with control characters"):
         world.run()
     assert list((tmp_path / "to").iterdir()) == []

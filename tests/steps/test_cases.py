@@ -10,8 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from kubexm_exec.plugins import step_registry
+from kubexm_exec.testing import StepTest, snapshot
 from tests.steps import trees
-from tests.steps.context import World
 from tests.steps.play import looks, play
 
 CASES = Path(__file__).parent / "cases"
@@ -47,11 +47,9 @@ def test_step_does_what_its_case_says(path: Path, tmp_path: Path) -> None:
     assert case["step"] == path.parent.name
     trees.make(host, case.get("given", {}))
     trees.make(local, case.get("local", {}))
-    world = World(local, case["step"], case["with"], sensitive=case.get("sensitive", False), host_vars=case.get("vars"))
-    try:
-        play(case, world, _Files(host))
-    finally:
-        world.close()
+    hidden = case.get("sensitive", False)
+    with StepTest(local, case["step"], case["with"], sensitive=hidden, host_vars=case.get("vars")) as step:
+        play(case, step, _Files(host))
 
 
 class _Files:
@@ -63,11 +61,11 @@ class _Files:
         self._host = host
 
     def state(self) -> Any:
-        return trees.read(self._host)
+        return snapshot(self._host)
 
     def exact(self) -> Any:
         """Times too: precheck leaves not even a temporary file."""
-        return trees.read(self._host, exact=True)
+        return snapshot(self._host, exact=True)
 
     def check(self, case: Mapping[str, Any], before: Any) -> None:
         assert trees.differences(self._host, case.get("after", {})) == []
@@ -100,7 +98,7 @@ def test_every_step_type_that_can_be_undone_is_meddled_with() -> None:
 def test_undo_of_what_an_earlier_version_did_is_done_and_says_that_nobody_looked(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("before")
-    world = World(tmp_path, "file", {"path": str(path), "content": "ours"})
+    world = StepTest(tmp_path, "file", {"path": str(path), "content": "ours"})
     try:
         world.run()
         path.write_text("theirs")
@@ -108,7 +106,7 @@ def test_undo_of_what_an_earlier_version_did_is_done_and_says_that_nobody_looked
         world.undo = {**world.undo, "files": [{**file} for file in world.undo["files"]]}
         for file in world.undo["files"]:
             del file["left"]
-        state, said = world.undo_all()
+        state, said = world.undo_run()
     finally:
         world.close()
     assert state == "undone"
@@ -124,8 +122,8 @@ def test_undo_data_of_a_half_done_attempt_and_the_next_one_bring_back_what_was_t
     to = tmp_path / "to"
     to.mkdir()
     (to / "a").write_text("before a")
-    before = trees.read(to)
-    world = World(tmp_path, "copy", {"src": str(tmp_path / "src"), "path": str(to), "mode": "0600"})
+    before = snapshot(to)
+    world = StepTest(tmp_path, "copy", {"src": str(tmp_path / "src"), "path": str(to), "mode": "0600"})
     try:
         world.run()
         first = world.undo
@@ -136,7 +134,7 @@ def test_undo_data_of_a_half_done_attempt_and_the_next_one_bring_back_what_was_t
         assert world.undo is not None
         assert [file["path"] for file in world.undo["files"]] == [str(to / "b")]
         world.undo = step_registry().load("copy").merge_undo(first, world.undo)
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
-    assert trees.read(to) == before
+    assert snapshot(to) == before

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kubexm_exec import testing
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.model.graph import GraphHost
 from tests.lab.sshd import MISSING, SSHD, SshHost, ssh_host
-from tests.steps import context
 from tests.steps.test_cases import cases
 from tests.steps.test_cases import test_step_does_what_its_case_says as check_case
 
@@ -66,5 +66,5 @@ def connector(box: SshHost) -> Iterator[_Shared]:
 def test_a_step_does_the_same_over_ssh(
     path: Path, tmp_path: Path, connector: _Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "connector_registry", lambda: _OnlySsh(connector))
+    monkeypatch.setattr(testing, "connector_registry", lambda: _OnlySsh(connector))
     check_case(path, tmp_path)

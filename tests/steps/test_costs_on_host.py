@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kubexm_exec import testing
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.filescripts import Writing
 from kubexm_exec.connectors.ssh.shell import setup
+from kubexm_exec.testing import StepTest
 from tests.lab.sshd import MISSING, SSHD, ssh_host
-from tests.steps import context
-from tests.steps.context import World
 
 pytestmark = [pytest.mark.skipif(SSHD is None, reason=MISSING), pytest.mark.xdist_group("costs-on-host")]
 
@@ -45,11 +45,11 @@ Cost = Callable[..., int]
 @pytest.fixture(scope="module")
 def cost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cost]:
     with ssh_host(tmp_path_factory.mktemp("box")) as box, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "connector_registry", _Registry)
+        patch.setattr(testing, "connector_registry", _Registry)
 
         def count(base: Path, step: str, **with_: Any) -> int:
             """The commands of a run that has something to do."""
-            world = World(base, step, with_, host=box.host())
+            world = StepTest(base, step, with_, host=box.host())
             try:
                 Counted.commands = 0
                 assert world.run().changed

@@ -17,7 +17,7 @@ from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.runner import Runner
 from kubexm_exec.step import StepFailed
-from tests.steps.context import World
+from kubexm_exec.testing import StepTest
 
 
 class Changing(LocalConnector):
@@ -42,7 +42,7 @@ class Changing(LocalConnector):
 def test_a_large_file_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     size = 40 << 20
     (tmp_path / "large").write_bytes(random.Random(1).randbytes(size))
-    world = World(tmp_path, "fetch", {"path": str(tmp_path / "large"), "to": "got", "name": "large"})
+    world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "large"), "to": "got", "name": "large"})
     try:
         tracemalloc.start()
         try:
@@ -93,7 +93,7 @@ def test_a_cancelled_fetch_leaves_the_old_copy_and_nothing_else(tmp_path: Path) 
 def test_a_place_that_cannot_be_written_to_is_a_failure_of_the_control_node(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "got").write_text("in the way")
-    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "got", "name": "file"})
+    world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "got", "name": "file"})
     try:
         with pytest.raises(StepFailed, match=r"got/here on the control node: not a directory"):
             world.run()
@@ -103,7 +103,7 @@ def test_a_place_that_cannot_be_written_to_is_a_failure_of_the_control_node(tmp_
 
 @pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../b", "", "a//b", "./a", "a\0b"])
 def test_a_name_that_leads_outside_is_refused_before_anything_runs(tmp_path: Path, name: str) -> None:
-    world = World(tmp_path, "fetch", {"path": "/etc/hostname", "to": "got", "name": name})
+    world = StepTest(tmp_path, "fetch", {"path": "/etc/hostname", "to": "got", "name": name})
     try:
         with pytest.raises(ValueError, match="not a name inside a folder"):
             world.forecast()
@@ -115,7 +115,7 @@ def test_a_path_with_dots_in_it_stays_inside(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "sub").mkdir()
     path = f"{tmp_path}/sub/../../{tmp_path.name}/file"
-    world = World(tmp_path, "fetch", {"path": path, "to": "got"})
+    world = StepTest(tmp_path, "fetch", {"path": path, "to": "got"})
     try:
         world.run()
     finally:
@@ -127,7 +127,7 @@ def test_a_path_with_dots_in_it_stays_inside(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "file").chmod(0)
-    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "got"})
+    world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "got"})
     try:
         with pytest.raises(StepFailed, match="it may not be read"):
             world.forecast()
@@ -155,7 +155,7 @@ def planted(link: Path, target: Path) -> None:
 @pytest.mark.parametrize("to", ["shared/got", "shared/got/deeper", "shared"])
 def test_a_link_of_another_user_leads_nowhere(tmp_path: Path, shared: Path, to: str) -> None:
     planted(shared / ("here" if to == "shared" else "got"), tmp_path / "private")
-    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": to, "name": "file"})
+    world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": to, "name": "file"})
     try:
         for action in (world.forecast, world.run):
             with pytest.raises(StepFailed, match=r"is a link to .*/private, in a folder that everybody may write"):
@@ -196,7 +196,7 @@ def test_undo_goes_through_no_link_of_another_user(tmp_path: Path, shared: Path,
         copy.write_text("old")
     elif before == "link":
         copy.symlink_to("elsewhere")
-    world = World(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "shared", "name": "file"})
+    world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "shared", "name": "file"})
     try:
         world.run()
         (shared / "here").rename(shared / "moved")

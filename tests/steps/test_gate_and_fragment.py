@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_steps.fragment import FragmentParams
-from tests.steps.context import World
 
 
-def gate(tmp_path: Path, answers: str | None = None, **more: object) -> World:
+def gate(tmp_path: Path, answers: str | None = None, **more: object) -> StepTest:
     typed = None if answers is None else io.StringIO(answers)
-    return World(tmp_path, "gate", {"question": "Go on?", **more}, answers=typed)
+    return StepTest(tmp_path, "gate", {"question": "Go on?", **more}, answers=typed)
 
 
 def test_what_somebody_will_answer_is_not_known_before(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_without_anybody_and_default_it_fails(tmp_path: Path) -> None:
 
 def test_a_fragment_hands_its_steps_on_as_they_are_written(tmp_path: Path) -> None:
     steps = [{"name": "later", "type": "command", "with": {"argv": ["echo", "{{ steps.unknown.outputs.stdout }}"]}}]
-    world = World(tmp_path, "fragment", {"steps": steps})
+    world = StepTest(tmp_path, "fragment", {"steps": steps})
     assert world.forecast().state is ForecastState.UNKNOWN
     result = world.run()
     assert result.changed is False

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from kubexm_exec.model.events import ACTION_PROGRESS, Event
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest, snapshot
 from tests.steps import trees
-from tests.steps.context import World
 
 FORMATS = ["tar", "tar.gz", "tar.bz2", "tar.xz", "zip"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is given devices, and files of others")
@@ -110,11 +111,11 @@ class Ground:
         ]
         (base / f"x.{fmt}").write_bytes(made(fmt, filled))
         src = {"src": f"{base}/x.{fmt}"} if place == "host" else {"localSrc": f"x.{fmt}"}
-        self.world = World(base, "archive", {"path": str(self.to), **src, **more})
-        self.before = trees.read(self.victim)
+        self.world = StepTest(base, "archive", {"path": str(self.to), **src, **more})
+        self.before = snapshot(self.victim)
 
     def unharmed(self) -> bool:
-        return trees.read(self.victim) == self.before
+        return snapshot(self.victim) == self.before
 
 
 @pytest.mark.parametrize("place", ["host", "control node"])
@@ -224,7 +225,7 @@ def test_an_archive_that_is_swapped_once_it_was_read_is_refused(
     (tmp_path / "to").mkdir()
     params = {"src": str(source), "path": f"{tmp_path}/to", "sha256": hashlib.sha256(good).hexdigest()}
     with pytest.raises(StepFailed, match="its sha256 is"):
-        World(tmp_path, "archive", params).run()
+        StepTest(tmp_path, "archive", params).run()
     assert source.read_bytes() == other.read_bytes()
     assert not (tmp_path / "to/app").exists()
 
@@ -237,8 +238,13 @@ def test_an_archive_that_is_swapped_just_before_it_is_unpacked_is_not_unpacked(w
     (tmp_path / "shared").chmod(0o777)
     source, bad = folder / "app.tar", made("tar", [Thing("app", "bad\n")])
     source.write_bytes(made("tar", [Thing("app", "good\n")]))
-    world = World(tmp_path, "archive", {"src": str(source), "path": f"{tmp_path}/to"})
-    world.runtime.bus.subscribe(lambda event: source.write_bytes(bad) and None if "unpack" in str(event) else None)
+    world = StepTest(tmp_path, "archive", {"src": str(source), "path": f"{tmp_path}/to"})
+
+    def swap(event: Event) -> None:
+        if event.kind == ACTION_PROGRESS:
+            source.write_bytes(bad)
+
+    world.runtime.bus.subscribe(swap)
     world.run()
     assert source.read_bytes() == bad
     assert (tmp_path / "to/app").read_text() == "good\n"
@@ -253,6 +259,6 @@ def test_what_a_killed_run_has_left_in_the_folder_goes_after_a_day(tmp_path: Pat
         left.chmod(mode)
         then = left.stat().st_mtime - age * 3600
         os.utime(left, (then, then))
-    World(tmp_path, "archive", {"src": str(source), "path": str(to)}).run()
+    StepTest(tmp_path, "archive", {"src": str(source), "path": str(to)}).run()
     # One that is in use may be there, too, and what only has such a name.
     assert sorted(path.name for path in to.iterdir()) == [".kx-02.tree", ".kx-03.tree", "app"]

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_steps.http import HttpParams, first_difference
-from tests.steps.context import World
 from tests.steps.server import Site, serve
 
 
@@ -33,11 +33,11 @@ def site() -> Iterator[Site]:
         yield site
 
 
-def world(tmp_path: Path, url: str, **more: Any) -> World:
+def world(tmp_path: Path, url: str, **more: Any) -> StepTest:
     options = {key: more.pop(key) for key in ("sensitive", "timeout") if key in more}
     if "timeout_" in more:
         more["timeout"] = more.pop("timeout_")
-    return World(tmp_path, "http", {"url": url, **more}, **options)
+    return StepTest(tmp_path, "http", {"url": url, **more}, **options)
 
 
 def test_a_request_that_changes_nothing_is_sent_by_precheck_and_satisfied(site: Site, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps.context import World
 from tests.steps.play import play
 
 CASES = Path(__file__).parent / "machines"
@@ -47,7 +47,7 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     case = YAML(typ="safe").load(path)
     assert case.keys() <= KEYS, f"unknown keys: {case.keys() - KEYS}"
     assert case["step"] == path.parent.name
-    world = World(
+    world = StepTest(
         tmp_path, case["step"], case["with"], sensitive=case.get("sensitive", False), host=machine.host(), timeout=120
     )
     found = ground(machine)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from kubexm_exec import testing
 from kubexm_exec.connectors.base import Command, Connector, OnOutput
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps import context
-from tests.steps.context import World
 from tests.steps.play import play
 from tests.steps.test_machine_cases import Probed
 
@@ -78,14 +78,14 @@ class OnlyThat:
 
 @pytest.fixture
 def openrc(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(context, "connector_registry", OnlyThat)
+    monkeypatch.setattr(testing, "connector_registry", OnlyThat)
     machine.sh(STARTED + SERVICE)
     yield machine
     machine.sh(GONE + "rm -rf /run/openrc", check=False)
 
 
-def world(machine: Machine, base: Path, **params: Any) -> World:
-    return World(base, "service", params, host=machine.host(), timeout=60)
+def world(machine: Machine, base: Path, **params: Any) -> StepTest:
+    return StepTest(base, "service", params, host=machine.host(), timeout=60)
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)

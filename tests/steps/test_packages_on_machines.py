@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_steps.formats.openpgp import dearmor
 from tests.lab.machines import Machine
-from tests.steps.context import World
 from tests.steps.server import serve
 from tests.steps.test_openpgp import FINGERPRINT
 from tests.steps.test_openpgp import KEY as OTHER_KEY
@@ -19,7 +19,7 @@ from tests.steps.test_openpgp import KEY as OTHER_KEY
 pytestmark = pytest.mark.xdist_group("machines-packages")
 
 SETUP = (Path(__file__).parent / "machines" / "packages.sh").read_text("utf-8")
-Make = Callable[..., World]
+Make = Callable[..., StepTest]
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def host(machine: Machine) -> Iterator[Machine]:
 
 @pytest.fixture
 def step(host: Machine, tmp_path: Path) -> Iterator[Make]:
-    made: list[World] = []
+    made: list[StepTest] = []
 
-    def make(type_: str, *, user: str = "root", **with_: Any) -> World:
-        made.append(World(tmp_path, type_, with_, host=host.host(user=user), timeout=60))
+    def make(type_: str, *, user: str = "root", **with_: Any) -> StepTest:
+        made.append(StepTest(tmp_path, type_, with_, host=host.host(user=user), timeout=60))
         return made[-1]
 
     yield make

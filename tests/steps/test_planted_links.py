@@ -22,10 +22,10 @@ from kubexm_exec.model.result import ForecastState
 from kubexm_exec.plugins import step_registry
 from kubexm_exec.runner.files.probe import look
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest, snapshot
 from tests.lab.sshd import SSHD, ssh_host
 from tests.resources.server import Web, serve
 from tests.steps import trees
-from tests.steps.context import World
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to lose to another user"),
@@ -140,7 +140,7 @@ class Ground:
 
     def lost(self) -> Any:
         """All that is root's."""
-        return trees.read(self.victim)
+        return snapshot(self.victim)
 
 
 WEB: list[Web] = []
@@ -171,14 +171,14 @@ def host(request: pytest.FixtureRequest, box: GraphHost | None) -> GraphHost | N
     return box if request.param == "ssh" else None
 
 
-def world(ground: Ground, kind: Kind, path: Path | str, host: GraphHost | None, **more: Any) -> World:
+def world(ground: Ground, kind: Kind, path: Path | str, host: GraphHost | None, **more: Any) -> StepTest:
     stands = {"$PACKED": f"{ground.local}/folder", "$REPO": f"{ground.local}/repo.git"}
     if kind.step == "download":
         stands |= {"$WEB": WEB[0].url(), "$SHA": hashlib.sha256(b"new\n").hexdigest()}
     if kind.step == "git":
         ground.make_repository()
     more = {key: stands.get(str(value), value) for key, value in {**kind.more, "path": str(path), **more}.items()}
-    return World(ground.local, kind.step, more, host=host)
+    return StepTest(ground.local, kind.step, more, host=host)
 
 
 def refused(call: Callable[[], object], link: Path, kind: Kind) -> None:
@@ -249,14 +249,14 @@ def test_a_link_of_roots_own_is_followed_and_a_folder_of_others_worked_in(
     folder = ground.folder()
     link = tmp_path / "ours"
     link.symlink_to(folder)
-    before = trees.read(ground.theirs)
+    before = snapshot(ground.theirs)
     step = world(ground, kind, link / kind.name, host)
     assert step.forecast().state is ForecastState.CHANGE
     step.run()
     assert step.forecast().state is ForecastState.SATISFIED
     assert not list(ground.theirs.rglob(".kx*")), "nothing is left behind"
     step.rollback()
-    assert trees.read(ground.theirs) == before
+    assert snapshot(ground.theirs) == before
     step.close()
 
 
@@ -347,7 +347,7 @@ def test_a_file_with_another_name_is_refused_with_the_reason(
     path = ground.theirs / "x"
     path.hardlink_to(ground.victim / "x")
     before = ground.lost()
-    work = World(ground.local, step, {**IN_PLACE[named], "path": str(path)}, host=host)
+    work = StepTest(ground.local, step, {**IN_PLACE[named], "path": str(path)}, host=host)
     with pytest.raises(
         StepFailed, match=r"has 2 names \(hard links\), and user \S+ may make such names there"
     ) as caught:
@@ -355,7 +355,7 @@ def test_a_file_with_another_name_is_refused_with_the_reason(
     assert "remove it, or close its folder to others" in caught.value.hint
     assert ground.lost() == before
     # Whoever replaces the file, leaves the other name alone.
-    World(ground.local, "file", {"path": str(path), "content": "new\n", "mode": "0666"}, host=host).run()
+    StepTest(ground.local, "file", {"path": str(path), "content": "new\n", "mode": "0666"}, host=host).run()
     assert ground.lost() == before
     work.close()
 
@@ -378,18 +378,18 @@ def test_a_file_that_somebody_has_put_where_others_may_is_not_filled(
     path.touch()
     os.chown(path, MALLORY, MALLORY)
     with pytest.raises(StepFailed, match="it is a file of user"):
-        World(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host).run()
+        StepTest(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host).run()
     assert path.read_text() == ""
-    World(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
+    StepTest(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
     assert (path.stat().st_uid, path.read_text()) == (0, "x")
     # The same of many files at once.
     os.chown(path, MALLORY, MALLORY)
     trees.make(ground.local, {"many/token": "secret", **{f"many/{number}": "x" for number in range(5)}})
     many = {"src": "many", "path": str(ground.theirs)}
     with pytest.raises(StepFailed, match="it is a file of user"):
-        World(ground.local, "sync", many, host=host).run()
+        StepTest(ground.local, "sync", many, host=host).run()
     assert path.read_text() == "x"
-    World(ground.local, "sync", {**many, "owner": 0}, host=host).run()
+    StepTest(ground.local, "sync", {**many, "owner": 0}, host=host).run()
     assert (path.stat().st_uid, path.read_text()) == (0, "secret")
 
 

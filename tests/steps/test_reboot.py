@@ -13,8 +13,8 @@ import pytest
 
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps.context import World
 
 
 def await_boot(machine: Machine, before: str) -> None:
@@ -29,9 +29,9 @@ def await_boot(machine: Machine, before: str) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    def make(machine: Machine | None, with_: dict[str, Any], **host: Any) -> World:
+    def make(machine: Machine | None, with_: dict[str, Any], **host: Any) -> StepTest:
         where = None if machine is None else machine.host("here", **host)
-        made = World(tmp_path, "reboot", with_, timeout=120, host=where)
+        made = StepTest(tmp_path, "reboot", with_, timeout=120, host=where)
         request.addfinalizer(made.close)
         return made
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest, snapshot
 from kubexm_steps.lib import trees as _trees
 from kubexm_steps.lib.patterns import Excluded
 from tests.steps import trees
-from tests.steps.context import World
 
 NAMES = st.sampled_from(["a", "b", "-n", "x y", "l\nf", "é"])
 CONTENT = st.one_of(
@@ -71,21 +71,21 @@ def test_afterwards_both_are_the_same_a_second_time_nothing_is_done_and_the_undo
     host.mkdir()
     trees.make(local, flat(source))
     trees.make(host, flat(there))
-    before = trees.read(host)
-    world = World(base, "sync", {"src": "local", "path": str(host), "delete": True})
+    before = snapshot(host)
+    world = StepTest(base, "sync", {"src": "local", "path": str(host), "delete": True})
     try:
         forecast = world.forecast()
         result = world.run()
         assert (forecast.state is ForecastState.CHANGE) is result.changed
-        assert {name: entry[:3] for name, entry in trees.read(host).items()} == {
-            name: _as_it_should_be(entry[:3], before.get(name)) for name, entry in trees.read(local).items()
+        assert {name: entry[:3] for name, entry in snapshot(host).items()} == {
+            name: _as_it_should_be(entry[:3], before.get(name)) for name, entry in snapshot(local).items()
         }
         assert world.forecast().state is ForecastState.SATISFIED
         if result.changed:
-            assert world.undo_all() == ("undone", "")
-            assert trees.read(host) == before
+            assert world.undo_run() == ("undone", "")
+            assert snapshot(host) == before
             world.rollback()
-            assert trees.read(host) == before
+            assert snapshot(host) == before
     finally:
         world.close()
 
@@ -125,19 +125,19 @@ def test_undo_brings_back_what_was_before_the_first_of_several_sessions_whatever
 ) -> None:
     base = tmp_path_factory.mktemp("sync")
     put(base / "host", there)
-    before = trees.read(base / "host")
-    world = World(base, "sync", {"src": "local", "path": str(base / "host"), "delete": True})
+    before = snapshot(base / "host")
+    world = StepTest(base, "sync", {"src": "local", "path": str(base / "host"), "delete": True})
     try:
         changed = False
         for source in sources:
             put(base / "local", source)
             changed = world.run_again().changed or changed
         if changed:
-            same = trees.read(base / "host") == before
-            assert world.undo_all() == ("undone", "it was as before already" if same else "")
-            assert trees.read(base / "host") == before
+            same = snapshot(base / "host") == before
+            assert world.undo_run() == ("undone", "it was as before already" if same else "")
+            assert snapshot(base / "host") == before
             world.rollback()
-            assert trees.read(base / "host") == before
+            assert snapshot(base / "host") == before
     finally:
         world.close()
 
@@ -166,8 +166,8 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
     base = tmp_path_factory.mktemp("sync")
     host = base / "host"
     put(host, there)
-    before = trees.read(host)
-    world = World(base, step, {"src": "local", "path": str(host), **({"delete": True} if step == "sync" else {})})
+    before = snapshot(host)
+    world = StepTest(base, step, {"src": "local", "path": str(host), **({"delete": True} if step == "sync" else {})})
     try:
         for source in sources:
             put(base / "local", source)
@@ -175,7 +175,7 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
                 world.run_again()
             except StepFailed:
                 break
-        left = trees.read(host)
+        left = snapshot(host)
         if world.undo is None or not (host / place).parent.is_dir():
             return
         if (host / place).is_dir() and not (host / place).is_symlink():
@@ -183,13 +183,13 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
         else:
             (host / place).unlink(missing_ok=True)
         trees.make(host, {} if theirs is None else flat({place: theirs}))
-        meddled = trees.read(host)
-        state, said = world.undo_all()
+        meddled = snapshot(host)
+        state, said = world.undo_run()
         if state == "leftAlone":
-            assert trees.read(host) == meddled, "nothing is touched before that is noticed"
+            assert snapshot(host) == meddled, "nothing is touched before that is noticed"
             assert str(host) in said
-            state, said = world.undo_all(overwrite=True)
-        now = trees.read(host)
+            state, said = world.undo_run(overwrite=True)
+        now = snapshot(host)
         # What nobody had there before the run, nor the run, is no matter of its undo; nor what the run left as it was.
         new = {name for name in meddled if name not in before and name not in left}
         new |= {str(above) for name in new for above in Path(name).parents if str(above) not in before}
@@ -209,15 +209,15 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
 def test_undo_goes_through_no_link_that_the_step_put_in_the_place_of_a_folder(tmp_path: Path, target: str) -> None:
     put(tmp_path / "host", {"e": {"folder": {"b": {"folder": {"f": KINDS[1]}}, "c": KINDS[6]}}})
     put(tmp_path / "local", {"a": {"folder": {"b": {"link": "nowhere"}}}, "e": {"link": target}})
-    before = trees.read(tmp_path / "host")
+    before = snapshot(tmp_path / "host")
     with_ = {"src": "local", "path": str(tmp_path / "host"), "delete": True, "owner": "1"}
-    world = World(tmp_path, "sync", with_)
+    world = StepTest(tmp_path, "sync", with_)
     try:
         world.run()
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
-    assert trees.read(tmp_path / "host") == before
+    assert snapshot(tmp_path / "host") == before
 
 
 def test_what_would_be_too_much_to_keep_cannot_be_undone_and_says_so(
@@ -227,7 +227,7 @@ def test_what_would_be_too_much_to_keep_cannot_be_undone_and_says_so(
     (tmp_path / "local").mkdir()
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "large").write_bytes(b"x" * 11)
-    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
     try:
         assert world.run().changed
         assert world.undo is None
@@ -239,7 +239,7 @@ def test_undo_leaves_what_others_have_put_there_since(tmp_path: Path) -> None:
     (tmp_path / "local" / "sub").mkdir(parents=True)
     for name in "abcd":
         (tmp_path / "local" / "sub" / name).write_text(name)
-    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host"), "delete": True})
     try:
         world.run()
         (tmp_path / "host" / "sub" / "mine").write_text("mine")
@@ -259,9 +259,9 @@ def test_owners_are_given_to_all_of_it_and_put_back(tmp_path: Path) -> None:
     (host / "a").write_text("old")
     (host / "same").write_text("new")
     os.chown(host / "a", 54321, 54321)
-    before = trees.read(host)
+    before = snapshot(host)
     with_ = {"src": "local", "path": str(host), "delete": True, "owner": "1", "group": "2", "mode": "4750"}
-    world = World(tmp_path, "sync", with_)
+    world = StepTest(tmp_path, "sync", with_)
     try:
         world.run()
         assert {(path.stat().st_uid, path.stat().st_gid) for path in host.rglob("*")} == {(1, 2)}
@@ -270,7 +270,7 @@ def test_owners_are_given_to_all_of_it_and_put_back(tmp_path: Path) -> None:
         world.rollback()
     finally:
         world.close()
-    assert trees.read(host) == before
+    assert snapshot(host) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -282,7 +282,7 @@ def test_a_new_file_in_a_set_group_id_folder_gets_the_group_of_the_folder(tmp_pa
     host.mkdir()
     os.chown(host, 0, 54321)
     host.chmod(0o2755)
-    world = World(tmp_path, "sync", {"src": "local", "path": str(host)})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": str(host)})
     try:
         world.run()
     finally:
@@ -293,7 +293,7 @@ def test_a_new_file_in_a_set_group_id_folder_gets_the_group_of_the_folder(tmp_pa
 def test_a_local_pipe_is_refused_and_named(tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     os.mkfifo(tmp_path / "local" / "pipe")
-    world = World(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host")})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": str(tmp_path / "host")})
     try:
         with pytest.raises(StepFailed, match=r"copy .*/pipe: it is a device, pipe or socket"):
             world.forecast()
@@ -363,7 +363,7 @@ def test_no_bracket_matches_a_slash(pattern: str, matched: str) -> None:
 @pytest.mark.parametrize("pattern", ["", "/", "!", "//", "[z-a]"])
 def test_a_pattern_that_means_nothing_is_refused_before_anything_runs(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "local").mkdir()
-    world = World(tmp_path, "sync", {"src": "local", "path": "/tmp/x", "exclude": [pattern]})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": "/tmp/x", "exclude": [pattern]})
     try:
         with pytest.raises(ValueError, match="pattern"):
             world.forecast()
@@ -378,7 +378,7 @@ def test_undo_removes_nothing_behind_a_link_that_is_there_by_now(tmp_path: Path)
         (tmp_path / "local" / "sub" / name).write_text(name)
         (tmp_path / "elsewhere" / name).write_text("precious")
     host = tmp_path / "host"
-    world = World(tmp_path, "sync", {"src": "local", "path": str(host)})
+    world = StepTest(tmp_path, "sync", {"src": "local", "path": str(host)})
     try:
         world.run()
         shutil.rmtree(host / "sub")

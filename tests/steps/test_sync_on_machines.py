@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps.context import World
 
 pytestmark = pytest.mark.xdist_group("machines")
 
@@ -21,7 +21,7 @@ def test_what_is_too_much_goes_also_from_an_overlay_and_what_is_mounted_inside_s
         "mkdir -p /srv/site/old /srv/site/disk && mount -t tmpfs kx /srv/site/disk && touch /srv/site/disk/kept"
         " && echo much >/srv/site/extra && echo much >/srv/site/old/file && ln -s /etc /srv/site/link"
     )
-    world = World(tmp_path, "sync", {"src": "site", "path": "/srv/site", "delete": True}, host=machine.host())
+    world = StepTest(tmp_path, "sync", {"src": "site", "path": "/srv/site", "delete": True}, host=machine.host())
     listing = "cd /srv/site && find . ! -type d -o -empty | sort"
     try:
         before = machine.sh(listing)

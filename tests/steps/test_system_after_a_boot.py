@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kubexm_exec.model.result import ForecastState
+from kubexm_exec.testing import StepTest
 from tests.lab.machines import Machine
-from tests.steps.context import World
 
 pytestmark = pytest.mark.xdist_group("machines")
 
@@ -34,13 +34,13 @@ def test_a_boot_changes_nothing_that_steps_have_set(machines: Callable[[int], li
     (machine,) = machines(1)
     machine.sh('printf %s "$1" >/etc/nftables.conf && nft -f /etc/nftables.conf && systemctl -q enable nftables', RULES)
     for step, parameters in STEPS:
-        world = World(tmp_path, step, parameters, host=machine.host())
+        world = StepTest(tmp_path, step, parameters, host=machine.host())
         assert world.forecast().state is ForecastState.CHANGE, step
         assert world.run().changed
         world.close()
     machine.reboot()
     for step, parameters in STEPS:
-        world = World(tmp_path, step, parameters, host=machine.host())
+        world = StepTest(tmp_path, step, parameters, host=machine.host())
         assert world.forecast().state is ForecastState.SATISFIED, step
         world.close()
     assert machine.sh("uname -n; cat /proc/sys/net/ipv4/ip_forward; stat -f -c %T '/srv/a b'").split() == [

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kubexm_exec.control import Cancel
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.result import ForecastState
+from kubexm_exec.testing import StepTest, snapshot
 from kubexm_steps import directory
 from kubexm_steps.lib import files as _files
 from kubexm_steps.line_in_file import with_line, without
 from tests.steps import trees
-from tests.steps.context import World
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
@@ -68,7 +68,7 @@ def test_the_owner_is_given_shown_and_put_back(tmp_path: Path, step: str, more: 
     path.write_text("old")
     path.chmod(0o644)
     os.chown(path, 1, 2)
-    world = World(tmp_path, step, {"path": str(path), "owner": 3, "group": 4, **more})
+    world = StepTest(tmp_path, step, {"path": str(path), "owner": 3, "group": 4, **more})
     forecast = world.forecast()
     assert forecast.state is ForecastState.CHANGE
     assert ":" in forecast.diffs[0].note
@@ -84,13 +84,13 @@ def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     os.chown(path, 1, 2)
-    World(tmp_path, "file", {"path": str(path), "content": "new"}).run()
+    StepTest(tmp_path, "file", {"path": str(path), "content": "new"}).run()
     assert (path.stat().st_uid, path.stat().st_gid) == (1, 2)
 
 
 @as_root
 def test_a_folder_is_given_away_and_taken_back(tmp_path: Path) -> None:
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "owner": 3})
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", "owner": 3})
     (tmp_path / "d").mkdir()
     world.run()
     assert (tmp_path / "d").stat().st_uid == 3
@@ -101,7 +101,9 @@ def test_a_folder_is_given_away_and_taken_back(tmp_path: Path) -> None:
 @as_root
 def test_what_is_unpacked_is_given_away_and_recognised(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(trees.archive("tar", {"d/a": "a\n"}))
-    world = World(tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.tar", "owner": 3, "group": 4})
+    world = StepTest(
+        tmp_path, "archive", {"path": f"{tmp_path}/to", "src": f"{tmp_path}/x.tar", "owner": 3, "group": 4}
+    )
     world.run()
     assert {path.stat().st_uid for path in (tmp_path / "to").rglob("*")} == {3}
     assert world.forecast().state is ForecastState.SATISFIED
@@ -118,7 +120,7 @@ def test_content_that_is_too_much_to_keep_is_replaced_without_an_undo(
 ) -> None:
     monkeypatch.setattr(_files, "KEEP_LIMIT", 3)
     (tmp_path / "file").write_text("old content")
-    world = World(tmp_path, "file", {"path": f"{tmp_path}/file", "content": "new"})
+    world = StepTest(tmp_path, "file", {"path": f"{tmp_path}/file", "content": "new"})
     world.run()
     assert (tmp_path / "file").read_text() == "new"
     assert world.undo is None
@@ -130,7 +132,7 @@ def test_a_folder_that_is_too_much_to_keep_is_removed_without_an_undo(
     monkeypatch.setattr(directory, "KEEP_LIMIT", 10)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").write_text("content")
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
     world.run()
     assert not (tmp_path / "d").exists()
     assert world.undo is None
@@ -142,7 +144,7 @@ def test_undo_is_saved_before_anything_is_changed(tmp_path: Path) -> None:
     (tmp_path / "source" / "b").write_text("new")
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "a").write_text("old")
-    world = World(tmp_path, "copy", {"src": "source", "path": f"{tmp_path}/to"})
+    world = StepTest(tmp_path, "copy", {"src": "source", "path": f"{tmp_path}/to"})
     # Its progress is told before the first file is written: that is when it is stopped.
     world.runtime.bus.subscribe(lambda event: world.cancel.set())
     with pytest.raises(CommandCancelled):
@@ -156,7 +158,7 @@ def test_undo_is_saved_before_anything_is_changed(tmp_path: Path) -> None:
 
 def test_a_script_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> None:
     content = f'dirname "$0" > {tmp_path}/where; sleep 60'
-    world = World(tmp_path, "script", {"content": content}, timeout=0.5)
+    world = StepTest(tmp_path, "script", {"content": content}, timeout=0.5)
     with pytest.raises(CommandTimedOut, match="while running"):
         world.run()
     folder = (tmp_path / "where").read_text().strip()
@@ -171,7 +173,7 @@ def test_a_script_leaves_nothing_behind_when_it_is_killed(tmp_path: Path) -> Non
 def test_an_undo_says_which_folder_stays_because_of_what_others_put_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, step: str, more: dict[str, Any]
 ) -> None:
-    world = World(tmp_path, step, {**more, "path": more["path"].format(tmp_path)})
+    world = StepTest(tmp_path, step, {**more, "path": more["path"].format(tmp_path)})
     world.run()
     (tmp_path / "a/b/theirs").touch()
     world.rollback()
@@ -213,10 +215,10 @@ def test_acl_and_capabilities_come_back(step: str, params: Mapping[str, Any], tm
         pytest.skip(f"not on this file system: {error}")
     before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
     assert len(before) == 2
-    world = World(tmp_path, step, {"path": str(path), **params})
+    world = StepTest(tmp_path, step, {"path": str(path), **params})
     try:
         assert world.run().changed
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
     assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
@@ -237,10 +239,10 @@ def test_owner_of_a_link_comes_back(step: str, tmp_path: Path) -> None:
         "symlink": {"path": str(link), "target": "after"},
         "sync": {"src": str(source), "path": str(link.parent)},
     }
-    world = World(tmp_path, step, params[step])
+    world = StepTest(tmp_path, step, params[step])
     try:
         world.run()
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
     info = link.lstat()
@@ -257,13 +259,13 @@ def test_host_that_cannot_keep_extended_attributes_is_named_before_a_file_is_rep
     monkeypatch.setenv("PATH", f"{other}:{os.environ['PATH']}")
     path = tmp_path / "f"
     path.write_text("before")
-    world = World(tmp_path, "file", {"path": str(path), "content": "ours"})
+    world = StepTest(tmp_path, "file", {"path": str(path), "content": "ours"})
     try:
         world.forecast()
         [said] = caplog.messages
         assert "an undo brings back no extended attributes: the host has no GNU tar" in said
         world.run()
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
     assert path.read_text() == "before"
@@ -316,23 +318,23 @@ def test_removed_folder_comes_back_as_it_was_or_what_is_there_by_now_is_left_alo
 ) -> None:
     trees.make(tmp_path, OLD)
     # How an archive is unpacked is another matter: without the attributes that `make` adds.
-    before = {name: entry[:2] for name, entry in trees.read(tmp_path / "d").items()}
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    before = {name: entry[:2] for name, entry in snapshot(tmp_path / "d").items()}
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
     try:
         world.run()
         meddle(tmp_path)
         meddled = (tmp_path / "d").lstat().st_ino
-        assert world.undo_all()[0] == state
+        assert world.undo_run()[0] == state
         if state == "leftAlone":
             assert (tmp_path / "d").lstat().st_ino == meddled
-            assert world.undo_all(overwrite=True) == ("undone", "")
-        assert {name: entry[:2] for name, entry in trees.read(tmp_path / "d").items()} == before
+            assert world.undo_run(overwrite=True) == ("undone", "")
+        assert {name: entry[:2] for name, entry in snapshot(tmp_path / "d").items()} == before
         assert [(tmp_path / "d" / name).read_text() for name in ("a", "sub/f")] == ["a\n", "f\n"]
         assert (tmp_path / "d").stat().st_mode & 0o7777 == 0o711
         assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".kx")]
         if (tmp_path / "other").exists():
             assert (tmp_path / "other/a").read_text() == "theirs\n"
-        assert world.undo_all() == ("undone", "it was as before already")
+        assert world.undo_run() == ("undone", "it was as before already")
     finally:
         world.close()
 
@@ -341,17 +343,17 @@ def test_removed_folder_comes_back_as_it_was_or_what_is_there_by_now_is_left_alo
 @pytest.mark.parametrize("mode", ["0711", "0700"])
 def test_what_could_not_be_removed_stays_and_the_rest_of_the_folder_comes_back(mode: str, tmp_path: Path) -> None:
     trees.make(tmp_path, {**OLD, "d/": {"mode": mode}})
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
     try:
         world.run()
         # As rm leaves it where one file cannot be removed.
         trees.make(tmp_path, {"d/": {"mode": mode}, "d/sub/": {"mode": "0700"}, "d/sub/f": "f\n"})
         stays = (tmp_path / "d/sub/f").stat().st_ino
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
     assert (tmp_path / "d/sub/f").stat().st_ino == stays
-    assert sorted(trees.read(tmp_path / "d")) == ["a", "l", "sub", "sub/f"]
+    assert sorted(snapshot(tmp_path / "d")) == ["a", "l", "sub", "sub/f"]
 
 
 @pytest.mark.parametrize(
@@ -381,37 +383,37 @@ def test_undo_of_a_folder_says_undone_only_if_it_is_so(
 ) -> None:
     trees.make(tmp_path, before)
     (tmp_path / "other").mkdir(mode=0o755)
-    first = trees.read(tmp_path)
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", **params})
+    first = snapshot(tmp_path)
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", **params})
     try:
         world.run()
         if (tmp_path / "d").is_dir():
             (tmp_path / "d").rmdir()
         meddle(tmp_path)
-        meddled = trees.read(tmp_path) if not (tmp_path / "d").is_fifo() else None
-        assert world.undo_all()[0] == "leftAlone"
-        assert meddled is None or trees.read(tmp_path) == meddled
-        state, said = world.undo_all(overwrite=True)
+        meddled = snapshot(tmp_path) if not (tmp_path / "d").is_fifo() else None
+        assert world.undo_run()[0] == "leftAlone"
+        assert meddled is None or snapshot(tmp_path) == meddled
+        state, said = world.undo_run(overwrite=True)
         assert state == ("undone" if done else "undoFailed")
         assert bool(said) is not done
     finally:
         world.close()
     shutil.rmtree(tmp_path / "other")
     if done:
-        assert trees.read(tmp_path) == {name: entry for name, entry in first.items() if name != "other"}
+        assert snapshot(tmp_path) == {name: entry for name, entry in first.items() if name != "other"}
 
 
 def test_sockets_of_a_removed_folder_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trees.make(tmp_path, OLD)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tmp_path / "d/sub/s"))
-    world = World(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
+    world = StepTest(tmp_path, "directory", {"path": f"{tmp_path}/d", "state": "absent", "recursive": True})
     try:
         world.run()
         [said] = caplog.messages
         assert "no undo brings them back" in said
         assert f"{tmp_path}/d/sub/s" in said
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
         assert len(caplog.messages) == 2
     finally:
         world.close()
@@ -442,12 +444,12 @@ def test_folders_below_a_set_group_id_folder_come_back_with_their_own_mode(
         # The call takes the bit off, which chmod with four digits does not.
         (tmp_path / "sg" / name).chmod(0o2750 if name == "own" else 0o700)
     (tmp_path / "sg/sub/f").write_text("f")
-    before = trees.read(tmp_path)
-    world = World(tmp_path, step, {**params, "path": f"{tmp_path}/{params['path']}"})
+    before = snapshot(tmp_path)
+    world = StepTest(tmp_path, step, {**params, "path": f"{tmp_path}/{params['path']}"})
     try:
         assert world.run().changed
         assert world.forecast().state is ForecastState.SATISFIED
-        assert world.undo_all() == ("undone", "")
+        assert world.undo_run() == ("undone", "")
     finally:
         world.close()
-    assert trees.read(tmp_path) == before
+    assert snapshot(tmp_path) == before

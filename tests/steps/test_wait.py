@@ -15,17 +15,17 @@ from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.model.events import ACTION_PROGRESS, Event
 from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
+from kubexm_exec.testing import StepTest
 from kubexm_steps.wait import WaitParams
-from tests.steps.context import World
 from tests.steps.server import serve
 
 
-def world(tmp_path: Path, **more: Any) -> World:
+def world(tmp_path: Path, **more: Any) -> StepTest:
     options = {key: more.pop(key) for key in ("address", "timeout", "sensitive") if key in more}
-    return World(tmp_path, "wait", {"interval": "20ms", "deadline": "20s", **more}, **options)
+    return StepTest(tmp_path, "wait", {"interval": "20ms", "deadline": "20s", **more}, **options)
 
 
-def after_the_first_look(waits: World, then: Callable[[], object]) -> None:
+def after_the_first_look(waits: StepTest, then: Callable[[], object]) -> None:
     """Do something as soon as it has looked in vain."""
     done = threading.Event()
 

@@ -1,16 +1,17 @@
-"""Folders as data: made from it, and read back into it."""
+"""Folders as data: made from it, and compared with it."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import stat
 import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from kubexm_exec.testing import snapshot
 
 
 def make(root: Path, tree: Mapping[str, Any]) -> None:
@@ -36,10 +37,6 @@ def _mark(path: Path) -> None:
     """Give a file an extended attribute, which an undo has to bring back, where the file system knows them."""
     with contextlib.suppress(OSError):
         os.setxattr(path, "user.kubexm.mark", path.name.encode("utf-8", "surrogateescape") + b"\0\xff")
-
-
-def _attributes(path: Path) -> tuple[tuple[str, bytes], ...]:
-    return tuple((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path)))
 
 
 def _bytes(what: Mapping[str, Any]) -> bytes:
@@ -73,26 +70,10 @@ def archive(fmt: str, files: Mapping[str, str | None]) -> bytes:
     return data.getvalue()
 
 
-def read(root: Path, *, exact: bool = False) -> dict[str, tuple[Any, ...]]:
-    """Everything below a folder: kind, mode and content or target; ``exact`` adds what any touch would change."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for path in sorted([root, *root.rglob("*")] if exact else root.rglob("*")):
-        info = path.lstat()
-        if stat.S_ISLNK(info.st_mode):
-            entry: tuple[Any, ...] = ("link", os.readlink(path))  # noqa: PTH115  # as it is written
-        elif stat.S_ISDIR(info.st_mode):
-            entry = ("directory", f"{stat.S_IMODE(info.st_mode):04o}")
-        else:
-            entry = ("file", f"{stat.S_IMODE(info.st_mode):04o}", path.read_bytes(), _attributes(path))
-        touched = (info.st_ino, info.st_mtime_ns, info.st_ctime_ns) if exact else ()
-        found[str(path.relative_to(root))] = (*entry, info.st_uid, info.st_gid, *touched)
-    return found
-
-
 def differences(root: Path, tree: Mapping[str, Any]) -> list[str]:
     """What is not as the data says; folders on the way to something need not be named."""
     problems: list[str] = []
-    actual = read(root)
+    actual = snapshot(root)
     named = {name.rstrip("/") for name in tree}
     implied = {str(parent) for name in named for parent in Path(name).parents} - {"."}
     problems += [f"{name} is there and should not be" for name in actual if name not in named | implied]
@@ -116,7 +97,7 @@ def differences(root: Path, tree: Mapping[str, Any]) -> list[str]:
 
 def meddle(root: Path, before: Mapping[str, tuple[Any, ...]]) -> bool:
     """Change what has changed since ``before``, as somebody else would: rather a file than a folder."""
-    now = read(root)
+    now = snapshot(root)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     for name in sorted(changed, key=lambda name: (now.get(name, before.get(name, ("",)))[0] == "directory", name)):
         path, was, entry = root / name, before.get(name, ("",)), now.get(name)
