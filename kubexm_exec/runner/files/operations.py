@@ -56,7 +56,8 @@ for d do
 done
 """
 _REMOVE: Final = f"""{WAY}
-go "$1"
+# Where a folder on the way is not there, nothing is.
+at "$1" || {{ [ -z "$why" ] && ! [ -d "$lost" ] && exit 0; stop; }}
 if [ -d "./$name" ] && ! [ -L "./$name" ]; then
   if [ "$2" = yes ]; then rm -rf -- "./$name"; else rmdir -- "./$name"; fi
 else rm -f -- "./$name"; fi
@@ -287,8 +288,6 @@ def remove(session: Session, path: str, *, recursive: bool = False) -> None:
     """Remove a file, a link or an empty folder; with ``recursive`` a folder with all that is in it. Absent is fine."""
     if posixpath.normpath(path) in ("/", "//", ".", ".."):
         raise StepFailed(f"remove {path}: refused", hint="name the very file or folder that is to be removed")
-    if not inspect(session, [path], digest=False)[0].exists:
-        return
     _on_path(session, "remove", path, _REMOVE, path, "yes" if recursive else "no")
 
 
