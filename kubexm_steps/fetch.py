@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -60,7 +60,14 @@ class FetchOutputs(Outputs):
     size: int = Field(0, description="Its size in bytes.")
 
 
-class FetchStep(LookingStep[FetchParams, FileState]):
+class Seen(NamedTuple):
+    """Where the copy goes, and the file on the host."""
+
+    local: Path
+    state: FileState
+
+
+class FetchStep(LookingStep[FetchParams, Seen]):
     """A file brought from the host to the control node, into a folder of its own for each host.
 
     `/etc/hosts` of `web1` lands in `TO/web1/etc/hosts`. A file that is the same there already (compared by sha256) is
@@ -80,24 +87,22 @@ class FetchStep(LookingStep[FetchParams, FileState]):
   with: {path: /etc/etcd/pki/ca.crt, to: ./fetched, name: ca.crt}
 """
 
-    def precheck(self, ctx: StepContext) -> Forecast[FileState]:
+    def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         """Compare the digests."""
         local = self._local(ctx)
         self.params = located(ctx, self.params, last=True)
-        state = self._look(ctx)
+        seen = local, state = Seen(local, self._look(ctx))
         if state.kind == "absent":
             if self.params.required:
-                return Forecast.unknown(f"{self.params.path} is not there yet", seen=state)
+                return Forecast.unknown(f"{self.params.path} is not there yet", seen=seen)
             return Forecast.satisfied(f"{self.params.path} is not there", self._outputs(ctx, local, None))
         if self._same(ctx, state, local):
             return Forecast.satisfied(f"{local} is the same", self._outputs(ctx, local, state))
-        return Forecast.change(
-            f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)], seen=state
-        )
+        return Forecast.change(f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)], seen=seen)
 
-    def run(self, ctx: StepContext, forecast: Forecast[FileState]) -> Result:
+    def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
         """Bring it."""
-        local, state = self._local(ctx), forecast.seen
+        local, state = forecast.seen
         if state.kind == "absent":
             raise StepFailed(
                 f"fetch {self.params.path}: it is not there on the host",
