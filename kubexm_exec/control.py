@@ -1,4 +1,4 @@
-"""How threads of a run hold back and stop one another: cancel, deadlines, a semaphore, and a cache."""
+"""How threads of a run hold back and stop one another: cancel, deadlines, a semaphore, backoff, and a cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from kubexm_exec.model.errors import CommandCancelled
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +83,21 @@ class Deadline(Struct, frozen=True):
         return Deadline(other if self.at is None else min(self.at, other))
 
 
+def raise_if_over(deadline: Deadline, cancel: Cancel, doing: str = "") -> None:
+    """Raise CommandCancelled if nobody wants it any more, CommandTimedOut if there is no time left."""
+    if cancel.is_set():
+        raise CommandCancelled(doing)
+    if deadline.passed():
+        raise CommandTimedOut(doing)
+
+
+def backoff(tries: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many tries: twice as long each time, and not the same for all that failed together."""
+    import random
+
+    return min(first * 2.0 ** min(tries - 1, 16), longest) * random.uniform(0.6, 1.2)
+
+
 class Semaphore:
     """A number of places that are taken and given back."""
 
@@ -90,18 +105,23 @@ class Semaphore:
         self._free = count
         self._changed = threading.Condition(threading.Lock())
 
-    def take(self, deadline: Deadline, cancel: Cancel) -> bool:
-        """Take a place; False if none was free in time. Raises CommandCancelled."""
+    def take(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object] | None = None) -> bool:
+        """Take a place; False if none was free in time. Raises CommandCancelled.
+
+        ``waiting`` is called if it has to wait for one.
+        """
         with self._changed:
             if self._took():
                 return True
+        if waiting is not None:
+            waiting()
         remove = cancel.on_set(self._wake)
         try:
             with self._changed:
                 while True:
                     # First: those who are cancelled too give their places back, and nobody is to take them.
                     if cancel.is_set():
-                        raise CommandCancelled("it was cancelled")
+                        raise CommandCancelled
                     if self._took():
                         return True
                     if deadline.passed():

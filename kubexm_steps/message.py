@@ -29,6 +29,7 @@ class MessageStep(Step[MessageParams]):
     """
 
     undo = Undo.NEEDLESS
+    speaks = True
     outputs_model = MessageOutputs
     example = """\
 - name: done

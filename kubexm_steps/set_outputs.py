@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Step, StepContext, Undo
+from kubexm_exec.step import Forecast, OutputNames, Outputs, Params, Step, StepContext, Undo
 
 
 class SetParams(Params):
     """Parameters of ``set``."""
 
-    values: dict[str, Any] = Field(min_length=1, description="Names and their values; expressions are evaluated.")
+    values: Annotated[dict[str, Any], OutputNames()] = Field(
+        min_length=1, description="Names and their values; expressions are evaluated."
+    )
 
 
 class SetOutputs(Outputs):

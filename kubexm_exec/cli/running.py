@@ -163,7 +163,7 @@ class Terminal(Watcher):
         from shutil import get_terminal_size
 
         from kubexm_exec.cli.journaled import runs_command
-        from kubexm_exec.cli.typed import next_command
+        from kubexm_exec.cli.typed import next_commands
         from kubexm_exec.console.summary import Journaled, render_summary
 
         journaled = None
@@ -174,7 +174,7 @@ class Terminal(Watcher):
             outcome.shown,
             color=wants_color(sys.stdout),
             width=get_terminal_size().columns,
-            spec_command=next_command(self.typed),
+            commands=next_commands(self.typed),
             forecasts=self.forecasts,
             journaled=journaled,
         )

@@ -266,20 +266,12 @@ def _word(seen: PastRun) -> str:
 
 def _status(seen: PastRun, paint: Paint) -> str:
     """The last line: how it stands."""
-    from kubexm_exec.console.tables import count
+    from kubexm_exec.console.tables import STATUS_WORDS, count
     from kubexm_exec.console.text import one_line, plural
     from kubexm_exec.model.result import Status
     from kubexm_spec.duration import format_duration
 
-    symbols = {
-        Status.SUCCESS: ("✔ Success", "ok"),
-        Status.FAILED: ("✘ Failed", "failed"),
-        Status.CANCELLED: ("⊘ Cancelled", "warning"),
-        Status.RUNNING: ("▸ Running", "running"),
-        Status.INTERRUPTED: ("⊘ Interrupted", "warning"),
-        Status.ROLLED_BACK: ("⊘ Rolled back", "warning"),
-    }
-    word, style = symbols.get(seen.state, (seen.state.value, ""))
+    word, style = STATUS_WORDS.get(seen.state, (seen.state.value, ""))
     shown = seen.shown
     total, _, _ = count(seen.whole, shown)
     if not total.actions:

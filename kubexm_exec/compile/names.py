@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -11,6 +12,7 @@ from kubexm_exec.compile.cycles import Order, scope_graph
 from kubexm_exec.compile.loops import TAG_REASONS, TAGS_NOT_SELECTED
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.types import marks_of
 from kubexm_exec.model.graph import ExecutionNode, Hook
 from kubexm_exec.plugins import RegistryError
 from kubexm_exec.runner.facts import FACT_NAMES
@@ -255,13 +257,15 @@ class Names:
     def _outputs(self, node: ExecutionNode) -> set[str] | None:
         """The outputs that a node has, or None if it may have any."""
         try:
-            model = load_step(self.state.steps, node.step_name).outputs_model
+            step = load_step(self.state.steps, node.step_name)
         except RegistryError:  # told with the step itself
             return None
+        model = step.outputs_model
         if model.model_config.get("extra") == "allow":
-            values = node.with_.get("values")
-            # A step that only passes values on says their names in the spec.
-            return {*values, *node.outputs} if node.step_name == "set" and isinstance(values, Mapping) else None
+            named: list[Any] = [node.with_.get(key) for key in marks_of(step.params_model).outputs]
+            if not named or not all(isinstance(values, Mapping) for values in named):
+                return None
+            return {*node.outputs, *(name for values in named for name in values)}
         return {info.alias or name for name, info in model.model_fields.items()} | set(node.outputs)
 
     def _outputs_of(self, root: str, path: tuple[str, ...], looker: Looker) -> Problem | None:

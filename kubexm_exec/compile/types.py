@@ -17,6 +17,7 @@ from kubexm_exec.step import (
     Expression,
     Inspected,
     LocalFile,
+    OutputNames,
     ResourceName,
     ResourceUrl,
     StepList,
@@ -44,6 +45,8 @@ class Marks(Struct, frozen=True):
     """Addresses of resources that are written in the step itself."""
     inspected: frozenset[str] = frozenset()
     """Paths on the host that precheck asks about."""
+    outputs: frozenset[str] = frozenset()
+    """Those whose keys are the names of outputs."""
 
     @property
     def raw(self) -> frozenset[str]:
@@ -54,7 +57,7 @@ class Marks(Struct, frozen=True):
 @cache
 def marks_of(model: type[BaseModel]) -> Marks:
     """What the annotations of a parameter model say."""
-    kinds = (TemplateName, LocalFile, Expression, StepList, ResourceName, ResourceUrl, Inspected)
+    kinds = (TemplateName, LocalFile, Expression, StepList, ResourceName, ResourceUrl, Inspected, OutputNames)
     found: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, info in model.model_fields.items():
         for mark in _metadata(info):
@@ -68,6 +71,7 @@ def marks_of(model: type[BaseModel]) -> Marks:
         resources=frozenset(found[ResourceName]),
         urls=frozenset(found[ResourceUrl]),
         inspected=frozenset(found[Inspected]),
+        outputs=frozenset(found[OutputNames]),
     )
 
 
@@ -98,7 +102,7 @@ def check_types(state: State) -> None:
         if step_type is not None:
             draft.step_type = step_type
             stays = step_type.undo_of(draft.spec.with_) is Undo.IMPOSSIBLE
-            draft.nodes = [replace(node, reversible=not stays) for node in draft.nodes]
+            draft.nodes = [replace(node, reversible=not stays, speaks=step_type.speaks) for node in draft.nodes]
             check_with(state, step_type, draft.spec, draft.place, draft.notes)
 
 

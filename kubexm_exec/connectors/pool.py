@@ -113,11 +113,11 @@ class ConnectorPool:
             if not cancel.is_set():
                 connector.open(deadline)
             if cancel.is_set():
-                raise CommandCancelled("it was cancelled")
+                raise CommandCancelled
         except BaseException as error:
             connector.close()
             if cancel.is_set() and isinstance(error, ConnectorError):
-                raise CommandCancelled("it was cancelled") from error
+                raise CommandCancelled from error
             raise
         finally:
             remove()

@@ -12,6 +12,7 @@ from kubexm_exec.model.events import ACTION_FORECAST, Event
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import (
     COLUMNS,
+    HIDDEN,
     ForecastState,
     GraphExecutionResult,
     HostResult,
@@ -130,7 +131,7 @@ def _alike(
 ) -> Iterable[tuple[list[str], Any, HostResult]]:
     """The hosts of a node for which the same is planned, with the parameters."""
     node = find_node(graph, of.node_name)
-    written: Any = dict(node.with_) if node is not None and not node.sensitive else "(hidden: the step is sensitive)"
+    written: Any = dict(node.with_) if node is not None and not node.sensitive else HIDDEN
     groups: dict[str, tuple[list[str], Any, HostResult]] = {}
     for host, each in of.host_results.items():
         said = forecasts.found.get((of.node_name, host)) if forecasts is not None else None

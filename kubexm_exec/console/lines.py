@@ -151,7 +151,7 @@ class Lines:
         return self.line(event, "start", "dim", f"{event.data.get('step', '')}{again}")
 
     def _said(self, event: Event) -> str:
-        says = self._step_type(event) == "message"
+        says = self._speaks(event)
         if not (self._messages if says else self._output):
             return ""
         text = str(event.data.get("text", ""))
@@ -179,7 +179,7 @@ class Lines:
         if status == Status.FAILED:
             self._failed_before.discard(event.node)
             return self._failed(event, text, took)
-        if self._step_type(event) == "message" and status == Status.SUCCESS:
+        if self._speaks(event) and status == Status.SUCCESS:
             text = ""  # it was said already
         word, style = _outcome(data)
         if self._preview and forecast in _FORECASTS and status != Status.SKIPPED:
@@ -284,9 +284,9 @@ class Lines:
         node = self._graph.nodes.get(event.node)
         return node.policy.retry.attempts if node is not None else 1
 
-    def _step_type(self, event: Event) -> str:
+    def _speaks(self, event: Event) -> bool:
         node = self._graph.nodes.get(event.node)
-        return node.step_name if node is not None else ""
+        return node is not None and node.speaks
 
 
 _MAKERS: Final = {

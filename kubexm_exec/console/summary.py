@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
-from kubexm_exec.console.tables import Counts, count, host_table, module_table
+from kubexm_exec.console.tables import STATUS_WORDS, Counts, count, host_table, module_table
 from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode, Status
@@ -22,11 +21,18 @@ _NARROWEST: Final = 40
 _IGNORED: Final = 5
 _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
-_STATUS: Final = {
-    Status.SUCCESS: ("✔ Success", "ok"),
-    Status.FAILED: ("✘ Failed", "failed"),
-    Status.CANCELLED: ("⊘ Cancelled", "warning"),
-}
+
+
+class Commands(Struct, frozen=True):
+    """What can be typed to do the same once more, as far as there is a command for it."""
+
+    run: str
+    look: str
+    """Ask the hosts what would change."""
+    step: str
+    """Go through it step by step."""
+    limit: str = ""
+    """On some hosts only: their names follow."""
 
 
 class Journaled(Struct, frozen=True):
@@ -45,12 +51,11 @@ def render_summary(
     *,
     color: bool,
     width: int,
-    spec_command: str,
+    commands: Commands | None,
     forecasts: ForecastLog | None = None,
     journaled: Journaled | None = None,
 ) -> str:
-    """The end of a run as text. ``spec_command`` is what was typed, without an executor: next commands start with it;
-    without one, none are offered.
+    """The end of a run as text. ``commands``: what can be typed next; without them, none are offered.
 
     ``journaled``: the run can be shown and resumed later.
     ``forecasts`` has the rendered parameters of a dry run; without it they are shown as they were written.
@@ -71,8 +76,8 @@ def render_summary(
         lines = ["", *_undone(result, paint, width)][:-1]
     else:
         lines = ["", *lines, *_run(graph, result, paint, width, journaled)]
-    if spec_command:
-        lines += _next(result, failures, spec_command, paint, journaled)
+    if commands is not None:
+        lines += _next(result, failures, commands, paint, journaled)
     return "\n".join(lines) + "\n"
 
 
@@ -129,7 +134,7 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
 
 
 def _status(result: GraphExecutionResult, total: Counts, paint: Paint, before: int) -> str:
-    word, style = _STATUS.get(result.status, (result.status.value, ""))
+    word, style = STATUS_WORDS.get(result.status, (result.status.value, ""))
     if not total.actions:
         return f"{paint(word, style)}  {one_line(result.graph_name)}: there was nothing to do"
     took = ""
@@ -147,9 +152,9 @@ def _status(result: GraphExecutionResult, total: Counts, paint: Paint, before: i
 
 
 def _next(
-    result: GraphExecutionResult, failures: list[Failure], command: str, paint: Paint, journaled: Journaled | None
+    result: GraphExecutionResult, failures: list[Failure], commands: Commands, paint: Paint, journaled: Journaled | None
 ) -> Iterator[str]:
-    offers = [list(offer) for offer in _offers(result, failures, command, journaled)]
+    offers = [list(offer) for offer in _offers(result, failures, commands, journaled)]
     lines = columns(offers, left=frozenset({0, 1}), gap=3) if offers else []
     label = paint("Next:", "head")
     for line in lines:
@@ -158,7 +163,7 @@ def _next(
 
 
 def _offers(
-    result: GraphExecutionResult, failures: list[Failure], command: str, journaled: Journaled | None
+    result: GraphExecutionResult, failures: list[Failure], commands: Commands, journaled: Journaled | None
 ) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
     undone = {
@@ -173,18 +178,18 @@ def _offers(
         return
     if result.mode is RunMode.OFFLINE:
         if not failures:
-            yield _with_executor(command, "check"), "ask the hosts what would change"
-            yield command, "run it"
+            yield commands.look, "ask the hosts what would change"
+            yield commands.run, "run it"
         return
     if result.mode is RunMode.LOOK:
         states = {each.forecast for node in result.node_results.values() for each in node.host_results.values()}
         if failures:
-            yield _with_executor(command, "check"), "ask again after the fix"
+            yield commands.look, "ask again after the fix"
         elif states & {ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT}:
-            yield command, "apply these changes"
+            yield commands.run, "apply these changes"
         return
     if result.status is Status.SUCCESS and not failures:
-        yield _with_executor(command, "check"), "see what has changed since"
+        yield commands.look, "see what has changed since"
         return
     kept = "after the fix" if undone else "after the fix; completed work is not repeated"
     if journaled is not None and not undone:
@@ -192,23 +197,9 @@ def _offers(
         yield f"{journaled.command} resume {journaled.run}", kept
         yield f"{journaled.command} show {journaled.run}", "see what happened"
     else:
-        yield command, kept if failures else "continue"
+        yield commands.run, kept if failures else "continue"
     hosts = list(dict.fromkeys(host for failure in failures for host in failure.hosts))
     if failures:
-        yield _with_executor(command, "debug"), "step through it"
-    if 0 < len(hosts) <= _LIMITED and "--plan" not in command:
-        yield f"{_without(command, '--limit')} --limit {','.join(hosts)} -v", "only where it failed, with output"
-
-
-def _with_executor(command: str, name: str) -> str:
-    """The same command with another executor."""
-    return f"{_without(command, '--executor')} --executor {shlex.quote(name)}"
-
-
-def _without(command: str, option: str) -> str:
-    """The same command without an option and its value."""
-    words = shlex.split(command)
-    while option in words:
-        at = words.index(option)
-        del words[at : at + 2]
-    return shlex.join(word for word in words if not word.startswith(f"{option}="))
+        yield commands.step, "step through it"
+    if 0 < len(hosts) <= _LIMITED and commands.limit:
+        yield f"{commands.limit} {','.join(hosts)} -v", "only where it failed, with output"

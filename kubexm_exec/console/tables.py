@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, column, words
+from kubexm_exec.model.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, Status, column, words
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30
@@ -32,6 +32,16 @@ _STYLES: Final = {
     "wouldRun": "changed",
     "notLookedAt": "warning",
 }
+
+STATUS_WORDS: Final = {
+    Status.SUCCESS: ("✔ Success", "ok"),
+    Status.FAILED: ("✘ Failed", "failed"),
+    Status.CANCELLED: ("⊘ Cancelled", "warning"),
+    Status.RUNNING: ("▸ Running", "running"),
+    Status.INTERRUPTED: ("⊘ Interrupted", "warning"),
+    Status.ROLLED_BACK: ("⊘ Rolled back", "warning"),
+}
+"""How a run ended, with the style of it."""
 
 
 class Counts(Struct):

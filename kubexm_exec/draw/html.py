@@ -14,6 +14,7 @@ from kubexm_exec.draw.style import page_style, svg_style
 from kubexm_exec.draw.svg import Painter, defs, num
 from kubexm_exec.draw.text import clean, escape
 from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.result import SENSITIVE
 
 MANY_STEPS, MANY_TASKS = 120, 400
 """With more than so many boxes or tasks the page starts with tasks, or modules, closed."""
@@ -258,7 +259,7 @@ def with_text(node: ExecutionNode) -> str:
     if not node.with_:
         return ""
     if node.sensitive:
-        return "\n".join(f"{name}: (sensitive)" for name in node.with_)
+        return "\n".join(f"{name}: {SENSITIVE}" for name in node.with_)
     text = "\n".join(
         f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)}"
         for name, value in node.with_.items()

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kubexm_exec.connectors.base import Becomes, Connector
-from kubexm_exec.control import Deadline
+from kubexm_exec.control import Deadline, raise_if_over
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.output import OutputLines
 from kubexm_exec.engine.ports import ChangedError
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
+from kubexm_exec.model.errors import CommandCancelled, StepFailed
 from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import SENSITIVE
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.step import LocalResource, Logger, Resource, ResourceError, StepContext
@@ -27,7 +28,6 @@ from kubexm_exec.values.expressions import UnknownValueError
 if TYPE_CHECKING:
     from kubexm_exec.runner import Runner
 
-SENSITIVE: Final = "(sensitive)"
 _PROGRESS_INTERVAL: Final = 0.1
 """Seconds between two reports of progress of one step."""
 _MOST_PARAMS: Final = 64 << 10
@@ -254,10 +254,8 @@ class ActionContext(StepContext):
         until = Deadline.after(max(0.0, seconds))
         left = attempt.deadline.left()
         wait = until.left() if left is None else min(left, until.left() or 0.0)
-        if attempt.cancel.wait(wait):
-            raise CommandCancelled("it was cancelled")
-        if attempt.deadline.passed():
-            raise CommandTimedOut("its time was over")
+        attempt.cancel.wait(wait)
+        raise_if_over(attempt.deadline, attempt.cancel)
         self._still_wanted()
 
     def time_left(self) -> float | None:

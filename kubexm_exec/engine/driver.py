@@ -21,11 +21,13 @@ from kubexm_exec.engine.undo import Deeds
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
-from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
-from kubexm_exec.scheduler import Action, Outcome, Scheduler
+from kubexm_exec.scheduler import EXEMPT, Action, Outcome, Scheduler
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
+_UNCANCELLED: Final = EXEMPT["cancel"]
+"""Whose attempts go on after a cancel."""
 _FIRST: Final = 1, 0.0, "", False
 """What is known of an action that has not been tried."""
 
@@ -166,8 +168,7 @@ class Driver(Loop):
             if known.doubt or known.worked:
                 self._again.setdefault(action, (1, known.started if known.doubt else 0.0, known.doubt, known.worked))
         number, _, doubt, worked = self._again.get(action, _FIRST)
-        always = node.hook is Hook.ALWAYS
-        cancel = self._runtime.last if always else self._runtime.work
+        cancel = self._runtime.last if node.hook in _UNCANCELLED else self._runtime.work
         timeout = node.policy.timeout
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
         attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt, worked=worked)
@@ -194,7 +195,7 @@ class Driver(Loop):
         for attempt in attempts:
             if stopping and self._running.get(Action(attempt.node.id, attempt.host)) is not attempt:
                 continue  # the journal took so long that it was given up
-            if lost or (stopping and attempt.node.hook is not Hook.ALWAYS):
+            if lost or (stopping and attempt.node.hook not in _UNCANCELLED):
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))
                 continue
             if attempt.deadline.at is not None:
@@ -269,10 +270,7 @@ class Driver(Loop):
             or (result.kind or FailureKind.FAILED).value not in retry.on
         ):
             return False
-        exempt = {"": True, "cancel": attempt.node.hook is Hook.ALWAYS}
-        is_hook = attempt.node.hook in (Hook.ALWAYS, Hook.ON_FAILURE)
-        # After a stop nothing is begun again, except by hooks that the stop does not concern.
-        return exempt.get(self._scheduler.stopped, is_hook)
+        return attempt.node.hook in EXEMPT[self._scheduler.stopped]
 
     def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         retry = attempt.node.policy.retry
@@ -312,7 +310,7 @@ class Driver(Loop):
         self._rollback_due = self._stopped == "rollback"
         self._scheduler.stop("cancel")
         for attempt in self._running.values():
-            if attempt.node.hook is not Hook.ALWAYS:
+            if attempt.node.hook not in _UNCANCELLED:
                 self._give_grace(attempt)
         self._settle()
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, StepFailed
-from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, HostResult, Status
 from kubexm_exec.plugins import RegistryError
-from kubexm_exec.secrets import Redactor, SecretError
+from kubexm_exec.secrets import SecretError
 from kubexm_exec.values.expressions import ExpressionError
 from kubexm_spec.documents.checking import wording
 from kubexm_spec.duration import format_duration
 
 _MOST_PROBLEMS: Final = 3
 
-T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 
@@ -127,8 +125,7 @@ def _could_not_try(result: HostResult, message: str, hint: str) -> None:
 
 
 def _detail(error: BaseException) -> str:
-    text = str(error)
-    return "" if text == "its time was over" else text
+    return "" if isinstance(error, CommandTimedOut) and not error.doing else str(error)
 
 
 def _place(attempt: Attempt) -> str:
@@ -144,26 +141,3 @@ def _problems(attempt: Attempt, error: ValidationError) -> str:
         found.append(f"parameter {name}: {wording(problem, values=not attempt.node.sensitive)}")
     more = f" (and {len(found) - _MOST_PROBLEMS} more)" if len(found) > _MOST_PROBLEMS else ""
     return "; ".join(found[:_MOST_PROBLEMS]) + more
-
-
-def sensitive_mask(attempt: Attempt) -> Callable[[T], T]:
-    """Masks the values that a sensitive step's expressions gave; what is written in the spec itself is no secret."""
-    redactor = Redactor()
-    if attempt.used is not None:
-        rendered = plain(attempt.used.model_dump(by_alias=True, exclude_unset=True))
-        for value in _made(rendered, attempt.node.with_):
-            redactor.add(value)
-    return redactor.mask
-
-
-def _made(rendered: Any, written: Any) -> Iterator[str]:
-    if isinstance(rendered, str):
-        if rendered != written:
-            yield rendered
-    elif isinstance(rendered, Mapping):
-        for key, item in rendered.items():
-            yield from _made(item, written.get(key) if isinstance(written, Mapping) else None)
-    elif isinstance(rendered, list):
-        for index, item in enumerate(rendered):
-            same = isinstance(written, list | tuple) and index < len(written)
-            yield from _made(item, written[index] if same else None)

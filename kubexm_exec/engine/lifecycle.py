@@ -7,28 +7,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from pydantic import BaseModel
-
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
-from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause, sensitive_mask
+from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.sensitive import conceal, masker
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
-from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.step import AnyStep, Diff, Effect, Forecast, Outputs, Params, Result
-from kubexm_exec.values.expressions import ExpressionError, texts
+from kubexm_exec.values.expressions import ExpressionError
 
 KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
 _TRACEBACK: Final = 32 << 10
 """Characters kept of a traceback."""
-SENSITIVE: Final = "(sensitive)"
-_HIDDEN: Final = 8
-"""Outputs of a sensitive step that are at least so long are masked wherever they appear."""
 _LARGE_DIFF: Final = 256 << 10
 """Comparing longer texts line by line takes longer than anybody would read."""
 
@@ -93,7 +88,7 @@ class Lifecycle:
             if step.standing(ctx, attempt.undo or {}).before:
                 ctx.withdraw_undo()
         except Exception as error:  # noqa: BLE001  then the undo finds out for itself
-            mask = sensitive_mask(attempt) if attempt.node.sensitive else self._runtime.redactor.mask
+            mask = masker(attempt, self._runtime.redactor)
             ctx.log.debug("cannot tell whether it changed anything", error=mask(str(error)))
 
     # The parts, which other executors put together differently
@@ -196,9 +191,8 @@ class Lifecycle:
             result = failed(attempt, error)
             if result.traceback and not attempt.abandoned:
                 log = self._runtime.logger(node=attempt.node.id, host=attempt.host)
-                mask = self._runtime.redactor.mask
-                hide = sensitive_mask(attempt) if attempt.node.sensitive else mask
-                log.error("the step broke", error=hide(mask(result.message)), traceback=hide(mask(result.traceback)))
+                mask = masker(attempt, self._runtime.redactor)
+                log.error("the step broke", error=mask(result.message), traceback=mask(result.traceback))
         if ctx is not None:
             # The cause is as often on the one as on the other, whatever the step kept.
             result.stdout = result.stdout or ctx.output("stdout")
@@ -212,12 +206,7 @@ class Lifecycle:
         result = outcome.result
         if outcome.outputs:
             result.outputs = dict(outcome.outputs)
-        if attempt.node.sensitive:
-            # Later steps may use what it gave; where they show it, it is masked. Short words would mask everything.
-            self._runtime.redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _HIDDEN])
-            _conceal(attempt, result)
-        if len(self._runtime.redactor):
-            _mask(result, self._runtime)
+        conceal(attempt, outcome, self._runtime.redactor)
         # Only now: half a secret would not be known as one.
         result.stdout, result.stderr = result.stdout[-KEPT:], result.stderr[-KEPT:]
         if result.traceback:
@@ -269,7 +258,7 @@ class Lifecycle:
 
 def _in_time(attempt: Attempt) -> None:
     if attempt.deadline.passed():
-        raise CommandTimedOut("its time was over")
+        raise CommandTimedOut
 
 
 def _takes_any(model: type[Outputs]) -> bool:
@@ -292,29 +281,3 @@ def diff_data(diffs: Sequence[Diff]) -> list[dict[str, Any]]:
         else:
             data.append({"path": diff.path, "text": diff.unified(), "note": diff.note})
     return data
-
-
-def _conceal(attempt: Attempt, result: HostResult) -> None:
-    """Take everything out of a sensitive step's result that could show its values."""
-    hide = sensitive_mask(attempt)
-    for name in ("message", "hint", "traceback"):
-        setattr(result, name, hide(getattr(result, name)))
-    for name in ("stdout", "stderr", "command"):
-        if getattr(result, name):
-            setattr(result, name, SENSITIVE)
-    if result.diffs:
-        result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
-    result.outputs = dict.fromkeys(result.outputs, SENSITIVE)
-
-
-def _mask(result: HostResult, runtime: Runtime) -> None:
-    mask = runtime.redactor.mask
-    for name in ("message", "stdout", "stderr", "command", "hint", "traceback", "diffs", "outputs"):
-        value = getattr(result, name)
-        if value:
-            setattr(result, name, mask(value))
-
-
-def shown_params(node: ExecutionNode, params: Mapping[str, Any] | BaseModel) -> Any:
-    """Parameters as they may be shown."""
-    return SENSITIVE if node.sensitive else plain(params)

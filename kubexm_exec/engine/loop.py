@@ -11,6 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from kubexm_exec.control import Deadline
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled, left_behind
@@ -136,10 +137,10 @@ class Loop:
 
     def _end_now(self) -> None:
         """Wait for what is being killed and go."""
-        until = time.monotonic() + _ABORT_GRACE
-        while self._running and (left := until - time.monotonic()) > 0:
+        deadline = Deadline.after(_ABORT_GRACE)
+        while self._running and not deadline.passed():
             try:
-                self._take(self._events.get(timeout=left))
+                self._take(self._events.get(timeout=deadline.left()))
             except Empty:
                 break
         for attempt in list(self._running.values()):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TextIO
 
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 _YES: Final = frozenset({"y", "yes", "true", "ok", "approve"})
@@ -71,7 +71,7 @@ class InputLines:
                         return
                     if deadline.passed():
                         raise CommandTimedOut("nobody answered in time")
-                raise CommandCancelled("it was cancelled")
+                raise CommandCancelled
             finally:
                 remove()
 
@@ -115,25 +115,20 @@ class Asker:
         self._lines = lines
         self._output = output
         self._terminal = terminal
-        self._turn = threading.Condition()
-        self._busy = False
+        self._turn = Semaphore(1)
 
     def ask(self, who: str, question: str, *, default: bool | None, deadline: Deadline, cancel: Cancel) -> bool | None:
         """True or False; the default (which may be None) if nobody is there or nobody answers in time."""
         lines = self._lines
         if lines is None:
             return default
-        try:
-            self._take_turn(deadline, cancel)
-        except CommandTimedOut:
-            return default
+        if not self._turn.take(deadline, cancel):
+            return default  # another question was not answered in time
         try:
             with self._terminal():
                 return self._asked(lines, who, question, default, deadline, cancel)
         finally:
-            with self._turn:
-                self._busy = False
-                self._turn.notify()
+            self._turn.give_back()
 
     def _asked(
         self, lines: InputLines, who: str, question: str, default: bool | None, deadline: Deadline, cancel: Cancel
@@ -157,23 +152,6 @@ class Asker:
             if not word and default is not None:
                 return default
             self._say("Please answer yes or no.\n")
-
-    def _take_turn(self, deadline: Deadline, cancel: Cancel) -> None:
-        remove = cancel.on_set(self._wake)
-        try:
-            with self._turn:
-                while self._busy:
-                    if cancel.is_set():
-                        raise CommandCancelled("it was cancelled")
-                    if not self._turn.wait(deadline.left()):
-                        raise CommandTimedOut("another question was not answered in time")
-                self._busy = True
-        finally:
-            remove()
-
-    def _wake(self) -> None:
-        with self._turn:
-            self._turn.notify_all()
 
     def _say(self, text: str) -> None:
         self._output.write(text)

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext, lasting
-from kubexm_exec.engine.failures import caused_by, failed, sensitive_mask
+from kubexm_exec.engine.failures import caused_by, failed
 from kubexm_exec.engine.lifecycle import Lifecycle
 from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import JournalError, MakeWorkers
 from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.reversal import backwards
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.sensitive import masker
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
@@ -242,7 +243,7 @@ class _Undo(Loop):
         if action.doubt and not action.undos and (settled := self._doubted(attempt, action)):
             return settled
         ctx = ActionContext(runtime, attempt)
-        hide = sensitive_mask(attempt) if attempt.node.sensitive else runtime.redactor.mask
+        hide = masker(attempt, runtime.redactor)
         try:
             step, undo = _step(runtime, attempt), attempt.undo or {}
             standing = step.standing(ctx, undo)

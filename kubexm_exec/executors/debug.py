@@ -7,7 +7,8 @@ from typing import Any
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.failures import failed
-from kubexm_exec.engine.lifecycle import diff_data, shown_params
+from kubexm_exec.engine.lifecycle import diff_data
+from kubexm_exec.engine.sensitive import shown_params
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.debugger import Choice, Debugger, Stop
 from kubexm_exec.model.events import ACTION_FORECAST

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kubexm_exec.engine.attempt import Attempt
-from kubexm_exec.engine.lifecycle import SENSITIVE
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.plain import plain
-from kubexm_exec.model.result import ForecastState, HostResult, Status
+from kubexm_exec.model.result import SENSITIVE, ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Scheduler
 from kubexm_exec.step import Effect, Forecast
 from kubexm_exec.values.expressions import ExpressionError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
-from kubexm_exec.engine.lifecycle import shown_params
+from kubexm_exec.engine.sensitive import shown_params
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import ExecutionNode

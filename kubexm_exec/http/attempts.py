@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
+
+from kubexm_exec.control import backoff
 
 MOST_ATTEMPTS: Final = 100
 LEAST_PROGRESS: Final = 1 << 16
@@ -34,6 +35,4 @@ class Attempts:
         self._vain = 1 if progressed else self._vain + 1
         if self._vain > self._retries or self.made >= MOST_ATTEMPTS:
             return None
-        # Longer each time, and never the same for everybody who was cut off together.
-        longest = min(_FIRST_PAUSE * 2.0 ** min(self._vain - 1, 16), _LONGEST_PAUSE)
-        return longest * random.uniform(0.5, 1.0)
+        return backoff(self._vain, _FIRST_PAUSE, _LONGEST_PAUSE)

@@ -23,9 +23,16 @@ class OutcomeUnknown(ConnectorError):
 class CommandTimedOut(Exception):
     """A command ran into its deadline; its whole process group has been killed."""
 
+    def __init__(self, doing: str = "") -> None:
+        super().__init__(doing or "its time was over")
+        self.doing = doing
+
 
 class CommandCancelled(Exception):
     """The run was cancelled while the command ran; its whole process group has been killed."""
+
+    def __init__(self, doing: str = "") -> None:
+        super().__init__(doing or "it was cancelled")
 
 
 class StepFailed(Exception):

@@ -172,6 +172,8 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
     """The user it works as, if the host's is not the one: a name, True for root, False for whoever logs in."""
     sensitive: bool = False
     reversible: bool = False
+    speaks: bool = False
+    """Its output is for the people who watch."""
     """Whether the step type says it can be undone."""
     tags: tuple[str, ...] = ()
     skip: str = ""

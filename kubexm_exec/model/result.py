@@ -43,6 +43,10 @@ BLOCKED: Final = frozenset({SkipReason.DEPENDENCY, SkipReason.LIMIT, SkipReason.
 """Reasons for which an action is still to be done."""
 
 
+SENSITIVE: Final = "(sensitive)"
+"""In the place of a value of a sensitive step."""
+HIDDEN: Final = "(hidden: the step is sensitive)"
+"""In the place of a text about it."""
 NO_HOSTS: Final = "there is no host for it to run on"
 """Why a node without hosts is skipped, if nothing more is known."""
 

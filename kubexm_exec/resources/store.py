@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kubexm_exec.control import Cancel, Deadline
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.resources.bundle import Bundle
 from kubexm_exec.resources.cache import Cache, MismatchError, digest_of
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source
@@ -201,10 +200,7 @@ class _Flight:
                     over, told = self._over, self._progress
                 if over:
                     break
-                if cancel.is_set():
-                    raise CommandCancelled(f"while fetching {self._source.shown}")
-                if deadline.passed():
-                    raise CommandTimedOut(f"while fetching {self._source.shown}")
+                raise_if_over(deadline, cancel, f"while fetching {self._source.shown}")
                 if progress is not None:
                     progress(*told)
         finally:

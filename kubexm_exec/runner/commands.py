@@ -8,10 +8,10 @@ from typing import Final
 from kubexm_exec.connectors.base import Command
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, OutcomeUnknown, StepFailed
+from kubexm_exec.model.result import HIDDEN
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.session import Session
 
-HIDDEN: Final = "(hidden: the step is sensitive)"
 _LONGEST: Final = 200
 _HINTS: Final = {
     126: "the program is there but cannot be run: look at its mode, its `#!` line and the folder given as cwd",

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.control import Cancel, Deadline
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
+from kubexm_exec.control import Cancel, Deadline, Semaphore, raise_if_over
+from kubexm_exec.model.errors import CommandTimedOut
 
 UPLOADS: Final = 10
 """Large files that are sent at once: more would only make all of them slow."""
@@ -50,8 +50,7 @@ class Transfers:
         self._sources: dict[str, Source] = {}
         self._reading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self._turn = threading.Condition()
-        self._busy = 0
+        self._places = Semaphore(self.uploads)
 
     def source(self, path: Path, deadline: Deadline, cancel: Cancel) -> Source:
         """A local file with its digest; read once a run, however many hosts ask, unless it changes.
@@ -70,36 +69,12 @@ class Transfers:
     @contextlib.contextmanager
     def upload(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> Iterator[None]:
         """A large upload's turn; ``waiting`` is called if it has to wait for it."""
-        self._wait_for_turn(deadline, cancel, waiting)
+        if not self._places.take(deadline, cancel, waiting):
+            raise CommandTimedOut("while it waited for its turn to upload")
         try:
             yield
         finally:
-            with self._turn:
-                self._busy -= 1
-                self._turn.notify()
-
-    def _wait_for_turn(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> None:
-        with self._turn:
-            if self._busy < self.uploads:
-                self._busy += 1
-                return
-        waiting()
-        remove = cancel.on_set(self._wake)
-        try:
-            with self._turn:
-                while self._busy >= self.uploads:
-                    if cancel.is_set():
-                        raise CommandCancelled("it was cancelled while it waited for its turn to upload")
-                    if deadline.passed():
-                        raise CommandTimedOut("while it waited for its turn to upload")
-                    self._turn.wait(deadline.left())
-                self._busy += 1
-        finally:
-            remove()
-
-    def _wake(self) -> None:
-        with self._turn:
-            self._turn.notify_all()
+            self._places.give_back()
 
 
 def _read(path: Path, deadline: Deadline, cancel: Cancel) -> Source:
@@ -111,9 +86,6 @@ def _read(path: Path, deadline: Deadline, cancel: Cancel) -> Source:
             raise OSError(22, "not a regular file", str(path))
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-            if cancel.is_set():
-                raise CommandCancelled(f"while reading {path}")
-            if deadline.passed():
-                raise CommandTimedOut(f"while reading {path}")
+            raise_if_over(deadline, cancel, f"while reading {path}")
         # As it was before: if it was written to meanwhile, it does not match and is read again, or refused.
         return Source(path, before.st_size, digest.hexdigest(), signature_of(before))

@@ -34,7 +34,7 @@ from kubexm_exec.scheduler.state import (
 )
 from kubexm_exec.scheduler.words import EXEMPT, FORCE, STOPS, Outcome, StopReason, Transition, code_of, look_of, name_of
 
-__all__ = ["Action", "Outcome", "Scheduler", "StopReason", "Transition"]
+__all__ = ["EXEMPT", "Action", "Outcome", "Scheduler", "StopReason", "Transition"]
 
 
 _IN_ANY_CASE: Final = (Hook.ON_FAILURE, Hook.ALWAYS)

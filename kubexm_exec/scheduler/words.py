@@ -34,7 +34,7 @@ EXEMPT: Final[dict[str, tuple[Hook, ...]]] = {
     "rollback": (Hook.ON_FAILURE, Hook.ALWAYS),
     "cancel": (Hook.ALWAYS,),
 }
-"""Whose actions still start after a stop."""
+"""Whose actions still start, and are tried again, after a stop."""
 STOPS: Final[dict[FailurePolicy, StopReason]] = {
     FailurePolicy.FAIL_FAST: "failFast",
     FailurePolicy.ROLLBACK: "rollback",

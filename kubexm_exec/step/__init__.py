@@ -46,6 +46,7 @@ __all__ = [
     "LocalFile",
     "LocalResource",
     "Logger",
+    "OutputNames",
     "Outputs",
     "Params",
     "Reply",
@@ -126,6 +127,10 @@ class Expression(Struct, frozen=True):
 
 class StepList(Struct, frozen=True):
     """Marks a parameter as steps (spec data): they are checked when compiling; their expressions are left alone."""
+
+
+class OutputNames(Struct, frozen=True):
+    """Marks a parameter whose keys are the names of the step's outputs, if these may have any name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +444,8 @@ class Step(Generic[P, S]):
     unknown_hint: ClassVar[str] = ""
     """What to write in the spec so that ``precheck`` can tell whether the work was done; it is said when the connection
     dropped in the middle, and it cannot."""
+    speaks: ClassVar[bool] = False
+    """True if its output is for the people who watch: it is always shown, in the place of its message."""
     example: ClassVar[str] = ""
     """A YAML list item as it would stand under ``steps:``; it is validated by the tests."""
 

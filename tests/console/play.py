@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from kubexm_exec.cli.typed import next_commands
 from kubexm_exec.console import make_console
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.model.result import Status
@@ -36,7 +37,9 @@ def main(name: str, share: str, flag: str, kind: str = "live", verbose: str = "0
         console.close(None)
         raise SystemExit(130) from None
     console.close(result)
-    text = render_summary(run.graph, result, color=False, width=100, spec_command="kubexm-run specs/site.yaml")
+    text = render_summary(
+        run.graph, result, color=False, width=100, commands=next_commands(["kubexm-run", "specs/site.yaml"])
+    )
     console.output.write(text)
 
 

@@ -45,7 +45,14 @@ def etcd_graph() -> ExecutionGraph:
             step("etcd/start/unit", HOSTS, "etcd/install#end", "etcd/configure#end"),
             gate("etcd#end", "etcd/install#end", "etcd/configure#end", "etcd/start/unit"),
             step("health/members/list", HOSTS[:1], "etcd#end"),
-            step("health/members/say", HOSTS[:1], "health/members/list", type="message", with_={"text": "3 members"}),
+            step(
+                "health/members/say",
+                HOSTS[:1],
+                "health/members/list",
+                type="message",
+                speaks=True,
+                with_={"text": "3 members"},
+            ),
         ],
         HOSTS,
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubexm_exec.cli.typed import next_commands
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.tally import Tally
 from kubexm_exec.console.text import plural
@@ -99,7 +100,7 @@ def _said(text: str) -> dict[str, int]:
 
 
 def _text(ran: Ran, of: ExecutionGraph) -> str:
-    return render_summary(of, ran.result, color=False, width=100, spec_command="kubexm-run x.yaml")
+    return render_summary(of, ran.result, color=False, width=100, commands=next_commands(["kubexm-run", "x.yaml"]))
 
 
 @settings(max_examples=60, deadline=None)

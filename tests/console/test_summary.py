@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import shlex
+
 import click
 import pytest
 
-from kubexm_exec.cli.typed import next_command
+from kubexm_exec.cli.typed import next_command, next_commands
 from kubexm_exec.console.checkview import ForecastLog, format_params
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.text import Paint
@@ -13,6 +15,7 @@ from tests.console import golden, scenario
 from tests.console.script import Script, graph, step
 
 COMMAND = "kubexm-run specs/site.yaml"
+COMMANDS = next_commands(COMMAND.split())
 
 
 def summary(run: Script, *, status: Status | None = None, color: bool = False, width: int = 100) -> str:
@@ -20,7 +23,7 @@ def summary(run: Script, *, status: Status | None = None, color: bool = False, w
     log = ForecastLog()
     for event in run.events:
         log(event)
-    return render_summary(run.graph, result, color=color, width=width, spec_command=COMMAND, forecasts=log)
+    return render_summary(run.graph, result, color=color, width=width, commands=COMMANDS, forecasts=log)
 
 
 @pytest.mark.parametrize("name", ["failed_run", "good_run", "wide_run", "rolled_back_run", "checked_run", "dry_run"])
@@ -149,7 +152,7 @@ def test_node_of_a_fragment_points_to_the_step_that_returned_it() -> None:
     run.start("a/b/c+more").fail("a/b/c+more")
     known = {name: node for name, node in run.graph.nodes.items() if "+" not in name}
     result = run.finish(Status.FAILED)
-    text = render_summary(run.graph.with_nodes(known.values()), result, color=False, width=100, spec_command=COMMAND)
+    text = render_summary(run.graph.with_nodes(known.values()), result, color=False, width=100, commands=COMMANDS)
     assert "FAILED  a/b/c+more on h1 (0ms)" in text
     assert "  at specs/site.yaml:15:9\n" in text
 
@@ -182,7 +185,7 @@ def test_check_without_differences_needs_nothing_next() -> None:
 
 def test_dry_run_without_a_log_shows_parameters_as_written() -> None:
     run = scenario.dry_run()
-    text = render_summary(run.graph, run.finish(), color=False, width=100, spec_command=COMMAND)
+    text = render_summary(run.graph, run.finish(), color=False, width=100, commands=COMMANDS)
     assert "{{ host.name }}" in text
     assert "/etc/key" not in text
     assert "Dry run: 7 actions on 2 hosts. No host was contacted.\n" in text
@@ -204,7 +207,9 @@ def test_parameters_read_as_yaml_would() -> None:
 def test_the_hosts_that_failed_take_the_place_of_those_that_were_asked_for() -> None:
     run = one().start("a/b/c").fail("a/b/c", message="no")
     for typed in ("kubexm-run a.yaml --limit 'all hosts'", "kubexm-run a.yaml --limit=web*"):
-        text = render_summary(run.graph, run.finish(), color=False, width=100, spec_command=typed)
+        text = render_summary(
+            run.graph, run.finish(), color=False, width=100, commands=next_commands(shlex.split(typed))
+        )
         assert "kubexm-run a.yaml --limit h1 -v " in text, text
 
 

@@ -20,9 +20,9 @@ from typing import BinaryIO, Final, Protocol
 from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User
 from kubexm_exec.connectors.local.guard import Guard
 from kubexm_exec.connectors.local.process import run_process
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
+from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.safepaths import at, others, user_name
 
@@ -273,12 +273,12 @@ def _give(fd: int, uid: int, gid: int) -> None:
 def _chunks(source: bytes | SupportsRead, limit: int | None, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
     """What is in the source, up to the limit; looks at the deadline and the cancel flag between two pieces."""
     if isinstance(source, bytes):
-        _raise_if_over(deadline, cancel)
+        raise_if_over(deadline, cancel)
         yield source if limit is None else source[:limit]
         return
     left = limit
     while left is None or left > 0:
-        _raise_if_over(deadline, cancel)
+        raise_if_over(deadline, cancel)
         chunk = source.read(_CHUNK if left is None else min(_CHUNK, left))
         if not chunk:
             return
@@ -291,13 +291,6 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
-    if cancel.is_set():
-        raise CommandCancelled("it was cancelled")
-    if deadline.passed():
-        raise CommandTimedOut("its time was over")
 
 
 def _lstat(name: str, folder: int) -> os.stat_result | None:

@@ -20,9 +20,8 @@ from typing import IO, Final
 
 from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.guard import Guard
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 _SIZE: Final = struct.pack("HHHH", 50, 200, 0, 0)
 _END_OF_INPUT: Final = b"\x04"
@@ -70,7 +69,7 @@ def run_process(
 ) -> CommandResult:
     """Run it in a session of its own to its end; a program that cannot be started gives 127 or 126, as in a shell."""
     started = time.monotonic()
-    _raise_if_over(deadline, cancel)
+    raise_if_over(deadline, cancel)
     with _Supervisor(command, guard, on_output) as supervisor:
         try:
             supervisor.start(argv, env)
@@ -237,7 +236,7 @@ class _Supervisor:
         remove = cancel.on_set(self._waker.wake)
         try:
             while (code := self._process.poll()) is None:
-                _raise_if_over(deadline, cancel)
+                raise_if_over(deadline, cancel)
                 left = deadline.left()
                 if self._exit_fd is None:
                     left = POLL if left is None else min(POLL, left)
@@ -371,13 +370,6 @@ def _exit_descriptor(pid: int) -> int | None:
 
 def _search_path(env: Mapping[str, str]) -> list[str]:
     return [folder for folder in env.get("PATH", "").split(os.pathsep) if folder and os.access(folder, os.X_OK)]
-
-
-def _raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
-    if cancel.is_set():
-        raise CommandCancelled("it was cancelled")
-    if deadline.passed():
-        raise CommandTimedOut("its time was over")
 
 
 def _start_failure(

@@ -9,9 +9,9 @@ from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.ssh.link import Link
 from kubexm_exec.connectors.ssh.options import Become
 from kubexm_exec.connectors.ssh.requests import request_exec, request_pty
-from kubexm_exec.connectors.ssh.shell import CHUNK, any_shell, encode, nonce, raise_if_over, setup, spelt
+from kubexm_exec.connectors.ssh.shell import CHUNK, any_shell, encode, nonce, setup, spelt
 from kubexm_exec.connectors.ssh.watch import Watch
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 
 if TYPE_CHECKING:

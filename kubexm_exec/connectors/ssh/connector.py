@@ -29,9 +29,8 @@ from kubexm_exec.connectors.ssh.shell import (
     any_shell,
     encode,
     nonce,
-    raise_if_over,
 )
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnknown
 from kubexm_exec.model.graph import GraphHost

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kubexm_exec.connectors.base import Readable
 from kubexm_exec.connectors.ssh.filescripts import chunks
-from kubexm_exec.connectors.ssh.shell import Exchange, raise_if_over
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.connectors.ssh.shell import Exchange
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 
 if TYPE_CHECKING:
     import paramiko

@@ -18,8 +18,8 @@ from kubexm_exec.connectors.ssh.filescripts import (
     is_lines,
     reading,
 )
-from kubexm_exec.connectors.ssh.shell import Ending, Exchange, Job, raise_if_over
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.connectors.ssh.shell import Ending, Exchange, Job
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 
 CLEAN_UP_TIME: Final = 10.0

@@ -25,8 +25,8 @@ from kubexm_exec.connectors.filescripts import (
     mode_argument,
     owner_argument,
 )
-from kubexm_exec.connectors.ssh.shell import Job, raise_if_over
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.connectors.ssh.shell import Job
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.safepaths import WAY, refusal
 
 CHUNK: Final = 1 << 19

@@ -114,7 +114,7 @@ def tunnel(transport: Any, address: tuple[str, int], deadline: Deadline, stop: C
         while not answers.empty():
             if (late := answers.get()) is not None and not isinstance(late, Exception):
                 late.close()
-        raise CommandCancelled("it was cancelled")
+        raise CommandCancelled
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from kubexm_exec.connectors.ssh.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.ssh.options import SshOptions
 from kubexm_exec.connectors.ssh.proxy import Proxy, ProxyFailed
 from kubexm_exec.connectors.ssh.route import Route, route_to
-from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.control import Cancel, Deadline, Semaphore, backoff, raise_if_over
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
 
 if TYPE_CHECKING:
@@ -107,16 +106,12 @@ class Link:
         import paramiko
 
         if counted and not self._slots.take(deadline, cancel):
-            raise CommandTimedOut("its time was over")
-        pause = _FIRST_PAUSE
+            raise CommandTimedOut
         limit = deadline.earlier(_CHANNEL_TIME)
-        tries = _ROOM_TRIES
+        tries = 0
         try:
             while True:
-                if cancel.is_set():
-                    raise CommandCancelled("it was cancelled")
-                if deadline.passed():
-                    raise CommandTimedOut("its time was over")
+                raise_if_over(deadline, cancel)
                 try:
                     return self.transport.open_session(timeout=limit.left())
                 except (paramiko.SSHException, EOFError, OSError) as error:
@@ -125,13 +120,12 @@ class Link:
                         kind = ConnectorError if self.transport.silent else NotBegun
                         raise kind(f"{self.loss}: {text(error)}") from error
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
-                    if limit.passed() or not (counted or tries):
+                    if limit.passed() or not (counted or tries < _ROOM_TRIES):
                         raise NoChannel(f"the host opens no more channels: {text(error)}") from error
-                tries -= 1
+                tries += 1
                 if self.make_room is not None:
                     self.make_room()
-                cancel.wait(_jitter(min(pause, limit.left() or 0.0)))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                cancel.wait(min(backoff(tries, _FIRST_PAUSE, _LONGEST_PAUSE), limit.left() or 0.0))
         except BaseException:
             if counted:
                 self.release()
@@ -159,7 +153,7 @@ def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: G
     import paramiko
 
     deadline = deadline.earlier(options.connect_timeout)
-    pause, tries = _FIRST_PAUSE, 0
+    tries = 0
     while True:
         tries += 1
         opening = _Opening(options, deadline, stop, gateways)
@@ -167,15 +161,14 @@ def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: G
             return opening.open()
         except (paramiko.SSHException, EOFError, OSError) as error:
             if stop.is_set():
-                raise CommandCancelled("it was cancelled") from error
-            left = deadline.left()
+                raise CommandCancelled from error
+            left, pause = deadline.left(), backoff(tries, _FIRST_PAUSE, _LONGEST_PAUSE)
             if tries >= _most_tries(error) or (left is not None and left <= pause):
                 # However paramiko puts it: what fails when the time is over, fails because of that.
                 late = deadline.passed() and not isinstance(error, ConnectionError)
                 raise ConnectorError(opening.failure(error, late=late)) from error
-        if stop.wait(_jitter(pause)):
-            raise CommandCancelled("it was cancelled")
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        if stop.wait(pause):
+            raise CommandCancelled
 
 
 def _most_tries(error: Exception) -> int:
@@ -354,7 +347,3 @@ def _quiet() -> None:
     logger = logging.getLogger("paramiko")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
-
-
-def _jitter(seconds: float) -> float:
-    return seconds * random.uniform(0.6, 1.2)

@@ -86,7 +86,7 @@ class Leftovers:
     def end(self, way: Callable[[User], Way], deadline: Deadline, cancel: Cancel) -> None:
         """End them all; whoever comes meanwhile waits for that. ConnectorError if one of them cannot be ended."""
         if not self._turn.take(deadline, cancel):
-            raise CommandTimedOut("its time was over")
+            raise CommandTimedOut
         try:
             while self._all:
                 _end(self._all[0], way(self._all[0].user), deadline, cancel)

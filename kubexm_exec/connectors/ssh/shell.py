@@ -16,8 +16,7 @@ from kubexm_exec.connectors.local.process import Tail
 from kubexm_exec.connectors.ssh.environment import READ, USE, has_odd, lines, setting
 from kubexm_exec.connectors.ssh.scripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
 from kubexm_exec.connectors.ssh.watch import Watch
-from kubexm_exec.control import Cancel, Deadline
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 
 if TYPE_CHECKING:
     import paramiko
@@ -402,11 +401,3 @@ class WithoutReturns:
         data = data[: len(data) - len(self._held)].replace(b"\r\n", b"\n")
         if data:
             self._deliver(data)
-
-
-def raise_if_over(deadline: Deadline, cancel: Cancel) -> None:
-    """Raise if there is no time left, or nobody wants it any more."""
-    if cancel.is_set():
-        raise CommandCancelled("it was cancelled")
-    if deadline.passed():
-        raise CommandTimedOut("its time was over")

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import HIDDEN, execute, failure
+from kubexm_exec.model.result import HIDDEN
+from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.quote import script

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import HIDDEN, last_line, shorten
+from kubexm_exec.model.result import HIDDEN
+from kubexm_exec.runner.commands import last_line, shorten
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.session import Session
 

@@ -8,8 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.connectors.base import Command
+from kubexm_exec.control import raise_if_over
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError, StepFailed
+from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, StepFailed
 from kubexm_exec.runner.commands import execute
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.quote import script
@@ -118,10 +119,7 @@ def reconnect(session: Session, timeout: float | None = None) -> str:
     try:
         session.connector.open(session.deadline.earlier(timeout))
     except ConnectorError as error:
-        if session.cancel.is_set():
-            raise CommandCancelled("it was cancelled") from error
-        if session.deadline.passed():
-            raise CommandTimedOut("its time was over") from error
+        raise_if_over(session.deadline, session.cancel)
         return str(error)
     finally:
         remove()

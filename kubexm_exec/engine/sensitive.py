@@ -1,0 +1,75 @@
+"""What may be shown of an action: no secret, and of a sensitive step none of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
+from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import SENSITIVE
+from kubexm_exec.secrets import Redactor
+from kubexm_exec.values.expressions import texts
+
+_SHORTEST: Final = 8
+"""Outputs of a sensitive step that are at least so long are masked wherever they appear; short words would mask
+everything."""
+_TEXTS: Final = ("message", "hint", "traceback")
+_STREAMS: Final = ("stdout", "stderr", "command")
+
+
+def masker(attempt: Attempt, redactor: Redactor) -> Callable[[str], str]:
+    """Masks secrets in what is said of an attempt, and the values that a sensitive step's expressions gave.
+
+    What is written in the spec itself is no secret.
+    """
+    if not attempt.node.sensitive:
+        return redactor.mask
+    own = Redactor()
+    if attempt.used is not None:
+        rendered = plain(attempt.used.model_dump(by_alias=True, exclude_unset=True))
+        for value in _made(rendered, attempt.node.with_):
+            own.add(value)
+    return lambda text: own.mask(redactor.mask(text))
+
+
+def conceal(attempt: Attempt, outcome: ActionOutcome, redactor: Redactor) -> None:
+    """Take everything out of a result that must not be shown; what a sensitive step gives is a secret from now on."""
+    result = outcome.result
+    if attempt.node.sensitive:
+        redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _SHORTEST])
+        mask = masker(attempt, redactor)
+        for name in _TEXTS:
+            setattr(result, name, mask(getattr(result, name)))
+        for name in _STREAMS:
+            if getattr(result, name):
+                setattr(result, name, SENSITIVE)
+        if result.diffs:
+            result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
+        result.outputs = dict.fromkeys(result.outputs, SENSITIVE)
+    if len(redactor):
+        for name in (*_TEXTS, *_STREAMS, "diffs", "outputs"):
+            value = getattr(result, name)
+            if value:
+                setattr(result, name, redactor.mask(value))
+
+
+def shown_params(node: ExecutionNode, params: Mapping[str, Any] | BaseModel) -> Any:
+    """Parameters as they may be shown."""
+    return SENSITIVE if node.sensitive else plain(params)
+
+
+def _made(rendered: Any, written: Any) -> Iterator[str]:
+    if isinstance(rendered, str):
+        if rendered != written:
+            yield rendered
+    elif isinstance(rendered, Mapping):
+        for key, item in rendered.items():
+            yield from _made(item, written.get(key) if isinstance(written, Mapping) else None)
+    elif isinstance(rendered, list):
+        for index, item in enumerate(rendered):
+            same = isinstance(written, list | tuple) and index < len(written)
+            yield from _made(item, written[index] if same else None)
