@@ -20,7 +20,7 @@ from kubexm_exec.compile.resources import check_resources
 from kubexm_exec.compile.selectors import hosts_of
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.types import check_types
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode
 from kubexm_exec.plugins import Registry
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
@@ -39,8 +39,8 @@ def compile_fragment(
     registry: Registry[Any],
     expressions: Expressions,
     templates: tuple[str, ...] = (),
-) -> list[ExecutionNode]:
-    """The nodes of the fragment that (node, host) returned, linked after that node; raises SpecError."""
+) -> ExecutionFragment:
+    """The fragment that (node, host) returned, linked after that node; raises SpecError."""
     diagnostics = Diagnostics()
     text = json.dumps(list(steps), indent=2, ensure_ascii=False, default=str)
     # What YAML does not take as it is, it takes as an escape.
@@ -59,8 +59,8 @@ def compile_fragment(
     diagnostics.raise_if_errors()
     order = _order(drafts, diagnostics)
     diagnostics.raise_if_errors()
-    made = _link(node, host, drafts, order)
-    state.nodes = {**graph.nodes, **{one.id: one for one in made}}
+    made = ExecutionFragment.of(_link(node, host, drafts, order))
+    state.nodes = {**graph.nodes, **{one.id: one for one in made.nodes}}
     check_references(state)
     diagnostics.raise_if_errors()
     check_rendered(state)

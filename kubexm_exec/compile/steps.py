@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.compile.chains import (
@@ -19,19 +18,12 @@ from kubexm_exec.compile.chains import (
     same_host,
 )
 from kubexm_exec.compile.state import StepDraft, TaskDraft
-from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, NodeID, On
+from kubexm_exec.model.graph import Dependency, ExecutionFragment, ExecutionNode, Hook, NodeID, On
 from kubexm_exec.values.evaluate import NO_ITEMS
 from kubexm_spec.models import StepSpec
 
 
-class Body(Struct, frozen=True):
-    """The nodes of a task in the order of writing, and those that nothing in it waits for."""
-
-    nodes: tuple[ExecutionNode, ...]
-    exits: tuple[ExecutionNode, ...]
-
-
-def link_steps(draft: TaskDraft, opens: list[Dependency]) -> Body:
+def link_steps(draft: TaskDraft, opens: list[Dependency]) -> ExecutionFragment:
     """The steps of a task; what waits for nothing in it waits for ``opens``, and for its batch."""
     batches = [
         barrier(f"{draft.id}#batch{number + 1}", hosts=hosts) for number, hosts in enumerate(draft.batches) if number
@@ -40,7 +32,7 @@ def link_steps(draft: TaskDraft, opens: list[Dependency]) -> Body:
     nodes = linker.link()
     if len(draft.batches) > 1:
         nodes.extend(_batch_gates(draft, [node for node in nodes if node.hosts]))
-    return Body(tuple(nodes), tuple(linker.exits()))
+    return ExecutionFragment.of(nodes, linker.exits())
 
 
 class _Linker:
@@ -58,10 +50,9 @@ class _Linker:
         made = {name: self._step(self.steps[name], needs[name]) for name in TopologicalSorter(needs).static_order()}
         return [node for name in self.steps for node in made[name]]
 
-    def exits(self) -> list[ExecutionNode]:
+    def exits(self) -> list[NodeID]:
         """The last nodes of the steps that no other step needs."""
-        found = {node.id: node for name, ends in self.ends.items() if name not in self.needed for node in ends}
-        return list(found.values())
+        return [node.id for name, ends in self.ends.items() if name not in self.needed for node in ends]
 
     def _needs(self, number: int) -> list[str]:
         spec = self.draft.steps[number].spec

@@ -26,8 +26,7 @@ from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.prompts import Asker, InputLines
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from kubexm_exec.model.events import EventBus
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID
-from kubexm_exec.model.result import GraphExecutionResult
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, GraphHost, NodeID
 from kubexm_exec.runner.facts import Facts
 from kubexm_exec.runner.transfers import UPLOADS, Transfers
 from kubexm_exec.scheduler import Action
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
     from kubexm_exec.resources.store import ResourceStore
 
 FragmentCompiler: TypeAlias = Callable[
-    [ExecutionGraph, ExecutionNode, str, Sequence[Mapping[str, Any]]], Sequence[ExecutionNode]
+    [ExecutionGraph, ExecutionNode, str, Sequence[Mapping[str, Any]]], ExecutionFragment
 ]
-"""Makes nodes of the steps (spec data) that a node returned on a host; raises SpecError or ValueError."""
+"""Makes a fragment of the steps (spec data) that a node returned on a host; raises SpecError or ValueError."""
 
 _FACTS_TIME: Final = 60.0
 """Seconds that an expression waits for a host's facts."""
@@ -285,10 +284,6 @@ class Runtime:
         for host, error in self.connections.close():
             self.logger(host=host).warning("the connection could not be closed", error=str(error))
         self.blobs.close()
-
-    def result_json(self, result: GraphExecutionResult) -> dict[str, Any]:
-        """The result as plain data without any secret."""
-        return self.redactor.mask(result.to_json())
 
 
 def _view(host: GraphHost) -> HostView:

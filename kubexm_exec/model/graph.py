@@ -7,12 +7,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeAlias
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import NODEFAULT, Struct, ValidationError, convert, field
 from msgspec.structs import fields, replace
 
 from kubexm_exec.model.result import builtins, where
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NodeID: TypeAlias = str
 """The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
@@ -284,11 +288,28 @@ class Scope(Data, frozen=True):
 
 
 class ExecutionFragment(Struct, frozen=True):
-    """Some nodes with their entries (nothing inside comes before them) and exits (nothing inside comes after them)."""
+    """Linked nodes with their entries (which wait for nothing inside) and exits (for which waits what comes after)."""
 
-    nodes: tuple[ExecutionNode, ...]
-    entry_nodes: tuple[NodeID, ...]
-    exit_nodes: tuple[NodeID, ...]
+    nodes: tuple[ExecutionNode, ...] = ()
+    entry_nodes: tuple[NodeID, ...] = ()
+    exit_nodes: tuple[NodeID, ...] = ()
+
+    @classmethod
+    def of(cls, nodes: Iterable[ExecutionNode], exits: Iterable[NodeID] | None = None) -> ExecutionFragment:
+        """The fragment of some nodes; its exits are those that nothing inside waits for, unless they are given."""
+        nodes = tuple(nodes)
+        inside = {node.id for node in nodes}
+        waits = {node.id: [dep.node for dep in node.dependencies if dep.node in inside] for node in nodes}
+        if exits is None:
+            last = inside.difference(*waits.values())
+            exits = [node.id for node in nodes if node.id in last]
+        return cls(nodes, tuple(name for name, others in waits.items() if not others), tuple(dict.fromkeys(exits)))
+
+    @property
+    def exits(self) -> tuple[ExecutionNode, ...]:
+        """The exit nodes themselves."""
+        known = {node.id: node for node in self.nodes}
+        return tuple(known[name] for name in self.exit_nodes)
 
 
 class ExecutionGraph(Struct, frozen=True):
@@ -314,14 +335,39 @@ class ExecutionGraph(Struct, frozen=True):
         """How many (node, host) pairs there are."""
         return sum(len(node.hosts) for node in self.steps())
 
-    def digraph(self) -> Any:
-        """The graph as a ``networkx.DiGraph`` of node ids, edges from what comes first to what waits for it."""
+    def digraph(self) -> nx.DiGraph[tuple[NodeID, str]]:
+        """The graph for networkx: a DAG of actions, with edges from what comes first to what waits for it.
+
+        An action is a pair of node and host; a gate, or a node without hosts, has an empty host. Of nodes alone it
+        would be no DAG: batches of one node wait for each other. Loading networkx takes 0.2 s: no plain run does it.
+        """
         import networkx as nx
 
-        graph: Any = nx.DiGraph()
-        graph.add_nodes_from(self.nodes)
-        graph.add_edges_from((dep.node, node.id) for node in self.nodes.values() for dep in node.dependencies)
+        graph: nx.DiGraph[tuple[NodeID, str]] = nx.DiGraph(name=self.name)
+        for node in self.nodes.values():
+            graph.add_nodes_from((node.id, host) for host in node.hosts or ("",))
+        for node in self.nodes.values():
+            for dep in node.dependencies:
+                graph.add_edges_from(self._edges(node, dep), on=dep.on.value)
         return graph
+
+    def _edges(self, node: ExecutionNode, dep: Dependency) -> Iterator[tuple[tuple[NodeID, str], tuple[NodeID, str]]]:
+        """What a dependency says of actions. The hosts of an edge are always those of its step."""
+        before, after = self.nodes[dep.node].hosts, node.hosts
+        chosen = after or before
+        if dep.hosts is not None:
+            chosen = tuple(filter(frozenset(dep.hosts).__contains__, chosen))
+        pairs: Iterable[tuple[str, str]]
+        if not before:
+            pairs = (("", host) for host in (chosen if after else ("",)))
+        elif not after:
+            pairs = ((host, "") for host in (chosen if node.is_gate else before))
+        elif node.id.startswith(f"{dep.node}+"):
+            # A fragment waits for the action that returned it, wherever it runs; here for all that may have.
+            pairs = product(before, chosen)
+        else:
+            pairs = ((host, host) for host in filter(frozenset(before).__contains__, chosen))
+        return (((dep.node, one), (node.id, other)) for one, other in pairs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with a content hash for each node and for the whole; the same graph gives the same bytes."""

@@ -9,7 +9,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from kubexm_exec.model.events import GRAPH_EXTENDED, Event
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Mode
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, Mode
 from kubexm_exec.model.result import GraphExecutionResult, HostResult
 
 _SAID = ("message", "stdout", "stderr", "command", "hint", "diffs", "outputs", "undo", "traceback")
@@ -57,8 +57,7 @@ def extended(graph: ExecutionGraph, events: Sequence[Event]) -> ExecutionGraph:
             hosts = tuple(dict.fromkeys((*(old.hosts if old else ()), *node.hosts)))
             nodes[node.id] = replace(node, hosts=hosts)
         parent = str(event.data.get("by", ""))
-        waited = {dep.node for node in fresh for dep in node.dependencies}
-        lasts = [node for node in fresh if node.id not in waited]
+        lasts = ExecutionFragment.of(fresh).exits
         inside = {node.id for node in fresh}
         if parent in nodes and lasts:
             nodes = {name: node if name in inside else _also(node, parent, lasts) for name, node in nodes.items()}

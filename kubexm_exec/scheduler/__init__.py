@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Final, Literal
 
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, Hook
 from kubexm_exec.model.result import SkipReason, Status
 from kubexm_exec.scheduler.aggregate import gone, judge, lets_go, sum_up
 from kubexm_exec.scheduler.grafting import Graft
@@ -194,7 +193,7 @@ class Scheduler:
         act.state = WAITING
         self._limits.want(act.key)
 
-    def extend(self, action: Action, nodes: Sequence[ExecutionNode]) -> None:
+    def extend(self, action: Action, fragment: ExecutionFragment) -> None:
         """Add a fragment that the running action has returned; ValueError, and nothing is changed, if it does not fit.
 
         Whoever waits for the action also waits for the fragment (see ``Graft``). After a stop what is new is Cancelled.
@@ -202,7 +201,7 @@ class Scheduler:
         act = self._find(action)
         if act.state != RUNNING or not act.host:
             raise ValueError(f"{name_of(action)} does not run, so it cannot return a fragment: {look_of(act)}")
-        graft = Graft(self._board, act, nodes)
+        graft = Graft(self._board, act, fragment.nodes)
         graft.apply()
         self._unfinished += len(graft.new)
         for new in graft.new:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.compile.fragment import compile_fragment
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode
 from kubexm_exec.plugins import step_registry
 from kubexm_spec.diagnostics import SpecError
 from tests.compile.kit import Spec
@@ -40,6 +40,9 @@ class Fragments:
         self.expressions = result.expressions
 
     def compile(self, *steps: Any, host: str = "n1") -> list[ExecutionNode]:
+        return list(self.fragment(*steps, host=host).nodes)
+
+    def fragment(self, *steps: Any, host: str = "n1") -> ExecutionFragment:
         return compile_fragment(
             self.graph, self.graph.nodes["m/t/more"], host, list(steps),
             registry=step_registry(), expressions=self.expressions,
@@ -132,3 +135,11 @@ def test_texts_that_yaml_does_not_take_are_no_trouble(fragments: Fragments) -> N
     text = "a\u2028b\x7f\ufeff\t'\"\\ {% raw %}{{{% endraw %} \U0001f600"
     (node,) = fragments.compile(message("a", text))
     assert node.with_ == {"text": text}
+
+
+def test_fragment_begins_with_what_waits_for_its_node_alone_and_ends_with_what_nobody_in_it_waits_for(
+    fragments: Fragments,
+) -> None:
+    made = fragments.fragment(message("one"), message("two"), message("three", needs=["one"]))
+    assert made.entry_nodes == ("m/t/more+one",)
+    assert made.exit_nodes == ("m/t/more+two", "m/t/more+three")

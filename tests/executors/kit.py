@@ -16,6 +16,7 @@ from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.model.events import Event, EventBus
 from kubexm_exec.model.graph import (
     Dependency,
+    ExecutionFragment,
     ExecutionGraph,
     ExecutionNode,
     FailurePolicy,
@@ -263,7 +264,7 @@ def fragment_compiler(make: Callable[[ExecutionNode, str, Mapping[str, Any]], Ex
 
     def compile_fragment(
         of: ExecutionGraph, by: ExecutionNode, host: str, steps: Sequence[Mapping[str, Any]]
-    ) -> list[ExecutionNode]:
-        return [make(by, host, step) for step in steps]
+    ) -> ExecutionFragment:
+        return ExecutionFragment.of(make(by, host, step) for step in steps)
 
     return compile_fragment

@@ -59,7 +59,9 @@ class Talk(Step[TalkParams]):
 
 
 def _everything(ran: Ran) -> str:
-    return json.dumps([ran.runtime.result_json(ran.result), [event.to_json() for event in ran.events]], default=str)
+    return json.dumps(
+        [ran.runtime.redactor.mask(ran.result.to_json()), [event.to_json() for event in ran.events]], default=str
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from kubexm_exec.executors.rollback import RollbackExecutor
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.events import EventBus
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
 from kubexm_exec.model.result import GraphExecutionResult, SkipReason, Status
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import AnyStep, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
@@ -167,7 +167,9 @@ def runtime_of(case: Case, folder: Path) -> Runtime:
         secrets=Secrets(redactor),
         steps=Plugins({"chance": step_of(case, Host(folder))}),
         connectors=Plugins({"local": LocalConnector}),
-        compile_fragment=lambda graph, node, host, data: ready(case.fragment(node, host, mixed=False)),
+        compile_fragment=lambda graph, node, host, data: ExecutionFragment.of(
+            ready(case.fragment(node, host, mixed=False))
+        ),
     )
 
 

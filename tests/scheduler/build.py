@@ -9,6 +9,7 @@ from typing import Any
 from kubexm_exec.model.graph import (
     Constraints,
     Dependency,
+    ExecutionFragment,
     ExecutionGraph,
     ExecutionNode,
     FailurePolicy,
@@ -142,7 +143,7 @@ class Play:
 
     def extend(self, name: str, *nodes: ExecutionNode) -> Play:
         """The running action returns a fragment."""
-        self.scheduler.extend(action(name), nodes)
+        self.scheduler.extend(action(name), ExecutionFragment.of(nodes))
         self._note()
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionNode
 from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Action, Scheduler
 from tests.scheduler.build import OUTCOMES, text
@@ -70,7 +70,7 @@ class Duet:
         self.compare()
 
     def extend(self, action: Action, nodes: Sequence[ExecutionNode]) -> None:
-        self.scheduler.extend(action, nodes)
+        self.scheduler.extend(action, ExecutionFragment.of(nodes))
         self.model.extend(action, nodes)
         self.compare()
 

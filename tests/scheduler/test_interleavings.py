@@ -5,6 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubexm_exec.model.graph import ExecutionFragment
 from kubexm_exec.scheduler import Action, Scheduler
 from tests.scheduler.build import OUTCOMES, text
 from tests.scheduler.duet import Duet
@@ -43,7 +44,7 @@ def play(case: Case, dice: Random) -> dict[tuple[str, str], str]:
             if case.returns(*action):
                 outcome = "ok"
                 fragment = case.fragment(nodes[action.node], action.host, mixed=False)
-                scheduler.extend(action, fragment)
+                scheduler.extend(action, ExecutionFragment.of(fragment))
                 nodes.update((node.id, node) for node in fragment)
             scheduler.finish(action, OUTCOMES[outcome])
             record[action] = text(OUTCOMES[outcome].status, OUTCOMES[outcome].reason)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
-from kubexm_exec.model.graph import Dependency, Policy
+from kubexm_exec.model.graph import Dependency, ExecutionFragment, Policy
 from kubexm_exec.scheduler import Action
 from tests.scheduler.duet import Duet
 from tests.scheduler.graphs import decisions, make_case
@@ -79,7 +79,7 @@ class Interleavings(RuleBasedStateMachine):
         else:
             nodes.append(last)
         with pytest.raises(ValueError, match=r"\S"):
-            self.duet.scheduler.extend(action, nodes)
+            self.duet.scheduler.extend(action, ExecutionFragment.of(nodes))
         self.duet.compare()
 
     @rule(number=st.integers(0, 15), reason=st.sampled_from(["failFast", "rollback", "cancel"]))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_exec.model.graph import Dependency, ExecutionNode, Mode
+from kubexm_exec.model.graph import Dependency, ExecutionFragment, ExecutionNode, Mode
 from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from tests.scheduler.build import Play, gate, graph, step
@@ -185,7 +185,7 @@ def test_calls_out_of_turn_are_refused() -> None:
     with pytest.raises(ValueError, match="b on h1 cannot wait"):
         scheduler.defer(b)
     with pytest.raises(ValueError, match="b on h1 does not run"):
-        scheduler.extend(b, [])
+        scheduler.extend(b, ExecutionFragment())
     with pytest.raises(ValueError, match="without a reason"):
         scheduler.finish(a, Outcome(Status.SKIPPED))
     with pytest.raises(ValueError, match="cannot end as Running"):
