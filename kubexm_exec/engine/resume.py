@@ -15,7 +15,7 @@ from kubexm_exec.engine.entries import Repeat
 from kubexm_exec.engine.history import ActionHistory, RunHistory
 from kubexm_exec.engine.hookscopes import END_HOOKS, Scopes
 from kubexm_exec.engine.prior import Known
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
@@ -197,37 +197,20 @@ def _doubt(told: ActionHistory | None) -> str:
 
 def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Action]:
     """Some actions, and all that depends on them: on the same host, or over gates, which have an empty host."""
-    todo = list(first)
-    found = set(todo)
-    if not todo:
+    found = set(first)
+    if not found:
         return found
-    waiting: dict[str, list[tuple[ExecutionNode, Dependency]]] = {}
-    for node in graph.nodes.values():
-        for dep in node.dependencies:
-            waiting.setdefault(dep.node, []).append((node, dep))
-    sets: dict[tuple[str, ...], frozenset[str]] = {}
+    import networkx as nx
 
-    def on(hosts: tuple[str, ...]) -> frozenset[str]:
-        return sets.get(hosts) or sets.setdefault(hosts, frozenset(hosts))
-
-    while todo:
-        source, host = todo.pop()
-        for node, dep in waiting.get(source, ()):
-            if host and node.is_gate and dep.hosts is not None and host not in on(dep.hosts):
-                continue
-            if not node.hosts:
-                after = [Action(node.id, "")]
-            elif not host or node.id.startswith(f"{source}+"):
-                # Over a gate; or in a fragment, which waits for the action that returned it wherever it runs.
-                after = [Action(node.id, each) for each in node.hosts if dep.hosts is None or each in on(dep.hosts)]
-            else:
-                here = host in on(node.hosts) and (dep.hosts is None or host in on(dep.hosts))
-                after = [Action(node.id, host)] if here else []
-            for action in after:
-                if action not in found:
-                    found.add(action)
-                    todo.append(action)
-    return found
+    order, start = graph.digraph(), ("", "")
+    for action in found:
+        # Also a host that is not there any more may have had gates waiting for it.
+        if action not in order:
+            waiting = ((each.id, dep) for each in graph.nodes.values() if not each.hosts for dep in each.dependencies)
+            gates = (gate for gate, dep in waiting if dep.node == action.node and dep.hosts is None)
+            order.add_edges_from((action, (gate, "")) for gate in gates)
+        order.add_edge(start, action)
+    return found.union(Action(*each) for each in nx.descendants(order, start))
 
 
 def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], history: RunHistory, selection: Selection) -> Scopes:

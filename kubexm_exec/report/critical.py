@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import GraphExecutionResult
 
-
-class _Spot(NamedTuple):
-    """An action, or a gate (then the host is empty)."""
-
-    node: str
-    host: str
+_Spot: TypeAlias = tuple[str, str]
+"""An action: node and host; or a gate (then the host is empty)."""
 
 
 class CriticalAction(Struct, frozen=True):
@@ -60,14 +56,14 @@ def critical_path(graph: ExecutionGraph, result: GraphExecutionResult) -> Critic
 
 class _Walk:
     def __init__(self, graph: ExecutionGraph, result: GraphExecutionResult) -> None:
-        self.graph, self.result = graph, result
+        self.order, self.result = graph.digraph(), result
         self.times: dict[_Spot, tuple[float, float, int]] = {}
         count = 0
         for name, node in result.node_results.items():
             for host, action in node.host_results.items():
                 count += 1
                 if action.start_time is not None and action.end_time is not None:
-                    self.times[_Spot(name, host)] = (action.end_time, action.start_time, count)
+                    self.times[name, host] = (action.end_time, action.start_time, count)
         self.known: dict[_Spot, _Spot | None] = {}
 
     def path(self) -> CriticalPath:
@@ -80,30 +76,17 @@ class _Walk:
             end, start, _ = self.times[current]
             since = self.times[before][0] if before else self.result.start_time
             waited = max(0.0, start - since) if since is not None else 0.0
-            found.append(CriticalAction(current.node, current.host, start, end, waited))
+            found.append(CriticalAction(*current, start, end, waited))
             current = before
         return CriticalPath(tuple(reversed(found)))
 
     def _before(self, spot: _Spot) -> Iterator[_Spot]:
         """What an action or a gate waits for."""
-        node = self.graph.nodes.get(spot.node)
-        if node is None:
-            # A step of a fragment that the graph does not have: it follows the step that returned it.
-            parent = spot.node.rpartition("+")[0]
-            if parent:
-                yield _Spot(parent, spot.host)
-            return
-        for dep in node.dependencies:
-            other = self.graph.nodes.get(dep.node)
-            if other is None:
-                continue
-            if other.is_gate:
-                if not spot.host or dep.hosts is None or spot.host in dep.hosts:
-                    yield _Spot(other.id, "")
-            elif node.is_gate:
-                yield from (_Spot(other.id, host) for host in (other.hosts if dep.hosts is None else dep.hosts))
-            elif spot.host in other.hosts:
-                yield _Spot(other.id, spot.host)
+        if spot in self.order:
+            return self.order.predecessors(spot)
+        # A step of a fragment that the graph does not have: it follows the step that returned it.
+        parent = spot[0].rpartition("+")[0]
+        return iter([(parent, spot[1])] if parent else [])
 
     def _last_of(self, spots: Iterator[_Spot]) -> _Spot | None:
         """The action that finished last among these, or among what those that have no times waited for."""
