@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -191,8 +191,3 @@ class _Look:
 
 def _dynamic_texts(value: Any) -> list[str]:
     return [text for _, text in texts(value) if is_dynamic(text)]
-
-
-def changed_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The names whose values are not the same."""
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol, TypeAlias, runtime_checkable
+from typing import BinaryIO, Protocol, TypeAlias, runtime_checkable
 
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
@@ -163,6 +163,3 @@ class ConnectorFactory(Protocol):
 
     def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> Connector:
         """A connector that is not open yet; ``secrets`` resolves references such as ``env:NAME``."""
-
-
-ConnectorOptions: TypeAlias = Mapping[str, Any]

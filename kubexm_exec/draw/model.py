@@ -103,10 +103,6 @@ class Drawing(Struct, frozen=True):
         for box in frame.boxes:
             yield self.boxes[box]
 
-    def box_of(self) -> dict[str, str]:
-        """For each work node of the graph the box that shows it."""
-        return {node.id: box.id for box in self.boxes.values() for node in box.nodes}
-
 
 def summary(drawing: Drawing, group: str) -> str:
     """What a group holds, in a few words: ``3 tasks · 12 steps · 5 hosts``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -69,13 +69,6 @@ class Event(Struct):
 
 
 Subscriber: TypeAlias = Callable[[Event], None]
-
-
-class Emit(Protocol):
-    """What the engine calls to tell something."""
-
-    def __call__(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
-        """Tell all subscribers."""
 
 
 class EventBus:

@@ -142,7 +142,7 @@ def test_the_drawing_shows_every_node_once_and_says_the_same_about_what_comes_be
     assert sorted(shown) == sorted(node.id for node in graph.steps())
     held = [box for group in drawing.groups.values() for box in group.boxes]
     assert sorted(held) == sorted(drawing.boxes)
-    box_of = drawing.box_of()
+    box_of = {node.id: box.id for box in drawing.boxes.values() for node in box.nodes}
     before = _closure({node.id: {dep.node for dep in node.dependencies} for node in free})
     drawn: dict[str, set[str]] = {item: set() for item in [*drawing.boxes, *drawing.dots]}
     for link in drawing.links:

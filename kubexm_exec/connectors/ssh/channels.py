@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _PROMPT_TIME: Final = 20.0
 """Seconds for sudo to say anything; it may ask a directory server first."""
-_LAST_WORDS: Final = 1.0
 
 
 class Shell:

@@ -101,7 +101,6 @@ class Apt(Manager):
         r"Could not get lock|Unable to lock|Unable to acquire the dpkg frontend lock|frontend lock was locked"
         r"|lock.* is held by|locked by another process"
     )
-    purges = True
 
     def compare(self, one: str, two: str) -> int:
         """As dpkg sees it."""

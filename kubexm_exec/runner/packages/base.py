@@ -39,8 +39,6 @@ class Manager(ABC):
     """How the names of its package files end."""
     locked: ClassVar[re.Pattern[str]]
     """What it says when another one is at work."""
-    purges: ClassVar[bool] = False
-    """Whether it can leave configuration behind, and take it away too."""
 
     def __init__(self, session: Session, *, wait: float = 0.0) -> None:
         self.session = session
