@@ -17,7 +17,7 @@ from kubexm_exec.engine.output import OutputLines
 from kubexm_exec.engine.ports import ChangedError
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.model.errors import CommandCancelled, StepFailed
-from kubexm_exec.model.events import ACTION_OUTPUT, ACTION_PROGRESS
+from kubexm_exec.model.events import ACTION_ASKS, ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import SENSITIVE
 from kubexm_exec.resources.resolve import resolve
@@ -239,10 +239,15 @@ class ActionContext(StepContext):
         asked_until = attempt.deadline.earlier(timeout)
         who = f"{self.node} on {attempt.node.where(attempt.host)}"
         runtime = self._runtime
-        answer = runtime.asker.ask(who, question, default=default, deadline=asked_until, cancel=attempt.cancel)
+        if runtime.options.patient:
+            runtime.bus.emit(ACTION_ASKS, self.node, attempt.host, question=question, default=default)
+        answer = runtime.asker.ask(
+            self.node, attempt.host, who, question, default=default, deadline=asked_until, cancel=attempt.cancel
+        )
         if answer is not None:
             return answer
-        attempted = "nobody can be asked" if runtime.lines is None else "nobody answered"
+        nobody = runtime.lines is None and not runtime.options.patient
+        attempted = "nobody can be asked" if nobody else "nobody answered"
         raise StepFailed(
             f"{attempted}: {question}",
             hint="run it on a terminal, pipe the answer in, or give the step a `default`",

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TextIO
 
+from msgspec import Struct
+
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
@@ -102,26 +104,77 @@ class _Waker:
                 os.write(self._writer, b"!")
 
 
+class Question(Struct, eq=False):
+    """One that is open."""
+
+    node: str
+    host: str
+    over: Cancel
+    """Set when there is an answer, or nobody waits for one any more."""
+    answer: bool | None = None
+    by: str = ""
+
+
 class Asker:
-    """Asks for yes or no; several steps that ask at once get their turn one after another."""
+    """Asks for yes or no; several steps that ask at once get their turn one after another.
+
+    Each may also be answered from elsewhere, also while it waits for its turn.
+    """
 
     def __init__(
         self,
         lines: InputLines | None,
         output: TextIO,
         terminal: Callable[[], AbstractContextManager[None]] = nullcontext,
+        *,
+        patient: bool = False,
     ) -> None:
-        """``terminal``: entered while a question is open, so that nobody else draws over it."""
+        """``terminal``: entered while a question is open, so that nobody else draws over it.
+
+        ``patient``: without ``lines`` an answer from elsewhere is waited for.
+        """
         self._lines = lines
         self._output = output
         self._terminal = terminal
+        self._patient = patient
         self._turn = Semaphore(1)
+        self._open: list[Question] = []
 
-    def ask(self, who: str, question: str, *, default: bool | None, deadline: Deadline, cancel: Cancel) -> bool | None:
+    def ask(
+        self, node: str, host: str, who: str, question: str, *, default: bool | None, deadline: Deadline, cancel: Cancel
+    ) -> bool | None:
         """True or False; the default (which may be None) if nobody is there or nobody answers in time."""
-        lines = self._lines
-        if lines is None:
+        if self._lines is None and not self._patient:
             return default
+        asked = Question(node, host, Cancel())
+        remove = cancel.on_set(asked.over.set)
+        self._open.append(asked)
+        try:
+            if self._lines is not None:
+                return self._in_turn(self._lines, who, question, default, deadline, asked.over)
+            if not asked.over.wait(deadline.left()):
+                return default
+            raise CommandCancelled("it was cancelled")
+        except CommandCancelled:
+            if asked.answer is None:
+                raise
+            self._say(f"\n{who}: {'yes' if asked.answer else 'no'}, says {asked.by}\n")
+            return asked.answer
+        finally:
+            self._open.remove(asked)
+            remove()
+
+    def answer(self, node: str, host: str, answer: bool, by: str) -> bool:
+        """Answer the open questions of a node, on all hosts if none is named; says whether there is one."""
+        found = [each for each in list(self._open) if each.node == node and host in ("", each.host)]
+        for each in found:
+            each.answer, each.by = answer, by
+            each.over.set()
+        return bool(found)
+
+    def _in_turn(
+        self, lines: InputLines, who: str, question: str, default: bool | None, deadline: Deadline, cancel: Cancel
+    ) -> bool | None:
         if not self._turn.take(deadline, cancel):
             return default  # another question was not answered in time
         try:

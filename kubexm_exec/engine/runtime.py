@@ -59,6 +59,8 @@ class RunOptions(Struct, kw_only=True):
     """Where questions and the debugger are shown; without one, nobody sees them."""
     terminal: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while somebody is asked something: the terminal is theirs inside."""
+    patient: bool = False
+    """Whether questions wait for answers from elsewhere if there is no input."""
     overwrite: bool = False
     """Undo also what somebody else has changed since."""
     verbose: int = 0
@@ -182,7 +184,8 @@ class Runtime:
     @cached_property
     def asker(self) -> Asker:
         """Asks the person who runs this."""
-        return Asker(self.lines, self.options.output, self.options.terminal)
+        options = self.options
+        return Asker(self.lines, options.output, options.terminal, patient=options.patient)
 
     def connect(self, host: str, deadline: Deadline, cancel: Cancel) -> Connector:
         """The open connector of a host; raises ConnectorError, or CommandCancelled."""

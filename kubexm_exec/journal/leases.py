@@ -144,12 +144,13 @@ class Keeper:
         epoch: int,
         *,
         lost: Callable[[JournalError], None],
-        asked: Callable[[str, str], None],
+        asked: Callable[[str, str, str], None],
         heard: int = 0,
         term: float | None = None,
         beat: float | None = None,
     ) -> None:
-        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom.
+        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom,
+        and more of it.
 
         ``heard``: the number of the last request that is not meant for this session.
         """
@@ -176,9 +177,9 @@ class Keeper:
         while not self._stop.wait(min(_EAR, self._beat)):
             try:
                 self._store.check()
-                for number, kind, by in self._store.asked(self._run, self._heard):
+                for number, kind, by, data in self._store.asked(self._run, self._heard):
                     self._heard = number
-                    self._asked(kind, by)
+                    self._asked(kind, by, data)
                 if time.monotonic() - renewed >= self._beat:
                     renew(self._store, self._target, self._run, self._epoch, term=self._term)
                     renewed = time.monotonic()

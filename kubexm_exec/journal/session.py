@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ class Session:
         holder = Owner.me()
         _acquire(store, row.target, run, row.epoch + 1, holder, wait)
         try:
-            heard = max((number for number, _, _ in store.asked(run)), default=0)
+            heard = max((number for number, *_ in store.asked(run)), default=0)
             noted, again = first() if first is not None else ((), ())
             epoch = store.take_on(
                 run, row.epoch, holder, made_from, [*noted, entries.Session(mode, str(holder), tuple(again))]
@@ -152,11 +153,14 @@ class Session:
         self.recorder.fail(error)
         self._runtime.cancel.set()
 
-    def _asked(self, kind: str, by: str) -> None:
+    def _asked(self, kind: str, by: str, data: str) -> None:
         assert self._runtime is not None
         if kind == "cancel":
             self.asked_by = by
             self._runtime.cancel.set()
+        elif kind == "answer":
+            said = json.loads(data)
+            self._runtime.asker.answer(said["node"], said["host"], said["answer"], by)
 
     def close(
         self, result: GraphExecutionResult | None, counts: Mapping[str, int], success: str = "Success"

@@ -50,8 +50,8 @@ STATEMENTS: Final = {
     "blob.there": "SELECT token FROM blobs WHERE run = :run AND token = :token",
     "blob.keep": _insert("blobs", "run", "token", "data"),
     "blob.kept": "SELECT data FROM blobs WHERE run = :run AND token = :token",
-    "request.new": _insert("requests", "run", "kind", "at", "by"),
-    "requests.after": 'SELECT id, kind, "by" FROM requests WHERE run = :run AND id > :after ORDER BY id',
+    "request.new": _insert("requests", "run", "kind", "at", "by", "data"),
+    "requests.after": 'SELECT id, kind, "by", data FROM requests WHERE run = :run AND id > :after ORDER BY id',
     "lease.find": "SELECT target, run, epoch, holder, since, expires FROM leases WHERE target = :target",
     "lease.new": _insert("leases", "target", "run", "epoch", "holder", "since", "expires"),
     "lease.take": (
@@ -84,7 +84,7 @@ SCHEMA: Final = (
     "holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target))",
     # What others ask a running run for, such as to stop.
     "CREATE TABLE requests (id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, "
-    'at FLOAT NOT NULL, "by" TEXT NOT NULL, PRIMARY KEY (id), '
+    'at FLOAT NOT NULL, "by" TEXT NOT NULL, data TEXT, PRIMARY KEY (id), '
     "FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
     "CREATE INDEX requests_of_run ON requests (run)",
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "

@@ -238,14 +238,14 @@ class Store:
 
     # Requests
 
-    def ask(self, run: str, kind: str, by: str) -> None:
+    def ask(self, run: str, kind: str, by: str, data: str = "") -> None:
         """Ask a running run for something; durable when this returns."""
         with self.writing() as door:
             door.lock_run(run)
-            door.do("request.new", run=run, kind=kind, at=time.time(), by=by)
+            door.do("request.new", run=run, kind=kind, at=time.time(), by=by, data=data)
 
-    def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str]]:
-        """What a run was asked for after the request of that number: (number, kind, by whom)."""
+    def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str, str]]:
+        """What a run was asked for after the request of that number: (number, kind, by whom, data)."""
         with self.looking() as door:
             return door.rows("requests.after", run=run, after=after)
 

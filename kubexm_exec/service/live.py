@@ -59,6 +59,7 @@ class LiveRun:
         uploads: int = 10,
         verbose: int = 0,
         overwrite: bool = False,
+        patient: bool = False,
         run_id: str = "",
         expressions: Expressions | None = None,
     ) -> None:
@@ -100,7 +101,7 @@ class LiveRun:
         templates = tuple(map(Path, template_folders(source)))
         options = RunOptions(
             forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite, templates=templates,
-            bundle=bundle_folder(source), folder=source.folder,
+            bundle=bundle_folder(source), folder=source.folder, patient=patient,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
 

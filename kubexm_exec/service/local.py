@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kubexm_exec.service.errors import Invalid, Refused, journal_errors
 from kubexm_exec.service.live import LiveRun, Watcher, begun, patience
 from kubexm_exec.service.requests import (
+    AnswerRequest,
     CommandRequest,
     DriftRequest,
     Outcome,
@@ -102,7 +103,8 @@ class LocalService:
                 watcher.found(compilation.diagnostics, compilation.sources)
         live = LiveRun(
             graph, source, request.executor, forks=request.forks, uploads=request.uploads, verbose=request.verbose,
-            overwrite=request.overwrite, expressions=compilation.expressions if compilation is not None else None,
+            overwrite=request.overwrite, patient=request.patient,
+            expressions=compilation.expressions if compilation is not None else None,
         )  # fmt: skip
         live.reads = made_of
         watcher.attach(live)
@@ -177,18 +179,33 @@ class LocalService:
             return roll_back(store, self.state, request, watcher)
 
     def cancel(self, run: str) -> RunInfo:
-        """Ask a run to stop, wherever it runs; raises Refused if nobody works on it."""
+        """Ask a run to stop, wherever it runs; raises Invalid if nobody works on it."""
+        return self._ask(run, "cancel", "")
+
+    def answer(self, request: AnswerRequest) -> RunInfo:
+        """Answer a question of a run, wherever it runs; raises Invalid if it does not ask anything."""
+        import json
+
+        past = self.get(request.run).past
+        asks = {(node, each.host_name) for node, each in past.running()}
+        if not any(node == request.node and request.host in ("", host) for node, host in asks):
+            on = f" on {request.host}" if request.host else ""
+            raise Invalid(f"{request.node}{on} does not wait in run {past.row.id}", f"kubexm runs show {past.row.id}")
+        said = {"node": request.node, "host": request.host, "answer": request.answer}
+        return self._ask(past.row.id, "answer", json.dumps(said))
+
+    def _ask(self, run: str, kind: str, data: str) -> RunInfo:
+        """Ask something of a run; whoever works on it reads that in the journal. Raises Invalid if nobody does."""
         from kubexm_exec.journal.owner import Owner
         from kubexm_exec.model.result import Status
         from kubexm_exec.service.past import info
 
         with self._store() as store:
             found = info(store, store.run(run))
+            row = found.row
             if found.state is not Status.RUNNING:
-                raise Invalid(
-                    f"run {found.row.id} does not run: it is {found.state.value}", f"kubexm runs show {found.row.id}"
-                )
-            store.ask(found.row.id, "cancel", str(Owner.me()))
+                raise Invalid(f"run {row.id} does not run: it is {found.state.value}", f"kubexm runs show {row.id}")
+            store.ask(row.id, kind, str(Owner.me()), data)
             return found
 
     def drift(self, request: DriftRequest, watcher: Watcher = _NOBODY) -> Drift:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from kubexm_exec.model.events import Event
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.requests import (
+        AnswerRequest,
         CommandRequest,
         Drift,
         DriftRequest,
@@ -59,6 +60,9 @@ class Service(Protocol):
 
     def cancel(self, run: str) -> RunInfo:
         """Ask a run to stop, wherever it runs."""
+
+    def answer(self, request: AnswerRequest) -> RunInfo:
+        """Answer a question of a run, such as a gate's, wherever it runs."""
 
     def drift(self, request: DriftRequest, watcher: Watcher = ...) -> Drift:
         """Ask hosts whether all is as the last successful run of a spec left it; nothing is changed."""

@@ -69,6 +69,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     journal: bool = True
     wait: bool = False
     """Whether to wait while another run works on the same target."""
+    patient: bool = False
+    """Whether questions of steps wait for ``answer`` if nobody sits at a terminal."""
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
@@ -116,6 +118,16 @@ class RollbackRequest(Struct, frozen=True, kw_only=True):
     overwrite: bool = False
     verbose: int = 0
     wait: bool = False
+
+
+class AnswerRequest(Struct, frozen=True, kw_only=True):
+    """Answer a question of a step that waits for it, such as a gate."""
+
+    run: str
+    node: str
+    answer: bool
+    host: str = ""
+    """On this host alone."""
 
 
 class DriftRequest(Struct, frozen=True, kw_only=True):

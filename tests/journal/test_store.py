@@ -195,12 +195,12 @@ def test_content_that_was_changed_in_the_journal_is_not_given_out(store: Store) 
 def test_requests_are_heard_once_whatever_the_clocks_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = begin(store)
     store.ask(run, "cancel", "somebody")
-    ((number, kind, by),) = store.asked(run)
+    ((number, kind, by, _),) = store.asked(run)
     assert (kind, by) == ("cancel", "somebody")
     assert store.asked(run, number) == []
     monkeypatch.setattr(time, "time", lambda: 0.0)
     store.ask(run, "cancel", "whose clock is late")
-    assert [by for _, _, by in store.asked(run, number)] == ["whose clock is late"]
+    assert [by for _, _, by, _ in store.asked(run, number)] == ["whose clock is late"]
 
 
 def test_of_two_who_go_on_with_a_run_the_second_is_refused_and_the_first_keeps_its_lease(
@@ -436,7 +436,7 @@ def test_request_with_a_lower_number_is_not_lost_when_it_becomes_visible_later(s
     url = server.new_database()
     first, second, listener = Store(url), Store(url), Store(url)
     run, _ = begin(first)
-    heard: list[tuple[int, str, str]] = []
+    heard: list[tuple[int, str, str, str]] = []
 
     def listen() -> None:
         heard.extend(listener.asked(run, heard[-1][0] if heard else 0))
@@ -448,13 +448,13 @@ def test_request_with_a_lower_number_is_not_lost_when_it_becomes_visible_later(s
     with ThreadPoolExecutor(1) as pool:
         with first.writing() as door:
             door.lock_run(run)
-            door.do("request.new", run=run, kind="cancel", at=0.0, by="first")
+            door.do("request.new", run=run, kind="cancel", at=0.0, by="first", data="")
             later = pool.submit(second.ask, run, "approve", "second")
             while not later.done() and not waits():
                 listen()
         later.result(timeout=60)
     listen()
-    assert [by for _, _, by in heard] == ["first", "second"]
+    assert [by for _, _, by, _ in heard] == ["first", "second"]
     for store in (first, second, listener):
         store.close()
 
@@ -484,7 +484,7 @@ def test_keeper_renews_hears_requests_and_lets_go_at_its_end(store: Store, two: 
         two[0],
         1,
         lost=lambda error: pytest.fail(str(error)),
-        asked=lambda kind, by: heard.put((kind, by)),
+        asked=lambda kind, by, data: heard.put((kind, by)),
         beat=0.05,
         term=60.0,
     )
@@ -506,7 +506,7 @@ def test_keeper_tells_when_the_lease_is_lost(store: Store, two: tuple[str, str])
 
     told: queue.SimpleQueue[JournalError] = queue.SimpleQueue()
     leases.acquire(store, "t", two[0], 1, dead_holder())
-    keeper = leases.Keeper(store, "t", two[0], 1, lost=told.put, asked=lambda kind, by: None, beat=0.02)
+    keeper = leases.Keeper(store, "t", two[0], 1, lost=told.put, asked=lambda kind, by, data: None, beat=0.02)
     leases.acquire(store, "t", two[1], 1, ME)
     keeper.start()
     assert isinstance(told.get(timeout=20), FencedError)

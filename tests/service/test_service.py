@@ -17,6 +17,7 @@ from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused
 from kubexm_exec.service.live import LiveRun
 from kubexm_exec.service.local import LocalService
 from kubexm_exec.service.requests import (
+    AnswerRequest,
     CommandRequest,
     DriftRequest,
     PruneRequest,
@@ -159,6 +160,35 @@ def test_who_holds_a_target_is_told_and_can_be_cancelled_from_elsewhere(service:
         other.cancel("last")
 
 
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_gate_is_answered_from_elsewhere(service: LocalService, tmp_path: Path, answer: bool) -> None:
+    spec(tmp_path / "site", steps("{name: gate, type: gate, with: {question: 'Go on?'}}"))
+    asks = threading.Event()
+
+    class Waiting(Listener):
+        def attach(self, run: LiveRun) -> None:
+            super().attach(run)
+            run.subscribe(lambda event: asks.set() if event.kind == "action.asks" else None)
+
+    watcher = Waiting()
+    found = []
+    asked = request(tmp_path / "site", patient=True)
+    thread = threading.Thread(target=lambda: found.append(service.run(asked, watcher)))
+    thread.start()
+    assert asks.wait(20)
+    other = LocalService(service.journal, service.state)
+    with pytest.raises(Invalid, match="m/t/none does not wait"):
+        other.answer(AnswerRequest(run="last", node="m/t/none", answer=True))
+    other.answer(AnswerRequest(run="last", node="m/t/gate", answer=answer))
+    thread.join(20)
+    [outcome] = found
+    assert outcome.well is answer
+    [told] = [event.data for event in watcher.events if event.kind == "action.asks"]
+    assert told == {"question": "Go on?", "default": None}
+    # Without patience nobody is waited for.
+    assert "nobody can be asked" in json.dumps(service.run(request(tmp_path / "site")).to_json())
+
+
 def test_a_run_that_breaks_off_inside_the_process_does_not_go_on_for_ever(service: LocalService, folder: Path) -> None:
     class Clumsy(Listener):
         def ended(self, result: object) -> None:
@@ -207,6 +237,7 @@ def older(journal: str) -> None:
             packed = zlib.compress(json.dumps(inputs).encode())
             connection.execute("UPDATE inputs SET data = ? WHERE run = ?", (packed, run))
         connection.execute("DROP TABLE asked")
+        connection.execute("ALTER TABLE requests DROP COLUMN data")
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
 
 

@@ -1,4 +1,4 @@
-"""What somebody asked for is data of its own, not a command line among what a run was made from."""
+"""What somebody asked for is data of its own, not a command line among what a run was made from; requests have data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,25 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the table, and fill it from what older runs were made from."""
+    """Make the tables, and fill one from what older runs were made from."""
     table = op.create_table(
         "asked",
         sa.Column("run", sa.String(26), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
     )
+    # Requests are of use only while a run goes on.
+    op.drop_table("requests")
+    op.create_table(
+        "requests",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("run", sa.String(26), sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("by", sa.Text, nullable=False),
+        sa.Column("data", sa.Text),
+    )
+    op.create_index("requests_of_run", "requests", ["run"])
     connection = op.get_bind()
     found = connection.execute(sa.text("SELECT id, executor FROM runs ORDER BY id")).all()
     for run, executor in found:
