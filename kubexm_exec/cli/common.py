@@ -11,11 +11,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
-from msgspec import Struct
 
 from kubexm_exec.cli import codes
 from kubexm_exec.service.errors import Invalid, Refused, ServiceError
-from kubexm_exec.service.requests import Source
+from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
     from kubexm_exec.compile import Compilation
@@ -86,54 +85,40 @@ HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is
 """How hosts are named on the command line, for the help of commands."""
 
 
-class Choice(Struct, frozen=True, kw_only=True):
-    """Where values and hosts come from, as it was typed: the options of ``value_options``."""
-
-    values: tuple[str, ...]
-    vars_files: tuple[str, ...]
-    inventory: str | None
-    limit: str | None
-    tags: str | None
-    skip_tags: str | None
-    templates: tuple[str, ...]
-
-    def source(self, spec: str = "", plan: str = "", bundle: str | None = None) -> Source:
-        """The same as the service takes it, from this folder on; raises Invalid."""
-        texts: dict[str, str] = {}
-        for pair in self.values:
-            key, sign, value = pair.partition("=")
-            if not sign or not key.strip():
-                raise Invalid(f"-e {pair}: a value is given as KEY=VALUE")
-            texts[key.strip()] = value
-        if self.limit is not None and not _words(self.limit):
-            raise Invalid("--limit names no host", f"give {HOST_PATTERNS}")
-        return Source(
-            folder=here(),
-            spec=spec,
-            plan=plan,
-            texts=texts,
-            vars_files=self.vars_files,
-            inventory=self.inventory,
-            limit=_words(self.limit),
-            tags=_words(self.tags),
-            skip_tags=_words(self.skip_tags),
-            templates=self.templates,
-            bundle=bundle,
-        )
-
-
 def here() -> str:
     """The folder in which names on the command line start."""
     return os.getcwd()  # noqa: PTH109 - pathlib costs more than the rest of this
 
 
 def value_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Where values and hosts come from; the command gets them all as ``choice``."""
+    """Where values and hosts come from; the command gets them all as ``choice``, documents without a spec."""
 
     @wraps(function)
-    def packed(**arguments: Any) -> None:
-        chosen = {name: arguments.pop(name) for name in Choice.__struct_fields__}
-        function(choice=Choice(**chosen), **arguments)
+    @telling
+    def packed(
+        *,
+        values: tuple[str, ...],
+        limit: str | None,
+        tags: str | None,
+        skip_tags: str | None,
+        inventory: str | None,
+        vars_files: tuple[str, ...],
+        templates: tuple[str, ...],
+        **arguments: Any,
+    ) -> None:
+        texts: dict[str, str] = {}
+        for pair in values:
+            key, sign, value = pair.partition("=")
+            if not sign or not key.strip():
+                raise Invalid(f"-e {pair}: a value is given as KEY=VALUE")
+            texts[key.strip()] = value
+        if limit is not None and not _words(limit):
+            raise Invalid("--limit names no host", f"give {HOST_PATTERNS}")
+        choice = Documents(
+            folder=here(), texts=texts, vars_files=vars_files, inventory=inventory, limit=_words(limit),
+            tags=_words(tags), skip_tags=_words(skip_tags), templates=templates,
+        )  # fmt: skip
+        function(choice=choice, **arguments)
 
     decorated: Callable[..., None] = packed
     for option in reversed(
@@ -229,11 +214,11 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def compiled(source: Source, output: str) -> tuple[Compilation, ExecutionGraph]:
+def compiled(documents: Documents, output: str) -> tuple[Compilation, ExecutionGraph]:
     """The compiled spec, for a command that prints one document of its own: warnings go to stderr. Raises Invalid."""
-    from kubexm_exec.service.sources import compiled as compile_source
+    from kubexm_exec.service.documents import compiled as compile_documents
 
-    result, graph = compile_source(source)
+    result, graph = compile_documents(documents)
     if len(result.diagnostics):
         show_diagnostics(result.diagnostics, result.sources, output, to_stderr=True)
     return result, graph

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, compiled, output_option, value_options, wants_color
+from kubexm_exec.cli.common import compiled, output_option, value_options, wants_color
+from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
     from kubexm_exec.compile import Compilation
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 def command(
     before: str,
     after: str,
-    choice: Choice,
+    choice: Documents,
     output: str,
 ) -> None:
     """Show which nodes are added, removed or changed from BEFORE to AFTER, and on which hosts.
@@ -35,8 +37,8 @@ def command(
 
     from kubexm_exec.compile.compare import compare, compare_hosts
 
-    old_compiled, old = compiled(choice.source(before), output)
-    new_compiled, new = compiled(choice.source(after), output)
+    old_compiled, old = compiled(replace(choice, spec=before), output)
+    new_compiled, new = compiled(replace(choice, spec=after), output)
     changes = compare(old, new, inputs_before=_inputs(old_compiled), inputs_after=_inputs(new_compiled))
     hosts = compare_hosts(old, new)
     policy = _policy(old, new)

@@ -102,7 +102,7 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
                 yield from (f"    {line}" for line in text_lines(str(diff.get("text", ""))))
     yield f"Drift: {_sum(found)}. Nothing was changed."
     if found.differs:
-        typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.request.source)}".rstrip()
+        typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.request.documents)}".rstrip()
         yield f"Next:  {typed}   restore the desired state"
 
 

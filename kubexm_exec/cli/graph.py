@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
-from kubexm_exec.cli.common import Choice, show_diagnostics, telling, value_options
+from kubexm_exec.cli.common import show_diagnostics, value_options
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
+from kubexm_exec.service.requests import Documents
 
 
 @click.command("graph")
@@ -24,18 +26,17 @@ from kubexm_exec.cli.targets import Product, check_targets, force_option, write_
 )
 @force_option
 @value_options
-@telling
 def command(
     spec: str,
     form: str,
     target: str,
     force: bool,
-    choice: Choice,
+    choice: Documents,
 ) -> None:
     """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
     from kubexm_exec.draw import draw
 
-    planned = service_of(None).plan(choice.source(spec))
+    planned = service_of(None).plan(replace(choice, spec=spec))
     show_diagnostics(planned.diagnostics, planned.sources, "text")
     check_targets([(target, Product.GRAPH)], "text", force=force, reads=planned.reads)
     write_text(target, draw(planned.plan.graph, form))

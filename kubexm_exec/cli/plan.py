@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, fail, output_option, show_diagnostics, value_options
+from kubexm_exec.cli.common import fail, output_option, show_diagnostics, value_options
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option
+from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import ExecutionNode
@@ -26,7 +28,7 @@ def command(
     spec: str,
     target: str | None,
     force: bool,
-    choice: Choice,
+    choice: Documents,
     output: str,
 ) -> None:
     """Compile SPEC and save the graph with the digests of all it was made from.
@@ -35,7 +37,7 @@ def command(
     """
     from kubexm_exec.compile.plan import PlanError, save_plan
 
-    planned = service_of(None).plan(choice.source(spec))
+    planned = service_of(None).plan(replace(choice, spec=spec))
     if len(planned.diagnostics):
         show_diagnostics(planned.diagnostics, planned.sources, output, to_stderr=True)
     check_targets([(target, Product.PLAN)], output, force=force, reads=planned.reads)

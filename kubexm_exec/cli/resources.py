@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import (
-    Choice,
     bundle_option,
     compiled,
     fail,
     output_option,
     value_options,
 )
+from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.resourcelist import Declared
@@ -69,16 +70,16 @@ class _Site(Struct, frozen=True):
     secrets: Secrets
 
 
-def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
+def _site(spec: str, choice: Documents, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
     from kubexm_exec.compile.resourcelist import declared, possible
     from kubexm_exec.compile.static import NoRecords, no_facts
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
-    from kubexm_exec.service.sources import bundle_folder
+    from kubexm_exec.service.documents import bundle_folder
     from kubexm_exec.values.evaluate import Evaluator
     from kubexm_exec.values.expressions import Expressions
 
-    source = choice.source(spec, bundle=bundle)
+    source = replace(choice, spec=spec, bundle=bundle)
     result, graph = compiled(source, output)
     state = result.state
     if state is None:
@@ -109,7 +110,7 @@ def _site(spec: str, choice: Choice, architectures: Sequence[str], bundle: str |
 @bundle_option
 @value_options
 @output_option
-def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str) -> None:
+def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str) -> None:
     """Show what SPEC needs from elsewhere, and what of it is here.
 
     Exit codes: 0 all well, 2 the spec or the call is wrong.
@@ -184,7 +185,9 @@ def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> N
 @bundle_option
 @value_options
 @output_option
-def fetch_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str) -> None:
+def fetch_command(
+    spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str
+) -> None:
     """Fetch what SPEC needs into the cache, and say the digests that are missing in it.
 
     Exit codes: 0 all is here, 1 something could not be had, 2 the spec or the call is wrong.
@@ -294,7 +297,7 @@ def _tell_unknown(site: _Site, output: str) -> None:
 @value_options
 @output_option
 def bundle_command(
-    spec: str, target: str, architectures: tuple[str, ...], bundle: str | None, choice: Choice, output: str
+    spec: str, target: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str
 ) -> None:
     """Put all that SPEC needs from elsewhere into a folder, for runs without a network.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
-from kubexm_exec.cli.common import Choice, bundle_option, console_option, value_options
+from kubexm_exec.cli.common import bundle_option, console_option, value_options
 from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.interrupts import interruptible
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
 from kubexm_exec.cli.targets import force_option
 from kubexm_exec.service.errors import Invalid
-from kubexm_exec.service.requests import RunRequest, Source
+from kubexm_exec.service.requests import Documents, RunRequest
 
 _CALLED_HERE: Final = {
     "--check": "--executor check looks what would change, with diffs",
@@ -110,7 +111,7 @@ def command(
     plan_file: str | None,
     forks: int,
     uploads: int,
-    choice: Choice,
+    choice: Documents,
     bundle: str | None,
     output: str,
     journal: str | None,
@@ -137,10 +138,8 @@ def command(
         raise Invalid("a SPEC and --plan FILE do not go together: a plan holds its spec")
     if spec is None and plan_file is None:
         raise Invalid("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml")
-    source = choice.source(spec or "", plan_file or "", bundle)
-    if plan_file is not None and source != Source(
-        folder=source.folder, plan=plan_file, templates=choice.templates, bundle=bundle
-    ):
+    documents = replace(choice, spec=spec or "", plan=plan_file or "", bundle=bundle)
+    if plan_file is not None and choice != Documents(folder=choice.folder, templates=choice.templates):
         raise Invalid(
             "a plan is run exactly as it is: values, hosts and tags were chosen when it was made",
             "kubexm plan SPEC -o FILE",
@@ -148,7 +147,7 @@ def command(
     from kubexm_exec.cli.running import Terminal
 
     request = RunRequest(
-        source=source, executor=executor, forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite,
+        documents=documents, executor=executor, forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite,
         journal=not no_journal, wait=wait,
     )  # fmt: skip
     terminal = Terminal(

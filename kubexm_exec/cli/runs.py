@@ -19,8 +19,7 @@ from kubexm_exec.service.requests import ResumeRequest, RollbackRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.cli.running import Terminal
-    from kubexm_exec.journal.store import RunRow
-    from kubexm_exec.service.requests import Undoable
+    from kubexm_exec.service.requests import RunRow, Undoable
 
 F = TypeVar("F", bound=Callable[..., Any])
 

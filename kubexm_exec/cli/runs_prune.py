@@ -16,7 +16,7 @@ from kubexm_exec.service.errors import Invalid, Refused
 from kubexm_exec.service.requests import PruneRequest
 
 if TYPE_CHECKING:
-    from kubexm_exec.journal.store import RunRow
+    from kubexm_exec.service.requests import RunRow
 
 _AGE: Final = "30d"
 _SHOWN: Final = 20

@@ -11,9 +11,8 @@ from kubexm_exec.cli.common import output_option, wants_color
 from kubexm_exec.cli.journaled import runs_command, service_of
 
 if TYPE_CHECKING:
-    from kubexm_exec.journal.results import PastRun
     from kubexm_exec.model.result import HostResult
-    from kubexm_exec.service.requests import RunDetails, Source
+    from kubexm_exec.service.requests import PastRun, RunDetails
 
 SLOWEST: Final = 5
 
@@ -43,7 +42,7 @@ def command(journal: str | None, run: str, output: str) -> None:
 
 def _json(found: RunDetails, command: str) -> dict[str, Any]:
     """The history as data."""
-    from kubexm_exec.cli.runtables import next_commands, row_json
+    from kubexm_exec.cli.runtables import chosen, next_commands, row_json
     from kubexm_exec.console.failures import find_failures, find_node
     from kubexm_exec.console.tables import count
     from kubexm_exec.model.result import timestamp
@@ -67,7 +66,7 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
         **row_json(RunInfo(seen.row, seen.state)),
         "alive": seen.alive,
         "version": found.version,
-        "choice": _choice(found.request.source),
+        "choice": chosen(found.request.documents),
         "seconds": _seconds(shown.start_time, shown.end_time),
         "sessions": [
             {
@@ -98,19 +97,6 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
         "inputs": _inputs(seen),
         "result": seen.result.to_json(),
     }  # fmt: skip
-
-
-def _choice(source: Source) -> dict[str, Any]:
-    """What was chosen, as it is typed."""
-    return {
-        "values": [f"{key}={value}" for key, value in source.texts.items()],
-        "vars_files": list(source.vars_files),
-        "inventory": source.inventory,
-        "limit": ",".join(source.limit) or None,
-        "tags": ",".join(source.tags) or None,
-        "skip_tags": ",".join(source.skip_tags) or None,
-        "templates": list(source.templates),
-    }
 
 
 def _brief(node: str, each: HostResult) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kubexm_exec.console.text import Paint
-    from kubexm_exec.journal.results import PastRun
     from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
-    from kubexm_exec.service.requests import RunDetails, RunInfo, Source
+    from kubexm_exec.service.requests import Documents, PastRun, RunDetails, RunInfo
 
 _MOST: Final = 10
 """So many lines of a list are shown."""
@@ -87,7 +86,7 @@ def _head(found: RunDetails, paint: Paint) -> Iterator[str]:
     size = f"{plural(whole.actions(), 'action')} of {plural(sum(1 for _ in whole.steps()), 'node')}"
     facts = [
         ["spec", row.spec],
-        ["chosen", typed_choice(found.request.source)],
+        ["chosen", typed_choice(found.request.documents)],
         ["target", row.target],
         ["size", f"{size} on {plural(len({host for node in whole.steps() for host in node.hosts}), 'host')}"],
         ["kubexm", found.version],
@@ -96,18 +95,28 @@ def _head(found: RunDetails, paint: Paint) -> Iterator[str]:
         yield f"  {line}"
 
 
-def typed_choice(source: Source) -> str:
-    """What was typed besides the spec."""
+def chosen(documents: Documents) -> dict[str, Any]:
+    """What was chosen besides the spec."""
+    return {
+        "values": [f"{key}={value}" for key, value in documents.texts.items()],
+        "vars_files": list(documents.vars_files),
+        "inventory": documents.inventory,
+        **{name: ",".join(getattr(documents, name)) or None for name in ("limit", "tags", "skip_tags")},
+        "templates": list(documents.templates),
+    }
+
+
+def typed_choice(documents: Documents) -> str:
+    """The same as it is typed."""
     import shlex
 
     words: list[str] = []
-    for option, values in (
-        ("-e", [f"{key}={value}" for key, value in source.texts.items()]), ("--vars-file", source.vars_files),
-        ("-i", [source.inventory]), ("--limit", [",".join(source.limit)]), ("--tags", [",".join(source.tags)]),
-        ("--skip-tags", [",".join(source.skip_tags)]), ("--templates", source.templates),
-    ):  # fmt: skip
-        for value in filter(None, values):
-            words += [option, value]
+    for name, value in chosen(documents).items():
+        option = {"values": "-e", "vars_files": "--vars-file", "inventory": "-i"}.get(
+            name, f"--{name.replace('_', '-')}"
+        )
+        for one in [value] if isinstance(value, str) else value or ():
+            words += [option, str(one)]
     return shlex.join(words)
 
 

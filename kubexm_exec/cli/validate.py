@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Choice, output_option, show_diagnostics, value_options
+from kubexm_exec.cli.common import output_option, show_diagnostics, value_options
 from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.service.requests import Documents
 
 
 @click.command("validate")
@@ -15,7 +16,7 @@ from kubexm_exec.cli.journaled import service_of
 @output_option
 def command(
     paths: tuple[str, ...],
-    choice: Choice,
+    choice: Documents,
     output: str,
 ) -> None:
     """Check specs: files, or folders with all the specs below them. No step is run.
@@ -24,7 +25,7 @@ def command(
     that hold nothing of kubexm's (values, other tools' files) are left out, and so is what is in hidden folders. An
     inventory that is a program is run, to know its hosts.
     """
-    found = service_of(None).validate(paths, choice.source())
+    found = service_of(None).validate(paths, choice)
     show_diagnostics(found.diagnostics, found.sources, output)
     if found.diagnostics.has_errors:
         raise SystemExit(codes.WRONG)

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
-from kubexm_exec.cli.common import Choice, compiled, fail, output_option, value_options
+from kubexm_exec.cli.common import compiled, fail, output_option, value_options
+from kubexm_exec.service.requests import Documents
 
 
 @click.command("vars")
@@ -20,7 +22,7 @@ def command(
     spec: str,
     host: str,
     task: str | None,
-    choice: Choice,
+    choice: Documents,
     output: str,
 ) -> None:
     """Show params and vars as HOST sees them, each with the place it comes from.
@@ -30,11 +32,11 @@ def command(
     Parameters: default < --vars-file < -e.
     """
     from kubexm_exec.compile.explain import explain
-    from kubexm_exec.service.sources import compile_options
+    from kubexm_exec.service.documents import compile_options
     from kubexm_spec.diagnostics import did_you_mean
 
-    source = choice.source(spec)
-    result, graph = compiled(source, output)
+    documents = replace(choice, spec=spec)
+    result, graph = compiled(documents, output)
     state = result.state
     if state is None:
         raise RuntimeError("a compiled graph has its state")
@@ -48,7 +50,7 @@ def command(
             output=output,
             kind="unknown-scope",
         )
-    rows = explain(state, compile_options(source), host, scope)
+    rows = explain(state, compile_options(documents), host, scope)
     if output == "json":
         click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, default=str))
         return

@@ -6,29 +6,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kubexm_exec.service.errors import Invalid
-from kubexm_exec.service.requests import Source, Validation
+from kubexm_exec.service.requests import Documents, Validation
 
 
-def validate(paths: Sequence[str], source: Source) -> Validation:
+def validate(paths: Sequence[str], documents: Documents) -> Validation:
     """What is wrong with the documents in some files, and in all specs below some folders.
 
-    Pipelines are compiled with all that they use, and with the values and choices of ``source``.
+    Pipelines are compiled with all that they use, and with the values and choices of ``documents``.
     """
     from kubexm_exec.compile import compile_file, merged
     from kubexm_exec.compile.standalone import check_broken, check_document
     from kubexm_exec.plugins import step_registry
-    from kubexm_exec.service.sources import compile_options
+    from kubexm_exec.service.documents import compile_options
     from kubexm_exec.values.expressions import Expressions
     from kubexm_spec.diagnostics import Diagnostics
     from kubexm_spec.documents.loader import Loader
 
-    options = compile_options(source)
+    options = compile_options(documents)
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics, folder=source.folder)
+    loader = Loader(diagnostics, folder=documents.folder)
     steps = step_registry()
     sources = {}
     checked = left_out = 0
-    for path, is_spec in _files(paths, source.folder):
+    for path, is_spec in _files(paths, documents.folder):
         if not is_spec:
             left_out += 1
             continue

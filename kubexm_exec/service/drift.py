@@ -13,7 +13,7 @@ from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, Status, colu
 from kubexm_exec.service.errors import Invalid, Refused
 from kubexm_exec.service.live import LiveRun, Watcher
 from kubexm_exec.service.past import NEEDS_ALL, Past, changes_since, chosen_hosts, info, load_past
-from kubexm_exec.service.requests import SHIPPED, Drift, DriftRequest, Source
+from kubexm_exec.service.requests import SHIPPED, Documents, Drift, DriftRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
@@ -27,8 +27,10 @@ def drift(store: Store, request: DriftRequest, watcher: Watcher) -> Drift:
     history = tell(store, row.id)
     graph = past.graph
     hosts = frozenset(graph.hosts) if request.limit is None else chosen_hosts(graph.hosts, request.limit)
-    source = past.source if Path(past.source.folder).is_dir() else replace(past.source, folder="")
-    live = LiveRun(whole_graph(graph, history), source, DriftExecutor.name, forks=request.forks or past.request.forks)
+    documents = past.documents if Path(past.documents.folder).is_dir() else replace(past.documents, folder="")
+    live = LiveRun(
+        whole_graph(graph, history), documents, DriftExecutor.name, forks=request.forks or past.request.forks
+    )
     live.make_executor = lambda: DriftExecutor(history, hosts)
     watcher.attach(live)
     found = Drift(row=row, request=past.request, hosts=list(graph.hosts))
@@ -40,7 +42,7 @@ def drift(store: Store, request: DriftRequest, watcher: Watcher) -> Drift:
 
 
 def _last_success(store: Store, request: DriftRequest) -> RunRow:
-    place, target = Source(folder=request.folder, spec=request.spec).place, request.target
+    place, target = Documents(folder=request.folder, spec=request.spec).place, request.target
     rows = [row for row in store.runs(limit=NEEDS_ALL, spec=place) if target in (None, row.target)]
     good = next((row for row in rows if row.status == Status.SUCCESS.value), None)
     if good is not None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kubexm_exec.service.errors import Held, Invalid, ServiceError, Unavailable
-from kubexm_exec.service.requests import Outcome, Source
+from kubexm_exec.service.requests import Documents, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ class LiveRun:
     def __init__(
         self,
         graph: ExecutionGraph,
-        source: Source,
+        documents: Documents,
         executor: str,
         *,
         forks: int,
@@ -70,7 +70,7 @@ class LiveRun:
         from kubexm_exec.model.ids import new_run_id
         from kubexm_exec.plugins import RegistryError, executor_registry
         from kubexm_exec.secrets import Redactor, Secrets
-        from kubexm_exec.service.sources import bundle_folder, template_folders
+        from kubexm_exec.service.documents import bundle_folder, template_folders
 
         try:
             chosen = load_executor(executor_registry(), executor)
@@ -82,7 +82,7 @@ class LiveRun:
         """Whether the executor talks to somebody: nothing else is drawn there then."""
         self.make_executor: Callable[[], Executor] = chosen
         self.redactor = Redactor()
-        self.secrets = Secrets(self.redactor, self._warn, source.folder)
+        self.secrets = Secrets(self.redactor, self._warn, documents.folder)
         self.bus = EventBus(run_id or new_run_id(), self.redactor.mask)
         self.left: Callable[[Action], bool] | None = None
         """Which actions this session has to do, if not all."""
@@ -98,10 +98,10 @@ class LiveRun:
         """The files that it was made from."""
         from pathlib import Path
 
-        templates = tuple(map(Path, template_folders(source)))
+        templates = tuple(map(Path, template_folders(documents)))
         options = RunOptions(
             forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite, templates=templates,
-            bundle=bundle_folder(source), folder=source.folder, patient=patient,
+            bundle=bundle_folder(documents), folder=documents.folder, patient=patient,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
 

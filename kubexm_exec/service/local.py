@@ -12,6 +12,7 @@ from kubexm_exec.service.live import LiveRun, Watcher, begun, patience
 from kubexm_exec.service.requests import (
     AnswerRequest,
     CommandRequest,
+    Documents,
     DriftRequest,
     Outcome,
     PruneRequest,
@@ -20,7 +21,6 @@ from kubexm_exec.service.requests import (
     RunDetails,
     RunInfo,
     RunRequest,
-    Source,
 )
 
 if TYPE_CHECKING:
@@ -67,42 +67,42 @@ class LocalService:
 
     # Documents
 
-    def validate(self, paths: Sequence[str], source: Source) -> Validation:
+    def validate(self, paths: Sequence[str], documents: Documents) -> Validation:
         """Check documents in files and folders; nothing is run."""
         from kubexm_exec.service.checking import validate
 
-        return validate(paths, source)
+        return validate(paths, documents)
 
-    def plan(self, source: Source) -> Planned:
+    def plan(self, documents: Documents) -> Planned:
         """Compile a spec to a plan that can be saved, and run as it is; raises Invalid."""
         from kubexm_exec.compile.plan import make_plan
         from kubexm_exec.plugins import step_registry
+        from kubexm_exec.service.documents import compiled, reads
         from kubexm_exec.service.requests import Planned
-        from kubexm_exec.service.sources import compiled, reads
 
-        result, graph = compiled(source)
-        plan = make_plan(graph, source.spec, step_registry(), source.folder)
-        return Planned(plan, reads(source, graph), result.diagnostics, result.sources)
+        result, graph = compiled(documents)
+        plan = make_plan(graph, documents.spec, step_registry(), documents.folder)
+        return Planned(plan, reads(documents, graph), result.diagnostics, result.sources)
 
     # Running
 
     def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
         from kubexm_exec.model.result import RunMode
-        from kubexm_exec.service.sources import compiled, planned, reads
+        from kubexm_exec.service.documents import compiled, planned, reads
 
-        source, compilation = request.source, None
-        if source.plan:
-            plan = planned(source)
+        documents, compilation = request.documents, None
+        if documents.plan:
+            plan = planned(documents)
             graph = plan.graph
-            made_of = [source.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
+            made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
         else:
-            compilation, graph = compiled(source)
-            made_of = reads(source, graph)
+            compilation, graph = compiled(documents)
+            made_of = reads(documents, graph)
             if len(compilation.diagnostics):
                 watcher.found(compilation.diagnostics, compilation.sources)
         live = LiveRun(
-            graph, source, request.executor, forks=request.forks, uploads=request.uploads, verbose=request.verbose,
+            graph, documents, request.executor, forks=request.forks, uploads=request.uploads, verbose=request.verbose,
             overwrite=request.overwrite, patient=request.patient,
             expressions=compilation.expressions if compilation is not None else None,
         )  # fmt: skip
@@ -117,7 +117,7 @@ class LocalService:
 
         with self._store() as store:
             start = Start(
-                run=live.id, name=graph.name, target=graph.target, spec=source.place, executor=request.executor,
+                run=live.id, name=graph.name, target=graph.target, spec=documents.place, executor=request.executor,
                 made_from=_made_from(live), asked=to_builtins(request),
             )  # fmt: skip
             with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
@@ -134,9 +134,9 @@ class LocalService:
         if len(site.diagnostics):
             watcher.found(site.diagnostics, site.sources)
         graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
-        live = LiveRun(graph, Source(folder=request.folder), request.executor, forks=request.forks, verbose=1)
+        live = LiveRun(graph, Documents(folder=request.folder), request.executor, forks=request.forks, verbose=1)
         live.reads = [name for name in (request.spec, request.inventory) if name]
-        live.reads += [str(source.path) for source in site.sources.values()]
+        live.reads += [str(file.path) for file in site.sources.values()]
         watcher.attach(live)
         return live.execute(watcher)
 

@@ -10,7 +10,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from kubexm_exec.service.errors import Invalid, NotFound, Unavailable
-from kubexm_exec.service.requests import RunDetails, RunInfo, RunRequest, Source
+from kubexm_exec.service.requests import Documents, RunDetails, RunInfo, RunRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
@@ -37,9 +37,9 @@ class Past(Struct):
     """As it was compiled, without what was added while it ran."""
 
     @property
-    def source(self) -> Source:
+    def documents(self) -> Documents:
         """What it was made from."""
-        return self.request.source
+        return self.request.documents
 
 
 def load_past(store: Store, wanted: str) -> Past:
@@ -149,11 +149,11 @@ def changes_since(past: Past, watcher: Watcher) -> tuple[ExecutionGraph | None, 
     Raises Invalid.
     """
     from kubexm_exec.compile.compare import compare
-    from kubexm_exec.service.sources import compiled
+    from kubexm_exec.service.documents import compiled
 
-    if past.source.plan:
+    if past.documents.plan:
         return None, []
-    result, now = compiled(past.source)
+    result, now = compiled(past.documents)
     if len(result.diagnostics):
         watcher.found(result.diagnostics, result.sources)
     return now, compare(past.graph, now)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kubexm_exec.service.requests import (
         AnswerRequest,
         CommandRequest,
+        Documents,
         Drift,
         DriftRequest,
         Outcome,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         RunDetails,
         RunInfo,
         RunRequest,
-        Source,
         Undoable,
         Validation,
     )
@@ -34,10 +34,10 @@ class Service(Protocol):
     def place(self) -> str:
         """Where its journal is, without a password; empty if that is the usual place."""
 
-    def validate(self, paths: Sequence[str], source: Source) -> Validation:
+    def validate(self, paths: Sequence[str], documents: Documents) -> Validation:
         """Check documents in files and folders; nothing is run."""
 
-    def plan(self, source: Source) -> Planned:
+    def plan(self, documents: Documents) -> Planned:
         """Compile a spec to a plan that can be saved, and run as it is."""
 
     def run(self, request: RunRequest, watcher: Watcher = ...) -> Outcome:

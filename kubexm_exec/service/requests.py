@@ -12,8 +12,8 @@ from kubexm_exec.model.result import DEFAULT_EXECUTOR
 if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
     from kubexm_exec.compile.plan import Plan
-    from kubexm_exec.journal.results import PastRun
-    from kubexm_exec.journal.store import RunRow
+    from kubexm_exec.journal.results import PastRun as PastRun
+    from kubexm_exec.journal.store import RunRow as RunRow
     from kubexm_exec.model.events import Event
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
@@ -24,7 +24,7 @@ SHIPPED: Final = "kubexm:"
 """What the name of a spec begins with that comes with kubexm."""
 
 
-class Source(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a graph is made from: a spec with values and a choice of hosts and steps, or a plan."""
 
     folder: str
@@ -57,7 +57,7 @@ class Source(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Make a spec or a plan true."""
 
-    source: Source
+    documents: Documents
     executor: str = DEFAULT_EXECUTOR
     forks: int = 50
     """How many actions run at once."""

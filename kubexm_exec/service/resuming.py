@@ -37,8 +37,8 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     if request.accept_changes and (request.only or hosts is not None):
         raise Invalid("changes are accepted for all of the run", "leave --only and --hosts out")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
-    if not Path(past.source.folder).is_dir():
-        raise Invalid(f"the folder of run {run} cannot be used: {past.source.folder}: No such file or directory")
+    if not Path(past.documents.folder).is_dir():
+        raise Invalid(f"the folder of run {run} cannot be used: {past.documents.folder}: No such file or directory")
     graph, selection, changed = _graph_now(past, selection, request, watcher)
     history = tell(store, run)
     for glob in selection.done:
@@ -56,8 +56,8 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         whole = whole_graph(graph, history)
         known = known_actions(whole, history, selection)
         live = LiveRun(
-            graph, past.source, past.row.executor, forks=request.forks or past.request.forks, verbose=request.verbose,
-            overwrite=request.overwrite, run_id=run,
+            graph, past.documents, past.row.executor, forks=request.forks or past.request.forks,
+            verbose=request.verbose, overwrite=request.overwrite, run_id=run,
         )  # fmt: skip
         live.runtime.prior = known
         live.left = lambda action: action not in known or known[action].outcome is None

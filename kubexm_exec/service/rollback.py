@@ -49,9 +49,9 @@ def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watc
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(run))
         graph = whole_graph(with_earlier(past.graph, before), history)
-        source = past.source if Path(past.source.folder).is_dir() else replace(past.source, folder="")
+        documents = past.documents if Path(past.documents.folder).is_dir() else replace(past.documents, folder="")
         live = LiveRun(
-            graph, source, DEFAULT_EXECUTOR, forks=past.request.forks, verbose=request.verbose,
+            graph, documents, DEFAULT_EXECUTOR, forks=past.request.forks, verbose=request.verbose,
             overwrite=request.overwrite, run_id=run,
         )  # fmt: skip
         live.make_executor = lambda: RollbackExecutor(history, request.again)

@@ -125,6 +125,14 @@ def test_rooms_of_the_engine_import_only_what_is_below_them(imports: Imports) ->
     assert not wrong, "\n".join(wrong)
 
 
+def test_commands_know_the_journal_and_the_engine_by_the_service_alone(imports: Imports) -> None:
+    beyond = {"journal", "engine", "executors"}
+    wrong = [
+        (one, other) for one, other in inside(imports, "kubexm_exec") if room(one) == "cli" and room(other) in beyond
+    ]
+    assert not wrong
+
+
 def test_rooms_of_documents_import_only_what_is_below_them(imports: Imports) -> None:
     height = {name: number for number, level in enumerate(SPEC) for name in level}
     wrong = [
@@ -147,6 +155,8 @@ def test_only_the_command_line_knows_click_streams_and_the_end_of_the_process() 
                     | ast.Attribute(value=ast.Name(id="os" | "contextlib"), attr="chdir")
                     | ast.Attribute(value=ast.Name(id="sys"), attr="stdin" | "stdout" | "stderr")
                 ):
+                    wrong.append(f"{name}:{node.lineno}")
+                case ast.Attribute(attr="getcwd" | "cwd" | "environ" | "signal") if "kubexm_exec.service" in name:
                     wrong.append(f"{name}:{node.lineno}")
                 case ast.Import(names=names) if any(alias.name.split(".")[0] == "click" for alias in names):
                     wrong.append(f"{name}:{node.lineno}")

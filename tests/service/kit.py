@@ -8,7 +8,7 @@ from typing import Any
 
 from kubexm_exec.model.events import Event
 from kubexm_exec.service.live import LiveRun, Watcher
-from kubexm_exec.service.requests import RunRequest, Source
+from kubexm_exec.service.requests import Documents, RunRequest
 
 HEAD = "apiVersion: kubexm.io/v1\nkind: Pipeline\nmetadata: {name: NAME}\n"
 
@@ -29,7 +29,7 @@ def steps(*lines: str, more: str = "") -> str:
 
 def request(folder: Path, **options: Any) -> RunRequest:
     """A request to run the spec of a folder."""
-    return RunRequest(source=Source(folder=str(folder), spec="spec.yaml"), **options)
+    return RunRequest(documents=Documents(folder=str(folder), spec="spec.yaml"), **options)
 
 
 class Listener(Watcher):

@@ -19,12 +19,12 @@ from kubexm_exec.service.local import LocalService
 from kubexm_exec.service.requests import (
     AnswerRequest,
     CommandRequest,
+    Documents,
     DriftRequest,
     PruneRequest,
     ResumeRequest,
     RollbackRequest,
     RunRequest,
-    Source,
 )
 from tests.service.kit import Listener, request, spec, steps
 
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_documents_comes_as_findings(service: LocalService, f
     assert caught.value.diagnostics is not None
     [finding] = caught.value.diagnostics.errors
     assert (finding.code, finding.span is not None and finding.span.file) == ("unknown-step-type", "spec.yaml")
-    assert service.validate(["."], Source(folder=str(folder))).diagnostics.has_errors
+    assert service.validate(["."], Documents(folder=str(folder))).diagnostics.has_errors
     assert service.runs() == []
 
 
@@ -86,15 +86,15 @@ def test_a_plan_is_run_as_it_is_or_refused_with_what_has_changed(service: LocalS
     from kubexm_exec.compile.plan import save_plan
 
     (folder / "ok").touch()
-    save_plan(service.plan(Source(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
-    asked = RunRequest(source=Source(folder=str(folder), plan="plan.json"))
+    save_plan(service.plan(Documents(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
+    asked = RunRequest(documents=Documents(folder=str(folder), plan="plan.json"))
     assert service.run(asked).well
     # A run of a plan is gone on with whatever became of the plan.
     (folder / "plan.json").rename(folder / "other.json")
     assert service.resume(ResumeRequest(run="last")).well
     (folder / "spec.yaml").write_text((folder / "spec.yaml").read_text() + "# more\n")
     with pytest.raises(Changed) as caught:
-        service.run(replace(asked, source=Source(folder=str(folder), plan="other.json")))
+        service.run(replace(asked, documents=Documents(folder=str(folder), plan="other.json")))
     assert caught.value.changes == ["spec.yaml has changed"]
 
 
@@ -223,7 +223,7 @@ def older(journal: str) -> None:
     with closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         for run, data in connection.execute("SELECT run, data FROM asked").fetchall():
             asked = json.loads(data)
-            source = asked["source"]
+            source = asked["documents"]
             [(packed,)] = connection.execute("SELECT data FROM inputs WHERE run = ?", (run,)).fetchall()
             inputs = {
                 **json.loads(zlib.decompress(packed)), "forks": 7, "bundle": None, "folder": source["folder"],
@@ -245,12 +245,12 @@ def test_runs_of_an_older_journal_are_shown_resumed_and_taken_back(service: Loca
     text = (folder / "spec.yaml").read_text().replace("content: made", 'content: "{{ params.word }}"')
     (folder / "spec.yaml").write_text(text.replace("modules:", "params: {word: {type: string}}\nmodules:"))
     (folder / "values.yaml").write_text("word: made\n")
-    source = Source(folder=str(folder), spec="spec.yaml", vars_files=("values.yaml",), texts={"word": "a=b"})
-    run = service.run(RunRequest(source=source)).run
+    source = Documents(folder=str(folder), spec="spec.yaml", vars_files=("values.yaml",), texts={"word": "a=b"})
+    run = service.run(RunRequest(documents=source)).run
     older(service.journal)
     known = service.get("last")
-    assert known.request.source.texts == {"word": "a=b"}
-    assert (known.request.forks, known.request.source.limit) == (7, ("control-node", "control-node"))
+    assert known.request.documents.texts == {"word": "a=b"}
+    assert (known.request.forks, known.request.documents.limit) == (7, ("control-node", "control-node"))
     assert known.past.left()[0][0] == "m/t/fail"
     (folder / "ok").touch()
     assert service.resume(ResumeRequest(run=run)).well
@@ -262,9 +262,9 @@ def test_runs_of_an_older_journal_are_shown_resumed_and_taken_back(service: Loca
 def test_a_plan_of_an_older_journal_is_known_as_one(service: LocalService, folder: Path) -> None:
     from kubexm_exec.compile.plan import save_plan
 
-    save_plan(service.plan(Source(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
-    service.run(RunRequest(source=Source(folder=str(folder), plan="plan.json")))
+    save_plan(service.plan(Documents(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
+    service.run(RunRequest(documents=Documents(folder=str(folder), plan="plan.json")))
     older(service.journal)
-    assert service.get("last").request.source.plan == str(folder / "plan.json")
+    assert service.get("last").request.documents.plan == str(folder / "plan.json")
     (folder / "ok").touch()
     assert service.resume(ResumeRequest(run="last")).well

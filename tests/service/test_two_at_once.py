@@ -50,7 +50,7 @@ def test_each_has_its_own_folder_secrets_events_and_journal(tmp_path: Path, capl
         from msgspec.structs import replace
 
         asked = request(folders[name])
-        asked = replace(asked, source=replace(asked.source, vars_files=("values.yaml",)))
+        asked = replace(asked, documents=replace(asked.documents, vars_files=("values.yaml",)))
         return service.run(asked, listeners[name])
 
     with ThreadPoolExecutor(2) as threads:
@@ -69,7 +69,7 @@ def test_each_has_its_own_folder_secrets_events_and_journal(tmp_path: Path, capl
             assert SECRETS[other] in text
         assert {event.run for event in listener.events} == {outcome.run}
         assert [event.kind for event in service.events(outcome.run)].count("run.finished") == 1
-        assert service.get(outcome.run).request.source.folder == str(folders[name])
+        assert service.get(outcome.run).request.documents.folder == str(folders[name])
         assert "note of " + name in "".join(str(event.data["text"]) for event in service.logs(outcome.run))
         assert SECRETS[name] not in "".join(str(event.data["text"]) for event in service.logs(outcome.run))
     assert {each.row.name for each in service.runs()} == set(names)

@@ -51,7 +51,7 @@ def upgrade() -> None:
 
 def _asked(inputs: dict[str, Any], executor: str) -> dict[str, Any]:
     choice, spec = inputs["choice"], inputs["spec"]
-    source = {
+    documents = {
         "folder": inputs["folder"],
         "plan" if _is_plan(spec) else "spec": spec,
         "texts": dict(pair.split("=", 1) for pair in choice["values"]),
@@ -63,7 +63,7 @@ def _asked(inputs: dict[str, Any], executor: str) -> dict[str, Any]:
         "templates": choice["templates"],
         "bundle": inputs.get("bundle"),
     }
-    return {"source": {key: value for key, value in source.items() if value}, "executor": executor,
+    return {"documents": {key: value for key, value in documents.items() if value}, "executor": executor,
             "forks": inputs["forks"]}  # fmt: skip
 
 
