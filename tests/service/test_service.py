@@ -26,6 +26,7 @@ from kubexm_exec.service.requests import (
     RollbackRequest,
     RunRequest,
 )
+from tests.journal.test_migrations import FAILED, install
 from tests.service.kit import Listener, request, spec, steps
 
 WRITE = "{{name: write, type: file, with: {{path: '{path}', content: made}}}}"
@@ -218,53 +219,27 @@ def test_a_journal_that_cannot_be_used_is_an_error_of_its_own(tmp_path: Path, fo
     assert not (folder / "made").exists()
 
 
-def older(journal: str) -> None:
-    """Make a journal what the first schema had: what was asked for is a command line among what a run is made from."""
-    with closing(sqlite3.connect(journal, isolation_level=None)) as connection:
-        for run, data in connection.execute("SELECT run, data FROM asked").fetchall():
-            asked = json.loads(data)
-            source = asked["documents"]
-            [(packed,)] = connection.execute("SELECT data FROM inputs WHERE run = ?", (run,)).fetchall()
-            inputs = {
-                **json.loads(zlib.decompress(packed)), "forks": 7, "bundle": None, "folder": source["folder"],
-                "spec": f"{source['folder']}/{source.get('spec') or source['plan']}",
-                "choice": {
-                    "values": [f"{key}={value}" for key, value in source.get("texts", {}).items()],
-                    "vars_files": source.get("varsFiles", []), "inventory": None, "limit": "control-node, control-node",
-                    "tags": None, "skip_tags": None, "templates": [],
-                },
-            }  # fmt: skip
-            packed = zlib.compress(json.dumps(inputs).encode())
-            connection.execute("UPDATE inputs SET data = ? WHERE run = ?", (packed, run))
-        connection.execute("DROP TABLE asked")
-        connection.execute("ALTER TABLE requests DROP COLUMN data")
-        connection.execute("UPDATE alembic_version SET version_num = '0001'")
-
-
-def test_runs_of_an_older_journal_are_shown_resumed_and_taken_back(service: LocalService, folder: Path) -> None:
-    text = (folder / "spec.yaml").read_text().replace("content: made", 'content: "{{ params.word }}"')
-    (folder / "spec.yaml").write_text(text.replace("modules:", "params: {word: {type: string}}\nmodules:"))
-    (folder / "values.yaml").write_text("word: made\n")
-    source = Documents(folder=str(folder), spec="spec.yaml", vars_files=("values.yaml",), texts={"word": "a=b"})
-    run = service.run(RunRequest(documents=source)).run
-    older(service.journal)
-    known = service.get("last")
-    assert known.request.documents.texts == {"word": "a=b"}
-    assert (known.request.forks, known.request.documents.limit) == (7, ("control-node", "control-node"))
-    assert known.past.left()[0][0] == "m/t/fail"
-    (folder / "ok").touch()
-    assert service.resume(ResumeRequest(run=run)).well
-    assert (folder / "made").read_text() == "a=b"
-    assert service.roll_back(RollbackRequest(run=run)).well
-    assert not (folder / "made").exists()
-
-
-def test_a_plan_of_an_older_journal_is_known_as_one(service: LocalService, folder: Path) -> None:
-    from kubexm_exec.compile.plan import save_plan
-
-    save_plan(service.plan(Documents(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
-    service.run(RunRequest(documents=Documents(folder=str(folder), plan="plan.json")))
-    older(service.journal)
-    assert service.get("last").request.documents.plan == str(folder / "plan.json")
-    (folder / "ok").touch()
-    assert service.resume(ResumeRequest(run="last")).well
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.json"])
+def test_what_was_typed_for_a_run_of_an_older_journal_is_what_was_asked_for(
+    service: LocalService, tmp_path: Path, name: str
+) -> None:
+    install(service.journal, tmp_path)
+    (tmp_path / "plan.json").write_text('{"kind": "kubexm.io/plan"}')
+    choice = {
+        "values": ["word=a=b"], "vars_files": ["values.yaml"], "inventory": None, "limit": "one, two", "tags": "t",
+        "skip_tags": None, "templates": ["shared"],
+    }  # fmt: skip
+    with closing(sqlite3.connect(service.journal, isolation_level=None)) as connection:
+        [packed] = connection.execute("SELECT data FROM inputs WHERE run = ?", (FAILED,)).fetchone()
+        inputs = json.loads(zlib.decompress(packed))
+        inputs |= {"spec": str(tmp_path / name), "choice": choice, "forks": 7, "bundle": "bundle"}
+        packed = zlib.compress(json.dumps(inputs).encode())
+        connection.execute("UPDATE inputs SET data = ? WHERE run = ?", (packed, FAILED))
+    spec, plan = (str(tmp_path / name), "") if name == "spec.yaml" else ("", str(tmp_path / name))
+    assert service.get(FAILED).request == RunRequest(
+        documents=Documents(
+            folder=str(tmp_path), spec=spec, plan=plan, texts={"word": "a=b"}, vars_files=("values.yaml",),
+            limit=("one", "two"), tags=("t",), templates=("shared",), bundle="bundle",
+        ),
+        forks=7,
+    )  # fmt: skip
