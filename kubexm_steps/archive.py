@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.archives import Entry, Format, Unpacking, checked, format_of, unpacked
 from kubexm_exec.step import RESOURCE, Diff, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
+from kubexm_exec.step.archives import Entry, Format, Unpacking, checked, format_of, unpacked
+from kubexm_exec.step.host import FileState
 from kubexm_steps.lib.archives import local_entries
 from kubexm_steps.lib.files import Change, Content, RestoringStep, Wanted, remember, remember_left
 from kubexm_steps.lib.trees import MOST_DIFFS

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.system.keys import KeyFile
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.accounts import KeyFile
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib import keys as _keys
 from kubexm_steps.lib.accounts import AccountName, one_or_many

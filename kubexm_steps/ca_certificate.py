@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from msgspec import Struct
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.system.certificates import Anchor
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, StepContext, StepFailed
+from kubexm_exec.step.system import Anchor
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, local_failure, restore
 

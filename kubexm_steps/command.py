@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, Undo
+from kubexm_exec.step.host import Command
 from kubexm_steps.lib.commands import (
     GUARDS,
     RunOutputs,

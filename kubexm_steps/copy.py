@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step import RESOURCE, Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_steps.lib.files import NEW_FILE, Change, RestoringStep, Wanted, apply_file, forecast_file, restore
 from kubexm_steps.lib.localtrees import Tree, nothing, permissions, read_tree
 from kubexm_steps.lib.trees import (
@@ -114,7 +113,7 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
     def _wanted(self, ctx: StepContext, local: Path) -> Wanted:
         src = self.params.src
         # What was fetched has no permissions of its own: those of the cache say nothing about it.
-        fetched = src.startswith(PREFIX) and ctx.resource(src.removeprefix(PREFIX)).kind != "path"
+        fetched = src.startswith(RESOURCE) and ctx.resource(src.removeprefix(RESOURCE)).kind != "path"
         return local_file(ctx, self.params, local, self.params.path, NEW_FILE if fetched else permissions(local))
 
     def _outputs(self, tree: Tree) -> dict[str, Any]:

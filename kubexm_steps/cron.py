@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner import quote
-from kubexm_exec.runner.system.cron import CronLook
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.host import quote
+from kubexm_exec.step.system import CronLook
 from kubexm_steps.formats.schedule import CronSchedule
 from kubexm_steps.lib import edits
 from kubexm_steps.lib.accounts import AccountName

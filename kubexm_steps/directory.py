@@ -10,10 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.attributes import TAR
-from kubexm_exec.safepaths import WAY
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.host import TAR, WAY, FileState
 from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made
 from kubexm_steps.lib.packed import packed_standing, refuse_mounted
 from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import structs
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.downloads import Download
 from kubexm_exec.step import (
     Diff,
     Duration,
@@ -24,6 +22,8 @@ from kubexm_exec.step import (
     StepContext,
     StepFailed,
 )
+from kubexm_exec.step.downloads import Download
+from kubexm_exec.step.host import FileState
 from kubexm_steps.lib.files import (
     Change,
     Content,

@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.safepaths import at, real
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.host import FileState, at, real
 from kubexm_steps.lib.files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
 from kubexm_steps.lib.standing import OLDER, LookingStep, digest, is_digest
 from kubexm_steps.lib.types import FollowParams, HostPath, located

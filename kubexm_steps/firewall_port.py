@@ -9,10 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.system.firewall import RULES, Backend, Firewall
-from kubexm_exec.runner.system.nftables import config_text, rules_text
-from kubexm_exec.runner.system.openings import Opening
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
+from kubexm_exec.step.firewall import RULES, Backend, Firewall, Opening, config_text, rules_text
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
 

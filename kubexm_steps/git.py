@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.system.git import EMPTY, Access, Checkout
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.git import EMPTY, Access, Checkout
 from kubexm_steps.lib.standing import OLDER, LookingStep
 from kubexm_steps.lib.types import FollowParams, HostPath, located
 

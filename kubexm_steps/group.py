@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner.system.users import Accounts, Group
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.accounts import Accounts, Group
 from kubexm_steps.lib.accounts import AccountName, AccountNames, unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.standing import OLDER, LookingStep, mapped

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from kubexm_exec.runner.system.names import Names
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext
+from kubexm_exec.step.system import Names
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
 from kubexm_steps.lib.hosts import HostsLine, check_name, parse_line

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.system.kernel import Module
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
+from kubexm_exec.step.system import Module
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
 

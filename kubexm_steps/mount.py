@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, is_at, mounts_at
-from kubexm_exec.runner.system.mounts import Mounted, Mounts
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.storage import FstabLine, Mounted, Mounts, appended, edited, is_at, mounts_at
 from kubexm_steps.formats.mountoptions import differ, is_bind, kernel_options, remount_options, undo_options
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore

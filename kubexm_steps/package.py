@@ -9,8 +9,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.packages import Ask, Goal, ManagerName, Move, Plan, Survey
-from kubexm_exec.runner.packages.base import Manager
 from kubexm_exec.step import (
     Diff,
     Duration,
@@ -24,6 +22,7 @@ from kubexm_exec.step import (
     StepFailed,
     Undo,
 )
+from kubexm_exec.step.packages import Ask, Goal, Manager, ManagerName, Move, Plan, Survey
 from kubexm_spec.duration import format_duration
 from kubexm_steps.lib.standing import mapped, together
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.runner.system.boot import BootState
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.step.system import BootState
 from kubexm_spec.duration import format_duration
 from kubexm_steps.lib.commands import CommandLine, make_command
 from kubexm_steps.lib.types import HostPath

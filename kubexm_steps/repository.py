@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.packages import ManagerName
 from kubexm_exec.step import (
     Diff,
     Duration,
@@ -23,6 +22,7 @@ from kubexm_exec.step import (
     StepFailed,
     check_url,
 )
+from kubexm_exec.step.packages import ManagerName
 from kubexm_spec.models.common import no_items
 from kubexm_steps.formats.openpgp import NotAKey, rpm_id
 from kubexm_steps.lib.files import (

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import Command
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext, Undo
+from kubexm_exec.step.host import Command
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib.commands import GUARDS, RunOutputs, RunParams, guarded, result_of, run_command, undo_of, would_run
 from kubexm_steps.lib.files import local_failure

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.system.services import ServiceState, Verb
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.services import ServiceState, Verb
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.services import do, done, left_as, must_exist, put_back, record, service_standing, word
 from kubexm_steps.lib.standing import LookingStep

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, fstab_lines
-from kubexm_exec.runner.system.swap import Swaps
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.storage import FstabLine, Swaps, appended, edited, fstab_lines
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
 from kubexm_steps.lib.standing import differing, together

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
+from kubexm_exec.step.host import FileState
 from kubexm_steps.lib.files import Change, RestoringStep, linking, remember, removal
 from kubexm_steps.lib.types import FollowParams, InspectedPath, located
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kubexm_exec.runner.system.kernel import Settings
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.system import Settings
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
 from kubexm_steps.lib.lines import split

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kubexm_exec.runner.system.services import ServiceState, Verb
-from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName
+from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_steps.lib import units as _units
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.edits import Edit, apply, diffs

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kubexm_exec.runner.system.services import ServiceState, Verb
-from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, StepContext
+from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib import units as _units
 from kubexm_steps.lib.accounts import AccountName, one_or_many

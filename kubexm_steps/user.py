@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kubexm_exec.runner.system.users import Accounts, User, UserChange
 from kubexm_exec.step import Forecast, Result, Standing, StepContext, StepFailed
+from kubexm_exec.step.accounts import Accounts, User, UserChange
 from kubexm_steps.lib.accounts import unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.files import KEEP_LIMIT

@@ -20,6 +20,7 @@ from kubexm_exec.cli.run import command as kubexm_run
 from kubexm_exec.plugins import step_registry
 from kubexm_exec.step.describe import FieldDoc, StepDoc, describe
 from kubexm_spec import models
+from tools.sdk_reference import sdk_reference
 from tools.spec_examples import EXAMPLES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -59,7 +60,12 @@ _LANGUAGE = {"whole": "yaml title={name}.yaml", "pipeline": "yaml part=pipeline"
 
 def pages() -> dict[str, str]:
     """The generated pages: file name and text."""
-    return {"spec-reference.md": spec_reference(), "step-reference.md": step_reference(), "cli.md": cli_reference()}
+    return {
+        "spec-reference.md": spec_reference(),
+        "step-reference.md": step_reference(),
+        "step-kit.md": sdk_reference(_BANNER),
+        "cli.md": cli_reference(),
+    }
 
 
 # The spec reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubexm_exec.runner.system.mounts import Mounted
+from kubexm_exec.step.storage import Mounted
 
 _OPPOSITES: Final = {
     "ro": "rw",

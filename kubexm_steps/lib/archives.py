@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from kubexm_exec.runner.files.archives import Entry, EntryKind, Format, special_bits
 from kubexm_exec.step import StepFailed
+from kubexm_exec.step.archives import Entry, EntryKind, Format, special_bits
 from kubexm_steps.lib.files import local_failure
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kubexm_exec.runner import Command
 from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed, Undo
+from kubexm_exec.step.host import Command
 from kubexm_steps.lib.types import HostPath, Text
 
 CommandLine = str | list[str]

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.runner import Held
 from kubexm_exec.step import Diff, StepContext
+from kubexm_exec.step.host import Held
 from kubexm_steps.lib.files import HIDDEN, NEW_FILE, as_text, attributes_record
 from kubexm_steps.lib.standing import file_left
 

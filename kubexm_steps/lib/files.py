@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pydantic import Field
 from typing_extensions import TypeVar
 
-from kubexm_exec.runner import FileState
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
+from kubexm_exec.step.host import FileState
 from kubexm_steps.lib.standing import file_left, files_standing, merge_files, state_left
 from kubexm_steps.lib.types import OneFileParams, show_mode
 

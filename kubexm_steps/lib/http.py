@@ -32,8 +32,7 @@ def request(
 
     def work(cancel: Cancel) -> Reply:
         # 80 ms, and most runs ask nobody.
-        from kubexm_exec.http.client import Trust, fetch
-        from kubexm_exec.http.messages import Request
+        from kubexm_exec.step.http import Request, Trust, fetch
 
         asked = Request(method, url, headers or {}, own or {}, body)
         return fetch(asked, timeout=timeout, trust=Trust(ca_file, insecure), follow=follow, cancel=cancel)

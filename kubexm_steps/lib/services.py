@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kubexm_exec.runner.system.services import ServiceState, Verb
 from kubexm_exec.step import CommandResult, Standing, StepContext, StepFailed
+from kubexm_exec.step.services import ServiceState, Verb
 from kubexm_steps.lib.standing import BROKE_OFF
 
 _LAST_LINES: Final = 40

@@ -11,10 +11,9 @@ from typing import Any, Final, Generic
 from msgspec.structs import replace
 from typing_extensions import TypeVar
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.operations import ancestors
-from kubexm_exec.runner.files.trees import TreeLook
 from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed, Undo
+from kubexm_exec.step.host import FileState, ancestors
+from kubexm_exec.step.trees import TreeLook
 
 OLDER: Final = "the run was written down by an earlier version of kubexm, which did not keep what it left"
 BROKE_OFF: Final = "it broke off before it was known what it left"

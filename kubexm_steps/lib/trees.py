@@ -11,9 +11,9 @@ from typing import Any, Final
 from msgspec import Struct, field
 from pydantic import Field
 
-from kubexm_exec.runner import FileState
-from kubexm_exec.runner.files.trees import NewFile, TreeChange, TreeLook, is_transient
 from kubexm_exec.step import Diff, Forecast, Standing, StepContext, StepFailed
+from kubexm_exec.step.host import FileState
+from kubexm_exec.step.trees import NewFile, TreeChange, TreeLook, is_transient
 from kubexm_steps.lib.files import (
     KEEP_LIMIT,
     SHOWN_LIMIT,

@@ -10,10 +10,8 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import AfterValidator
 
-from kubexm_exec.runner.system.services import ServiceState
-from kubexm_exec.runner.system.services_systemd import unit_name
-from kubexm_exec.runner.system.units import UnitLook
 from kubexm_exec.step import Params, Standing, StepContext, StepFailed
+from kubexm_exec.step.services import ServiceState, UnitLook, unit_name
 from kubexm_steps.lib import edits as _edits
 from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.files import NEW_FILE, SECRET_FILE, RestoringStep, restore

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ("spec-reference.md", "step-reference.md", "cli.md")
+GENERATED = ("spec-reference.md", "step-reference.md", "step-kit.md", "cli.md")
 
 _FENCE = re.compile(r"^(\s*)(`{3,})\s*(.*)$")
 _REASON = re.compile(r"<!--\s*not run:\s*(.*?)\s*-->")

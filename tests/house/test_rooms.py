@@ -182,3 +182,13 @@ def test_only_one_room_speaks_http() -> None:
                     continue
             wrong += [f"{name} imports {each}" for each in found if each in clients or each.split(".")[0] in clients]
     assert not wrong, "\n".join(wrong)
+
+
+def test_step_types_know_of_the_engine_only_what_every_author_gets(imports: Imports) -> None:
+    wrong = [
+        f"{one} imports {other}"
+        for one, other in imports.edges
+        if one.startswith("kubexm_steps")
+        and not f"{other}.".startswith(("kubexm_steps.", "kubexm_exec.step.", "kubexm_spec."))
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,9 @@
+"""Openings in the firewall of a host."""
+
+from __future__ import annotations
+
+from kubexm_exec.runner.system.firewall import RULES, Backend, Firewall
+from kubexm_exec.runner.system.nftables import config_text, rules_text
+from kubexm_exec.runner.system.openings import Opening
+
+__all__ = ["RULES", "Backend", "Firewall", "Opening", "config_text", "rules_text"]
