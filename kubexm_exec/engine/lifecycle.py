@@ -62,11 +62,8 @@ class Lifecycle:
                     if attempt.deadline.at is not None:
                         _in_time(attempt)
                     attempt.working = True
-                    self._prefetch.begin(attempt)
-                    try:
+                    with self._prefetch.work(attempt, forecast.replaces):
                         result = step.run(ctx, forecast)
-                    finally:
-                        self._prefetch.end(attempt)
                     outcome = self.ran(attempt, step, result, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
+import posixpath
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +39,8 @@ class Prefetch:
     """What the prechecks of a run may know of files that an earlier precheck has seen.
 
     All of it is forgotten as soon as a step of the run is at work, on whatever host, so that nobody is told of files as
-    they were before something was done. Actions go to work without a lock: each value of ``_turn`` is given once.
+    they were before something was done; a step that only replaces one file leaves what was seen on other machines, and
+    of the other files in its folder. Actions go to work without a lock: each value of ``_turn`` is given once.
     """
 
     def __init__(self, graph: ExecutionGraph, steps: Loads, evaluator: Evaluator) -> None:
@@ -47,20 +51,36 @@ class Prefetch:
         self._turn = 0
         self._at_work: set[Attempt] = set()
         self._sights: dict[str, _Sight] = {}
+        self._replaced: dict[str, _Replaced] = {}
 
-    def begin(self, attempt: Attempt) -> None:
-        """A step goes to work."""
+    @contextlib.contextmanager
+    def work(self, attempt: Attempt, replaces: str = "") -> Iterator[None]:
+        """A step works, and only replaces that file if there is one; if it never ends, all look for themselves."""
+        if replaces:
+            replaced = self._on_machine(attempt.place)
+            replaced.note(attempt, replaces)
+            try:
+                yield
+            finally:
+                replaced.note(attempt, replaces, time.monotonic())
+            return
         self._at_work.add(attempt)
         self._turn = next(self._numbers)
-
-    def end(self, attempt: Attempt) -> None:
-        """It has done so; one that never comes back leaves everybody to look for themselves."""
-        self._at_work.discard(attempt)
-        self._turn = next(self._numbers)
+        try:
+            yield
+        finally:
+            self._at_work.discard(attempt)
+            self._turn = next(self._numbers)
 
     def of(self, attempt: Attempt, looking: Callable[[], bool]) -> Ahead:
         """For one attempt, which may use it while ``looking`` says so."""
-        return Ahead(self, attempt, looking, self._sights.setdefault(attempt.host, _Sight()))
+        sight = self._sights.get(attempt.host)
+        if sight is None:
+            sight = self._sights.setdefault(attempt.host, _Sight(self._on_machine(attempt.host)))
+        return Ahead(self, attempt, looking, sight)
+
+    def _on_machine(self, host: str) -> _Replaced:
+        return self._replaced.setdefault(self._graph.hosts[host].address, _Replaced())
 
     def turn(self) -> int:
         """Changes whenever a step begins or ends to work; 0 while one is at work."""
@@ -121,10 +141,35 @@ class _NotNow(Mapping[str, Any]):
         raise UnknownValueError("facts", "they are not asked for yet")
 
 
+class _Replaced:
+    """The files that steps have replaced on a machine a moment ago, or replace now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[Attempt, tuple[str, float]] = {}
+
+    def note(self, attempt: Attempt, path: str, ended: float = math.inf) -> None:
+        """An attempt replaces a file, or has done so."""
+        since = time.monotonic() - _GOOD_FOR
+        with self._lock:
+            self._files = {each: file for each, file in self._files.items() if file[1] > since}
+            self._files[attempt] = path, ended
+
+    def spares(self, path: str, at: float) -> bool:
+        """Whether what was seen there then is still so: through a link, one in another folder may be the same file."""
+        folder = posixpath.dirname(path)
+        with self._lock:
+            return all(
+                ended < at or (posixpath.dirname(file) == folder and file.casefold() != path.casefold())
+                for file, ended in self._files.values()
+            )
+
+
 class _Sight:
     """What was seen on one host."""
 
-    def __init__(self) -> None:
+    def __init__(self, replaced: _Replaced) -> None:
+        self._replaced = replaced
         self._lock = threading.Lock()
         self._turn = 0
         self._seen: dict[str, tuple[float, FileState]] = {}
@@ -141,10 +186,13 @@ class _Sight:
                 self._turn, self._seen = turn, {}
                 return None
             found = [self._seen.get(path, (0.0, None)) for path in paths]
-            states = [state for at, state in found if state is not None and at > since]
+            fresh = [(at, state) for at, state in found if state is not None and at > since]
+            states = [state for at, state in fresh if self._replaced.spares(state.path, at)]
             if len(states) == len(paths):
                 return states
-            if self._seen:
+            if len(states) < len(fresh):
+                self._span //= 4
+            elif self._seen:
                 self._span = min(_WIDEST, max(4, 2 * self._span))
             return None
 

@@ -189,6 +189,9 @@ class Forecast(Generic[S_co]):
     again. It is not there in ``check``'s answers, nor where nothing is to be done."""
     diffs: tuple[Diff, ...] = ()
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    replaces: str = ""
+    """The file that ``run`` puts in its place, if it changes nothing else on the host: what is known of other files in
+    the folder stays known."""
 
     @property
     def decides(self) -> bool:
@@ -228,11 +231,13 @@ class Forecast(Generic[S_co]):
     def change(cls, message: str = "", diffs: Sequence[Diff] = ()) -> Forecast: ...
     @overload
     @classmethod
-    def change(cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: T) -> Forecast[T]: ...
+    def change(cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: T, replaces: str = "") -> Forecast[T]: ...
     @classmethod
-    def change(cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: Any = None) -> Forecast[Any]:
+    def change(
+        cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: Any = None, replaces: str = ""
+    ) -> Forecast[Any]:
         """The host was looked at, and ``run`` would change something; ``seen`` is what it needs to know for that."""
-        return Forecast(ForecastState.CHANGE, message, Effect.CHANGES, seen, tuple(diffs))
+        return Forecast(ForecastState.CHANGE, message, Effect.CHANGES, seen, tuple(diffs), replaces=replaces)
 
     @overload
     @classmethod

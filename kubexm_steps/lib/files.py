@@ -194,7 +194,8 @@ def forecast_file(ctx: StepContext, wanted: Wanted, before: FileState | None = N
     diff = file_diff(ctx, change)
     if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
         warn_of_attributes(ctx, wanted.path)
-    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff], seen=change)
+    alone = wanted.path if change.content and not change.folders else ""
+    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff], seen=change, replaces=alone)
 
 
 def file_diff(ctx: StepContext, change: Change) -> Diff:

@@ -93,19 +93,18 @@ def test_a_check_sees_each_file_that_would_change(bench: Bench, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("where", ["h1", "h2"])
-def test_what_a_step_does_on_any_host_is_seen_by_the_steps_after_it(bench: Bench, tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("kind", ["command", "file"])
+def test_what_a_step_does_on_any_host_is_seen_by_the_steps_after_it(
+    bench: Bench, tmp_path: Path, where: str, kind: str
+) -> None:
     there(tmp_path)
     first, *others = in_a_row(tmp_path)
-    work = node(
-        "work",
-        "command",
-        hosts=(where,),
-        after=[behind("looked")],
-        with_={"shell": f"echo spoilt > {tmp_path}/f5; rm {tmp_path}/f6"},
-    )
+    command = {"shell": f"echo spoilt > {tmp_path}/f5; rm {tmp_path}/f6"}
+    with_ = command if kind == "command" else file(tmp_path / "f5", "spoilt\n")
+    work = node("work", kind, hosts=(where,), after=[behind("looked")], with_=with_)
     others[0] = node("f1", "file", with_=file(tmp_path / "f1"), after=["f0", behind("worked")])
     ran = bench.run(graph(first, gate("looked", ["f0"]), work, gate("worked", ["work"]), *others))
-    assert [name for name in NAMES if ran.host(name).changed] == ["f5", "f6"]
+    assert [name for name in NAMES if ran.host(name).changed] == ["f5", "f6"][: 2 if kind == "command" else 1]
     assert {(tmp_path / name).read_text() for name in NAMES} == {"as it should be\n"}
 
 
@@ -177,8 +176,15 @@ def test_a_path_that_is_not_known_yet_is_left_to_its_step(bench: Bench, tmp_path
     assert Counting.asked <= 4
 
 
+def test_a_first_run_asks_once_for_the_files_of_a_folder(bench: Bench, tmp_path: Path) -> None:
+    ran = bench.run(graph(*in_a_row(tmp_path)))
+    assert statuses(ran) == [(Status.SUCCESS, True)] * len(NAMES)
+    assert Counting.asked == 1
+
+
+@pytest.mark.parametrize("parents", [True, False])
 def test_a_first_run_asks_for_little_that_nobody_uses(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parents: bool
 ) -> None:
     spans: list[int] = []
     ask_for = prefetch._Sight.ask_for
@@ -189,9 +195,30 @@ def test_a_first_run_asks_for_little_that_nobody_uses(
         return found
 
     monkeypatch.setattr(prefetch._Sight, "ask_for", listen)
-    ran = bench.run(graph(*in_a_row(tmp_path)))
+    nodes = []
+    for n, name in enumerate(NAMES):
+        with_ = {**file(tmp_path / name / name), "createParents": parents}
+        nodes.append(node(name, "file", with_=with_, after=NAMES[max(0, n - 1) : n]))
+        if not parents:
+            (tmp_path / name).mkdir()
+    ran = bench.run(graph(*nodes))
     assert statuses(ran) == [(Status.SUCCESS, True)] * len(NAMES)
     assert spans == [11, 4, 1, *[0] * 9]
+
+
+@pytest.mark.parametrize("way", ["real", "link"])
+def test_a_file_that_a_step_has_replaced_is_looked_at_again_by_whatever_way(
+    bench: Bench, tmp_path: Path, way: str
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    path = tmp_path / "real/f"
+    path.write_text("last\n")
+    first = node("first", "file", with_=file(path, "first\n"))
+    last = node("last", "file", with_=file(tmp_path / way / "f", "last\n"), after=["first"])
+    ran = bench.run(graph(first, last))
+    assert (ran.host("first").changed, ran.host("last").changed) == (True, True)
+    assert path.read_text() == "last\n"
 
 
 def test_actions_side_by_side_on_one_host_are_answered_rightly(bench: Bench, tmp_path: Path) -> None:
