@@ -41,6 +41,7 @@ class ActionContext(StepContext):
         node = attempt.node
         self._runtime = runtime
         self._attempt = attempt
+        self._runner: Runner | None = None
         self._output: OutputLines | None = None
         self._next_progress = 0.0
         self.host = runtime.host_views[attempt.place]
@@ -62,9 +63,15 @@ class ActionContext(StepContext):
     def _names(self) -> Mapping[str, Any]:
         return self._runtime.evaluator.context(self._attempt.node, self._attempt.host)
 
-    @cached_property
+    @property
     def runner(self) -> Runner:
         """What can be done on the host, which is connected for it."""
+        # No cached_property: Python 3.11 has one lock for all objects, and hosts would be connected to in turns.
+        if self._runner is None:
+            self._runner = self._make_runner()
+        return self._runner
+
+    def _make_runner(self) -> Runner:
         from kubexm_exec.runner import Runner
 
         attempt = self._attempt

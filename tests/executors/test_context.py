@@ -46,6 +46,18 @@ def test_context_says_who_and_where_it_is() -> None:
     assert ran.host("a").message == str(("h1", "127.0.0.1", "m/t/a", "run-1", 1, False))
 
 
+def test_hosts_are_connected_to_side_by_side() -> None:
+    both = threading.Barrier(2)
+
+    class Slow(LocalConnector):
+        def open(self, deadline: Deadline) -> None:
+            both.wait(10)
+
+    bench = Bench(connectors={"local": Slow})
+    ran = _with_context(lambda ctx: ctx.runner.run(["echo", "here"]).out, bench=bench, node={"hosts": ("h1", "h2")})
+    assert [ran.host("a", host).message for host in ("h1", "h2")] == ["here\n", "here\n"]
+
+
 def test_caches_are_shared_within_their_scope_only() -> None:
     class Count(Step[Params]):
         def run(self, ctx: StepContext, forecast: Forecast) -> Result:
