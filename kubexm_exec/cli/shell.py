@@ -90,7 +90,7 @@ def shell_argv(host: GraphHost, shell: str) -> list[str] | None:
 
 def _identity(path: str) -> list[str]:
     """Which key to log in with; of a certificate ssh wants to know the private key too."""
-    from kubexm_exec.connectors.ssh.fabric import CERTIFICATE
+    from kubexm_exec.connectors.ssh.keyfiles import CERTIFICATE
 
     key = path.removesuffix(CERTIFICATE)
     return ["-i", key, *(["-o", f"CertificateFile={path}"] if key != path else [])]

@@ -129,11 +129,11 @@ class Becomes(Protocol):
 
 @runtime_checkable
 class Marks(Protocol):
-    """A connector whose commands or files outlive a program that is killed: who goes on with the run has to find them.
+    """A connector whose commands or files outlive a program that is killed: who goes on with the run has to find them."""
 
-    It may have an attribute ``own_mark``: then the names of temporary folders begin with ``kx.MARK.``, and those with
-    one of the marks ``left`` are to be removed too.
-    """
+    @property
+    def own_mark(self) -> str:
+        """Names of temporary folders begin with ``kx.MARK.``; those with one of the marks ``left`` are removed too."""
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
         """Let all that is run on the host carry the mark ``own``, a word of letters and digits; called before ``open``.
@@ -155,11 +155,15 @@ class StartsIn(Protocol):
 
 
 class ConnectorFactory(Protocol):
-    """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host.
-
-    One whose connectors share something (a gateway, say) has a method ``for_run``: it is asked once a run for the
-    factory to be used in that run.
-    """
+    """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host; most often its class."""
 
     def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> Connector:
         """A connector that is not open yet; ``secrets`` resolves references such as ``env:NAME``."""
+
+
+@runtime_checkable
+class SharesInRun(Protocol):
+    """A factory whose connectors share something in a run, such as a gateway."""
+
+    def for_run(self) -> ConnectorFactory:
+        """The factory for one run: asked once, before the first connector is made. It must not wait for anything."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, StartsIn, User
+from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, SharesInRun, StartsIn, User
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
@@ -60,6 +60,13 @@ class ConnectorPool:
         """
         self._mark, self._left = own, left
 
+    def prepare(self, hosts: Iterable[str]) -> None:
+        """Let the connectors of some hosts get ready: these will be connected to soon."""
+        for name in {self._hosts[host].connector for host in hosts}:
+            # What is wrong with one is the failure of the steps that need it.
+            with contextlib.suppress(Exception):
+                self._maker(name)
+
     def get(self, host: str, deadline: Deadline, cancel: Cancel | None = None) -> Connector:
         """The host's connector; raises ConnectorError if it cannot be opened before the deadline.
 
@@ -92,13 +99,10 @@ class ConnectorPool:
 
     def _maker(self, name: str) -> ConnectorFactory:
         """What makes connectors of that name; one that has something to share between hosts is asked once a run."""
-        factory = self._connectors.load(name)
-        for_run = getattr(factory, "for_run", None)
-        if for_run is None:
-            return cast(ConnectorFactory, factory)
         with self._lock:
             if name not in self._makers:
-                self._makers[name] = for_run()
+                factory = self._connectors.load(name)
+                self._makers[name] = factory.for_run() if isinstance(factory, SharesInRun) else factory
             return self._makers[name]
 
     def _open_one(self, host: str, deadline: Deadline, cancel: Cancel) -> None:

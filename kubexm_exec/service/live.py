@@ -68,6 +68,7 @@ class LiveRun:
         from kubexm_exec.executors.base import load_executor
         from kubexm_exec.model.events import EventBus
         from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.model.result import RunMode
         from kubexm_exec.plugins import RegistryError, executor_registry
         from kubexm_exec.secrets import Redactor, Secrets
         from kubexm_exec.service.documents import bundle_folder, template_folders
@@ -104,6 +105,8 @@ class LiveRun:
             bundle=bundle_folder(documents), folder=documents.folder, patient=patient,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
+        if self.mode is not RunMode.OFFLINE:
+            self.runtime.connections.prepare({host for node in graph.steps() for host in node.hosts})
 
     def _runtime(self, graph: ExecutionGraph, options: Any, expressions: Expressions | None) -> Runtime:
         from kubexm_exec.engine.runtime import Runtime

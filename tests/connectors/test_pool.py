@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kubexm_exec.connectors.base import ConnectorFactory
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.pool import ConnectorPool
 from kubexm_exec.control import Deadline
@@ -101,3 +102,33 @@ def test_all_are_told_to_hang_up_before_any_is_waited_for() -> None:
         pool.get(name, Deadline.after(60))
     assert pool.close() == []
     assert told == ["hang up", "hang up", "close", "close"]
+
+
+def test_what_connectors_share_is_made_once_a_run_and_before_any_is_opened() -> None:
+    made: list[object] = []
+
+    class Sharing(LocalConnector):
+        @classmethod
+        def for_run(cls) -> ConnectorFactory:
+            made.append(object())
+            return cls
+
+    pool = ConnectorPool(hosts(2), One(Sharing), str)
+    pool.prepare(["h0", "h1"])
+    assert len(made) == 1
+    for host in ("h0", "h1"):
+        pool.get(host, Deadline.after(5))
+    pool.close()
+    assert len(made) == 1
+
+
+def test_a_connector_that_cannot_get_ready_fails_the_steps_that_need_it_and_nothing_else() -> None:
+    class Broken(LocalConnector):
+        @classmethod
+        def for_run(cls) -> ConnectorFactory:
+            raise ConnectorError("no gateway")
+
+    pool = ConnectorPool(hosts(1), One(Broken), str)
+    pool.prepare(["h0"])
+    with pytest.raises(ConnectorError, match="no gateway"):
+        pool.get("h0", Deadline.after(5))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.ssh.fabric import key_from_text, make_connection, private_key
+from kubexm_exec.connectors.ssh.keyfiles import key_from_text, private_key
+from kubexm_exec.connectors.ssh.link import make_connection
 from tests.lab.sshd import make_key
 
 

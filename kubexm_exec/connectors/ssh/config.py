@@ -10,9 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-from kubexm_exec.connectors.ssh.fabric import private_key
 from kubexm_exec.connectors.ssh.include import config_text
-from kubexm_exec.connectors.ssh.keyfiles import check_readable, usable_key
+from kubexm_exec.connectors.ssh.keyfiles import check_readable, private_key, usable_key
 from kubexm_exec.connectors.ssh.options import SshOptions, check_address
 from kubexm_exec.control import once
 from kubexm_exec.model.errors import ConnectorError
@@ -87,7 +86,10 @@ def _read_config(home: str | None) -> Any:
     """``home`` is only what the answer is remembered by."""
     import paramiko
 
-    config = _config_class()()
+    from kubexm_exec.connectors.ssh.transport import RememberingConfig
+
+    # paramiko puts the name into the commands of ProxyCommand and Match exec as it is.
+    config = RememberingConfig(check_address, _check_port)
     for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
         try:
             config.parse(StringIO(config_text(path)))
@@ -98,32 +100,8 @@ def _read_config(home: str | None) -> Any:
     return config
 
 
-@once
-def _config_class() -> Any:
-    import paramiko
-
-    class RememberingConfig(paramiko.SSHConfig):
-        """One that is asked for each host more than once, and puts the answer together once."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._found: dict[str, Any] = {}
-
-        def lookup(self, hostname: str) -> Any:
-            """What is configured for a host; only to be read."""
-            found = self._found.get(hostname)
-            if found is None:
-                # paramiko puts it into the commands of ProxyCommand and Match exec as it is.
-                check_address(hostname)
-                found = super().lookup(hostname)
-                _check_port(hostname, found)
-                self._found[hostname] = found
-            return found
-
-    return RememberingConfig
-
-
 def _check_port(host: str, found: Any) -> None:
+    """Refuse what an SSH configuration says of a host, if it cannot be."""
     port = found.get("port")
     if port is not None and not is_port(port):
         raise ConnectorError(

@@ -16,7 +16,7 @@ from kubexm_exec.connectors.ssh.errors import NotBegun
 from kubexm_exec.connectors.ssh.feed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.ssh.files import CLEAN_UP_TIME, MOST_ERRORS, FileWork
 from kubexm_exec.connectors.ssh.gateways import Gateways
-from kubexm_exec.connectors.ssh.link import Link, NoChannel
+from kubexm_exec.connectors.ssh.link import Link, NoChannel, load_libraries
 from kubexm_exec.connectors.ssh.options import Become
 from kubexm_exec.connectors.ssh.orphans import Leftovers, Way
 from kubexm_exec.connectors.ssh.scripts import KILL
@@ -79,6 +79,8 @@ class SshConnector(FileWork):
     @classmethod
     def for_run(cls) -> ConnectorFactory:
         """Makes connectors that go through the same gateways."""
+        # It takes longer than anything else before the first login; meanwhile the journal waits for its disk.
+        threading.Thread(target=load_libraries, name="kubexm-ssh", daemon=True).start()
         return functools.partial(cls, gateways=Gateways())
 
     def start_in(self, folder: str) -> None:

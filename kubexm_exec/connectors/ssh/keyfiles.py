@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kubexm_exec.connectors.ssh.fabric import CERTIFICATE, key_from_text, private_key
 from kubexm_exec.connectors.ssh.options import SshOptions
+from kubexm_exec.control import once
 from kubexm_exec.model.errors import ConnectorError
 
 if TYPE_CHECKING:
     import paramiko
 
+CERTIFICATE: Final = "-cert.pub"
+"""How the name of a key's certificate ends, after that of the key."""
 _INVENTORY: Final = "privateKeyPath"
 _CONFIG: Final = "IdentityFile"
 _LOOK: Final = {_INVENTORY: f"look at `{_INVENTORY}`", _CONFIG: f"look at `{_CONFIG}` in the SSH configuration"}
@@ -111,3 +114,64 @@ def _is_locked(name: str) -> bool:
         except (paramiko.SSHException, OSError, ValueError, IndexError, struct.error):
             continue
     return False
+
+
+def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
+    """The key in a file, with its certificate if there is one; None if it cannot be used.
+
+    Without this each host would read the file, three times over, and if there is a passphrase, work it out each time.
+    """
+    name = path.removesuffix(CERTIFICATE)
+    try:
+        found = Path(name).stat()
+        certificate = Path(name + CERTIFICATE)
+        stamp = (found.st_mtime_ns, found.st_size, certificate.stat().st_mtime_ns if certificate.is_file() else 0)
+    except OSError:
+        return None
+    return _load(name, passphrase, stamp)
+
+
+@once
+def _load(name: str, passphrase: str | None, stamp: tuple[int, int, int]) -> paramiko.PKey | None:
+    import paramiko
+
+    for kind in (paramiko.Ed25519Key, paramiko.RSAKey, paramiko.ECDSAKey):
+        try:
+            key = kind.from_private_key_file(name, passphrase)
+            if stamp[2]:
+                key.load_certificate(name + CERTIFICATE)
+        except (paramiko.SSHException, OSError, ValueError, IndexError, struct.error):  # of one that is cut off
+            continue
+        return key
+    return None
+
+
+@once
+def key_from_text(text: str, passphrase: str | None) -> paramiko.PKey | None:
+    """The key in a text; None if it cannot be used. It never touches a disk."""
+    import paramiko
+
+    if b"-----BEGIN PRIVATE KEY-----" in (raw := text.encode()) or b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in raw:
+        converted = _from_pkcs8(raw, passphrase)
+        if converted is None:
+            return None
+        text, passphrase = converted, None
+    for kind in (paramiko.Ed25519Key, paramiko.RSAKey, paramiko.ECDSAKey):
+        try:
+            return kind.from_private_key(StringIO(text + "\n"), passphrase)
+        except (paramiko.SSHException, ValueError, IndexError, struct.error):  # of one that is cut off
+            continue
+    return None
+
+
+def _from_pkcs8(raw: bytes, passphrase: str | None) -> str | None:
+    """The same key in OpenSSH's form, which paramiko reads."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as form
+
+    try:
+        key = form.load_pem_private_key(raw, None if passphrase is None else passphrase.encode())
+        plain = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return plain.decode("ascii")

@@ -20,13 +20,12 @@ from kubexm_exec.connectors.ssh.errors import (
     text,
     where,
 )
-from kubexm_exec.connectors.ssh.fabric import load_libraries, make_connection
 from kubexm_exec.connectors.ssh.gateways import Gateways, tunnel
 from kubexm_exec.connectors.ssh.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.ssh.options import SshOptions
 from kubexm_exec.connectors.ssh.proxy import Proxy, ProxyFailed
 from kubexm_exec.connectors.ssh.route import Route, route_to
-from kubexm_exec.control import Cancel, Deadline, Semaphore, backoff, raise_if_over
+from kubexm_exec.control import Cancel, Deadline, Semaphore, backoff, once, raise_if_over
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
 
 if TYPE_CHECKING:
@@ -142,6 +141,12 @@ class Link:
     def close(self) -> None:
         """Close it, and what it went through if nobody else does."""
         self._hop.close()
+
+
+@once
+def load_libraries() -> None:
+    """Load fabric and paramiko: one thread does it, because their modules import each other in circles."""
+    import fabric  # noqa: F401
 
 
 def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: Gateways) -> Link:
@@ -323,6 +328,23 @@ class _Policy:
 
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         self._check(key)
+
+
+def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
+    """A fabric Connection that is not open yet; what it is not told here, it takes from the SSH configuration."""
+    from fabric import Config, Connection
+
+    return Connection(
+        host,
+        # Lazy: fabric's own files of settings are not read.
+        config=Config(ssh_config=ssh_config, lazy=True),
+        gateway=False,
+        forward_agent=False,
+        connect_timeout=1,
+        connect_kwargs={"look_for_keys": False},
+        inline_ssh_env=False,
+        **arguments,
+    )
 
 
 def _close(connection: Any, sock: Any, proxy: Proxy | None) -> None:

@@ -11,6 +11,8 @@ from kubexm_exec.model.errors import ConnectorError
 if TYPE_CHECKING:
     import paramiko
 
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
 _COLUMNS: Final = 200
 _LINES: Final = 50
 # Numbers of RFC 4254: ECHO, OPOST, ONLCR off; raw: ISTRIP, INLCR, IGNCR, ICRNL, IXON, IXOFF, ISIG, ICANON, IEXTEN too.
@@ -35,20 +37,10 @@ def request_pty(channel: paramiko.Channel, *, raw: bool) -> None:
 
 def _send(channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None:
     import paramiko
-    from paramiko.common import cMSG_CHANNEL_REQUEST
 
-    message = paramiko.Message()
-    message.add_byte(cMSG_CHANNEL_REQUEST)
-    message.add_int(channel.remote_chanid)
-    message.add_string(kind)
-    message.add_boolean(True)
-    for argument in arguments:
-        if isinstance(argument, int):
-            message.add_int(argument)
-        else:
-            message.add_string(argument)
+    transport: HostTransport = channel.get_transport()  # type: ignore[assignment]
     try:
-        channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
+        transport.send_request(channel, kind, *arguments)
     except OSError as error:
         raise NotBegun(f"the host starts no shell: {error}") from error
     except paramiko.SSHException as error:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import struct
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
-
-from paramiko.packet import Packetizer
+from typing import Final
 
 _AT_ONCE: Final = 1 << 13
 """Bytes that are taken at once, if there are so many: most packets are much smaller."""
@@ -133,38 +129,3 @@ class EagerSocket:
         with contextlib.suppress(OSError):
             self.plain.shutdown(socket.SHUT_RDWR)
         self.plain.close()
-
-
-class HostPacketizer(Packetizer):
-    """One that looks at the clock instead of starting a thread that does nothing but wait for the handshake's end.
-
-    It also copies what is sent less often.
-    """
-
-    _until: float | None = None
-    _block = 0
-    """Of the cipher that is used, if it is one that leaves the length of a packet as it is."""
-
-    def set_outbound_cipher(self, *arguments: Any, **named: Any) -> None:
-        """Use this cipher from now on."""
-        super().set_outbound_cipher(*arguments, **named)
-        self._block = named["block_size"] if named.get("aead") else 0
-
-    def _build_packet(self, payload: bytes) -> bytes:
-        if not self._block:
-            return cast(bytes, super()._build_packet(payload))  # type: ignore[misc]
-        padding = 3 + self._block - (len(payload) + 4) % self._block
-        head = struct.pack(">IB", len(payload) + padding + 1, padding)
-        return b"".join((head, payload, os.urandom(padding)))
-
-    def start_handshake(self, timeout: float) -> None:
-        """The handshake has begun and may take so long."""
-        self._until = time.monotonic() + timeout
-
-    def handshake_timed_out(self) -> bool:
-        """Whether it has taken too long."""
-        return self._until is not None and time.monotonic() >= self._until
-
-    def complete_handshake(self) -> None:
-        """It is over."""
-        self._until = None

@@ -1,4 +1,7 @@
-"""The transport below a connection: its socket, its ciphers and keys, and whether anybody is still there."""
+"""The transport below a connection: its socket, its ciphers and keys, and whether anybody is still there.
+
+All that is overridden of paramiko is here, and a test compares it with the paramiko that is installed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import paramiko
@@ -20,12 +23,14 @@ from paramiko.common import (
     MSG_CHANNEL_REQUEST,
     cMSG_CHANNEL_CLOSE,
     cMSG_CHANNEL_EOF,
+    cMSG_CHANNEL_REQUEST,
     cMSG_CHANNEL_WINDOW_ADJUST,
     cMSG_GLOBAL_REQUEST,
 )
+from paramiko.packet import Packetizer
 
 from kubexm_exec.connectors.ssh.options import Alive
-from kubexm_exec.connectors.ssh.socket import EagerSocket, HostPacketizer
+from kubexm_exec.connectors.ssh.socket import EagerSocket
 from kubexm_exec.control import Cancel, Deadline
 
 CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
@@ -90,6 +95,26 @@ def hang_up(sock: Any) -> None:
         sock.close()
 
 
+class RememberingConfig(paramiko.SSHConfig):
+    """An SSH configuration that is asked for each host more than once, and puts the answer together once."""
+
+    def __init__(self, check: Callable[[str], object], check_found: Callable[[str, Any], object]) -> None:
+        """``check`` is asked about a host before it is looked up, ``check_found`` about what was found."""
+        super().__init__()
+        self._check, self._check_found = check, check_found
+        self._found: dict[str, Any] = {}
+
+    def lookup(self, hostname: str) -> Any:
+        """What is configured for a host; only to be read."""
+        found = self._found.get(hostname)
+        if found is None:
+            self._check(hostname)
+            found = super().lookup(hostname)
+            self._check_found(hostname, found)
+            self._found[hostname] = found
+        return found
+
+
 class Exit:
     """The end of the process that the host runs for a channel."""
 
@@ -104,6 +129,41 @@ class Exit:
         self.seen = time.monotonic()
         if self.wake is not None:
             self.wake()
+
+
+class HostPacketizer(Packetizer):
+    """One that looks at the clock instead of starting a thread that does nothing but wait for the handshake's end.
+
+    It also copies what is sent less often.
+    """
+
+    _until: float | None = None
+    _block = 0
+    """Of the cipher that is used, if it is one that leaves the length of a packet as it is."""
+
+    def set_outbound_cipher(self, *arguments: Any, **named: Any) -> None:
+        """Use this cipher from now on."""
+        super().set_outbound_cipher(*arguments, **named)
+        self._block = named["block_size"] if named.get("aead") else 0
+
+    def _build_packet(self, payload: bytes) -> bytes:
+        if not self._block:
+            return cast(bytes, super()._build_packet(payload))  # type: ignore[misc]
+        padding = 3 + self._block - (len(payload) + 4) % self._block
+        head = struct.pack(">IB", len(payload) + padding + 1, padding)
+        return b"".join((head, payload, os.urandom(padding)))
+
+    def start_handshake(self, timeout: float) -> None:
+        """The handshake has begun and may take so long."""
+        self._until = time.monotonic() + timeout
+
+    def handshake_timed_out(self) -> bool:
+        """Whether it has taken too long."""
+        return self._until is not None and time.monotonic() >= self._until
+
+    def complete_handshake(self) -> None:
+        """It is over."""
+        self._until = None
 
 
 class HostTransport(paramiko.Transport):
@@ -154,6 +214,20 @@ class HostTransport(paramiko.Transport):
         _handle_request(channel, m)
         if kind in ("exit-status", "exit-signal"):
             self.exit_of(channel).ring()
+
+    def send_request(self, channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None:
+        """Send a request of a channel, and do not wait for its answer."""
+        message = paramiko.Message()
+        message.add_byte(cMSG_CHANNEL_REQUEST)
+        message.add_int(channel.remote_chanid)
+        message.add_string(kind)
+        message.add_boolean(True)
+        for argument in arguments:
+            if isinstance(argument, int):
+                message.add_int(argument)
+            else:
+                message.add_string(argument)
+        self._send_user_message(message)
 
     def send_some(self, channel: paramiko.Channel, data: memoryview) -> int:
         """Send as much as the host has room for, and wait until it has for some; gives how much, 0 after the end.
