@@ -9,7 +9,7 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from kubexm_exec.secrets.redact import MASK, Redactor, StreamMask
 from kubexm_spec.diagnostics import did_you_mean
@@ -34,26 +34,32 @@ class SecretError(Exception):
         self.hint = hint
 
 
-class SecretProvider(Protocol):
-    """What an entry point of the group ``kubexm.secrets`` names: a class made with a function that takes warnings.
+class SecretProvider:
+    """Looks secrets up. A subclass is registered in the entry-point group ``kubexm.secrets``, by its prefix."""
 
-    It may have a set ``hidden``: more that is to be masked, such as the token it logs in with; and ``early = True`` if
-    what it gives is there before a run begins: then all that a run will need is looked up before its first action. If
-    it has an attribute ``folder``, that is set to where relative paths start; the working directory if it is empty.
-    """
+    early: ClassVar[bool] = False
+    """Whether what it gives is there before a run begins: then all that a run needs is looked up before it does."""
 
-    def __init__(self, warn: Callable[[str], None]) -> None: ...
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.warn = warn
+        """Tells people something."""
+        self.folder = ""
+        """Where relative paths start; the working directory if it is empty. Set before it is asked."""
+        self.hidden: set[str] = set()
+        """More that is to be masked, such as the token it logs in with."""
 
     def resolve(self, reference: str) -> str:
         """The value behind a whole reference such as ``env:NAME``; raises SecretError."""
+        raise NotImplementedError
 
 
-class EnvSecrets:
+class EnvSecrets(SecretProvider):
     """Secrets in environment variables: ``env:NAME``."""
 
     early = True
 
     def __init__(self, warn: Callable[[str], None], environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(warn)
         self._environ = os.environ if environ is None else environ
 
     def resolve(self, reference: str) -> str:
@@ -70,17 +76,13 @@ class EnvSecrets:
         return value
 
 
-class FileSecrets:
+class FileSecrets(SecretProvider):
     """Secrets in files: ``file:PATH`` (the text without its last line end) or ``file:PATH#key`` (YAML or JSON).
 
     A key with dots goes into mappings in the mapping. A relative path starts in the folder of the run.
     """
 
     early = True
-    folder = ""
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
 
     def resolve(self, reference: str) -> str:
         """The text, or the value of the key; it must be text, since 0123 as a number is another password."""
@@ -102,7 +104,7 @@ class FileSecrets:
             if status.st_size > LIMIT:
                 raise SecretError(reference, f"{name} is larger than 1 MiB", "is it the right file?")
             if status.st_mode & stat.S_IROTH:
-                self._warn(f"the secret file {name} can be read by everybody on this machine; chmod 600 {name}")
+                self.warn(f"the secret file {name} can be read by everybody on this machine; chmod 600 {name}")
             return path.read_text("utf-8")
         except FileNotFoundError:
             raise SecretError(reference, f"there is no file {name}", self._where(name)) from None
@@ -143,7 +145,7 @@ class Secrets:
                 try:
                     value = provider.resolve(reference)
                 finally:
-                    self.redactor.add(getattr(provider, "hidden", ()))
+                    self.redactor.add(provider.hidden)
                 if not self.redactor.add(value):
                     self._warn(f'the secret "{reference}" is too short to be masked in output; use a longer one')
                 self._values[reference] = value
@@ -152,7 +154,7 @@ class Secrets:
     def is_early(self, reference: str) -> bool:
         """Whether the secret can be had before a run begins; raises SecretError if it never can."""
         with self._lock:
-            return bool(getattr(self._provider(reference), "early", False))
+            return self._provider(reference).early
 
     def _provider(self, reference: str) -> SecretProvider:
         scheme, colon, _ = reference.partition(":")
@@ -161,8 +163,7 @@ class Secrets:
             raise SecretError("...", "this is not a reference to a secret", _FORM)
         if scheme not in self._providers:
             provider = _load(f"{scheme}:...", scheme)(self._warn)
-            if hasattr(provider, "folder"):
-                provider.folder = self._folder
+            provider.folder = self._folder
             self._providers[scheme] = provider
         return self._providers[scheme]
 
@@ -176,10 +177,19 @@ class Secrets:
 def _load(reference: str, scheme: str) -> type[SecretProvider]:
     from kubexm_exec.plugins import Registry, RegistryError
 
+    registry = Registry[Any](GROUP, "secret provider")
     try:
-        return Registry[type[SecretProvider]](GROUP, "secret provider").load(scheme)
+        found = registry.load(scheme)
     except RegistryError as error:
         raise SecretError(reference, error.message, error.hint) from error
+    if not (isinstance(found, type) and issubclass(found, SecretProvider)):
+        package = registry.info(scheme).distribution
+        raise SecretError(
+            reference,
+            f'secret provider "{scheme}" of package {package} is no SecretProvider class but {found!r:.60}',
+            f"repair or remove the package {package}",
+        )
+    return found
 
 
 def _what(name: str, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import urljoin
 
 from kubexm_exec.http.redirects import MOST_REDIRECTS
-from kubexm_exec.secrets import SecretError, pick
+from kubexm_exec.secrets import SecretError, SecretProvider, pick
 
 _FORM: Final = "write vault:MOUNT/PATH#key, such as vault:secret/database#password"
 _TIMEOUT: Final = 15.0
@@ -23,7 +23,7 @@ _LOGIN_HINT: Final = (
 )
 
 
-class VaultSecrets:
+class VaultSecrets(SecretProvider):
     """Secrets in a KV engine of Vault: ``vault:MOUNT/PATH#key``, version 2 of the engine, or 1 where it is that.
 
     ``?version=N`` before the key asks for an older version. Address and login come from the environment, as for the
@@ -35,11 +35,10 @@ class VaultSecrets:
     early = True
 
     def __init__(self, warn: Callable[[str], None], environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(warn)
         self._environ = os.environ if environ is None else environ
         self._client: Any = None
         self._read: dict[tuple[str, str], Mapping[str, Any]] = {}
-        self.hidden: set[str] = set()
-        """What opened the vault: to be masked as the secrets themselves are."""
 
     def resolve(self, reference: str) -> str:
         """The value of the key; a secret with one key only needs none."""

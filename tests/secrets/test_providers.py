@@ -162,3 +162,17 @@ def test_unknown_provider_names_the_installed_ones() -> None:
     with pytest.raises(SecretError, match='there is no secret provider "evn"; did you mean "env"') as caught:
         Secrets(Redactor()).resolve("evn:hunter22")
     assert "hunter22" not in str(caught.value)
+
+
+def test_what_is_installed_as_a_provider_and_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "acme_plain-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plain\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[kubexm.secrets]\nplain = acme_plain:Plain\n")
+    (tmp_path / "acme_plain.py").write_text("class Plain:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SecretError, match="of package acme-plain is no SecretProvider class") as caught:
+        Secrets(Redactor()).resolve("plain:x")
+    assert caught.value.hint == "repair or remove the package acme-plain"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kubexm_exec.connectors.base import Marks
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -336,7 +337,9 @@ def follow(session: Session, path: str) -> str:
 @contextlib.contextmanager
 def temporary_folder(session: Session) -> Iterator[str]:
     """A folder on the host that only we can enter; it is removed with all that is in it, whatever happens."""
-    result = execute(session, script(_TEMPORARY, getattr(session.connector, "own_mark", "")), check=False, live=False)
+    connector = session.connector
+    mark = connector.own_mark if isinstance(connector, Marks) else ""
+    result = execute(session, script(_TEMPORARY, mark), check=False, live=False)
     folder = result.out.rstrip("\n")
     if result.exit_code != 0 or "/kx." not in folder:
         raise file_failure(session, "make a temporary folder in", "/tmp", result)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubexm_exec.secrets import SecretError
+from kubexm_exec.secrets import SecretError, SecretProvider
 
 
-class BackwardsSecrets:
+class BackwardsSecrets(SecretProvider):
     """Secrets by ``acme:WORD``."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(warn)
         self.hidden = {"the-master-key-of-acme"}
 
     def resolve(self, reference: str) -> str:
