@@ -129,7 +129,7 @@ class Becomes(Protocol):
 
 @runtime_checkable
 class Marks(Protocol):
-    """A connector whose commands or files outlive a program that is killed: who goes on with the run has to find them."""
+    """A connector whose commands or files outlive a killed program: who goes on with the run has to find them."""
 
     @property
     def own_mark(self) -> str:
