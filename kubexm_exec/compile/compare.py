@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import fields
 
+from kubexm_exec.model.data import builtins
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
 
 _SEPARATE = {"origin", "hosts", "candidates", "hasItem", "inputsHash", "dependencies", "policy", "constraints"}
@@ -24,7 +25,7 @@ Inputs = Callable[[ExecutionNode], Mapping[str, Any]]
 """Gives the values that a node refers to, by name."""
 
 
-class NodeChange(Struct, frozen=True):
+class NodeChange(Struct, frozen=True, rename="camel"):
     """One node that is not the same."""
 
     node: str
@@ -39,15 +40,8 @@ class NodeChange(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "node": self.node,
-            "change": self.change,
-            "gate": self.gate,
-            "hosts": list(self.hosts),
-            "hostsAdded": list(self.hosts_added),
-            "hostsRemoved": list(self.hosts_removed),
-            "details": list(self.details),
-        }
+        data: dict[str, Any] = builtins(self)
+        return data
 
 
 def compare(

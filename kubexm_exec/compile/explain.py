@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kubexm_exec.compile import CompileOptions
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State
 from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.model.data import builtins
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.values.expressions import ExpressionError, UnknownValueError
 
@@ -21,11 +22,12 @@ class ValueRow(Struct, frozen=True):
     name: str
     value: Any
     source: str
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = field(default=(), name="hides")
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"name": self.name, "value": self.value, "source": self.source, "hides": list(self.hidden)}
+        data: dict[str, Any] = builtins(self)
+        return data
 
 
 def explain(state: State, options: CompileOptions, host: str, scope: str) -> list[ValueRow]:

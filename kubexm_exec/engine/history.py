@@ -288,8 +288,3 @@ def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> Ex
 
 def _merged(known: ExecutionNode | None, node: ExecutionNode) -> ExecutionNode:
     return node if known is None else known.joined(node)
-
-
-def unfinished(history: RunHistory) -> Iterable[Action]:
-    """What was begun, and nobody knows how far it came."""
-    return (key for key, action in history.actions.items() if action.begun)

@@ -21,7 +21,7 @@ from kubexm_exec.journal.database import Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
 from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Owner
-from kubexm_exec.model.result import builtins
+from kubexm_exec.model.data import builtins
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"

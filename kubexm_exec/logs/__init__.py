@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 
 NAME: Final = "kubexm"
 """The one logger of the standard library that we touch; a program that embeds us keeps all of its own."""
-LEVELS: Final = ("debug", "info", "warning", "error")
 _HIDDEN: Final = frozenset({"event", "level", "timestamp", "exception"})
 
 

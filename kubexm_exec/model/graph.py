@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import NODEFAULT, Struct, ValidationError, convert, field
 from msgspec.structs import fields, replace
 
-from kubexm_exec.model.result import builtins, where
+from kubexm_exec.model.data import builtins
+from kubexm_exec.model.result import where
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -8,9 +8,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
+
+from kubexm_exec.model.data import builtins
 
 
 class Status(StrEnum):
@@ -68,16 +69,6 @@ class ForecastState(StrEnum):
     UNKNOWN = "unknown"
     NOT_LOOKED_AT = "notLookedAt"
     """It would run, and nothing but that tells what it comes to."""
-
-
-def builtins(data: Any) -> Any:
-    """Data with structs in it as msgspec writes it down, in dicts and lists."""
-    return msgspec.to_builtins(data, enc_hook=_builtin)
-
-
-def _builtin(value: Any) -> Any:
-    """What msgspec does not know: a mapping or a text of a class of its own, for instance."""
-    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def timestamp(seconds: float | None) -> str | None:

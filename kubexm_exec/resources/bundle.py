@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
 from kubexm_exec.http.messages import shown_url
+from kubexm_exec.model.data import builtins
 from kubexm_exec.resources.cache import digest_of, read_json, write_json
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source
 
@@ -34,7 +34,8 @@ class Entry(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {key: getattr(self, key) for key in ("name", "variant", "source", "sha256", "size", "file")}
+        data: dict[str, Any] = builtins(self)
+        return data
 
 
 class Bundle:
@@ -150,9 +151,3 @@ def _copy(source: Path, target: Path) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def describe(entries: Iterable[Entry]) -> str:
-    """Entries as JSON, for machines."""
-    data: list[Mapping[str, Any]] = [entry.to_json() for entry in entries]
-    return json.dumps(data, ensure_ascii=False)

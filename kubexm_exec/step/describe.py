@@ -7,9 +7,10 @@ import inspect
 import textwrap
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pydantic import BaseModel, TypeAdapter
 
+from kubexm_exec.model.data import builtins
 from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.step import AnyStep, Undo, load_step
 from kubexm_spec.duration import Duration
@@ -27,12 +28,12 @@ class FieldDoc(Struct, frozen=True):
     description: str
 
 
-class StepDoc(Struct, frozen=True):
+class StepDoc(Struct, frozen=True, rename="camel"):
     """All that is to be said about a step type."""
 
     name: str
     summary: str
-    text: str
+    text: str = field(name="documentation")
     params: tuple[FieldDoc, ...]
     outputs: tuple[FieldDoc, ...]
     any_output: bool
@@ -42,27 +43,8 @@ class StepDoc(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "name": self.name,
-            "summary": self.summary,
-            "documentation": self.text,
-            "params": [_field_json(f) for f in self.params],
-            "outputs": [_field_json(f) for f in self.outputs],
-            "anyOutput": self.any_output,
-            "reversible": self.reversible,
-            "changes": self.changes,
-            "example": self.example,
-        }
-
-
-def _field_json(doc: FieldDoc) -> dict[str, Any]:
-    return {
-        "name": doc.name,
-        "type": doc.type,
-        "required": doc.required,
-        "default": doc.default,
-        "description": doc.description,
-    }
+        data: dict[str, Any] = builtins(self)
+        return data
 
 
 def params_schema(registry: Registry[Any], name: str) -> dict[str, Any]:

@@ -173,11 +173,6 @@ def _in_expression(raw: str, at: int) -> bool:
     return opened >= 0 and opened > max(raw.rfind("}}", 0, at), raw.rfind("%}", 0, at))
 
 
-def read_text(path: str | os.PathLike[str], name: str) -> str:
-    """The text of a regular file, whatever it holds; raises `SpecError` as `SourceFile.load` does."""
-    return decode(read_bytes(path, name), name)
-
-
 def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
     """The bytes of a regular file; raises `SpecError` if it cannot be read."""
     try:

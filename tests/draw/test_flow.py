@@ -19,7 +19,7 @@ from kubexm_exec.draw import flow
 from kubexm_exec.draw.cells import Cell, Edge, Placed, Room
 from kubexm_exec.draw.layout import MODULES, TASKS
 from kubexm_exec.draw.order import ranked
-from kubexm_exec.model.result import builtins
+from kubexm_exec.model.data import builtins
 
 GOLDEN = Path(__file__).parent / "golden" / "flow.json"
 SCRIPT = Path(flow.__file__).parent / "static" / "flow.js"
