@@ -146,8 +146,9 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
                 "update-ca-certificates or update-ca-trust is not there yet", seen=Seen(wanted, None)
             )
         edit = self._edit(now, wanted)
-        if self._is_right(now, edit):
-            return Forecast.satisfied(self._message(wanted), self._outputs(now, wanted))
+        if not edit.any and (now.trusted or wanted is None):
+            message = f"{self.params.name} is {'trusted' if wanted else 'not trusted'}{_note(wanted)}"
+            return Forecast.satisfied(message, self._outputs(now, wanted))
         verb = "trust" if wanted else "no longer trust"
         return Forecast.change(
             f"would {verb} {self.params.name}{_note(wanted)}", diffs(ctx, [edit]), seen=Seen(wanted, now)
@@ -204,12 +205,6 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
 
     def _edit(self, now: Anchor, wanted: Certificate | None) -> Edit:
         return Edit(now.held, wanted.pem if wanted else None)
-
-    def _is_right(self, now: Anchor, edit: Edit) -> bool:
-        return not edit.any and (now.trusted or self.params.state == "absent")
-
-    def _message(self, wanted: Certificate | None) -> str:
-        return f"{self.params.name} is {'trusted' if wanted else 'not trusted'}{_note(wanted)}"
 
     def _outputs(self, now: Anchor, wanted: Certificate | None) -> dict[str, Any]:
         outputs: dict[str, Any] = {"path": now.held.path}

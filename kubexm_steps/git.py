@@ -108,7 +108,9 @@ class GitStep(LookingStep[GitParams, Checkout]):
             # A short number of a commit that is not here yet, or no name at all.
             return Forecast.unknown(f"{self.params.repo} has no branch or tag {self.params.ref}", seen=now)
         if self._is_right(now):
-            return Forecast.satisfied(self._message(now), self._outputs(now))
+            changed = ", with local changes" if now.changes else ""
+            message = f"{self.params.path} is at {now.head[:12]} ({self.params.ref}){changed}"
+            return Forecast.satisfied(message, self._outputs(now))
         self._refuse(now)
         note = f"{now.head[:12]} -> {now.wanted[:12]}" if now.head else f"checkout of {now.wanted[:12]}"
         if now.changes and self.params.force:
@@ -215,10 +217,6 @@ class GitStep(LookingStep[GitParams, Checkout]):
                 f"update {self.params.path}: its commit {now.head[:12]} was made there and is nowhere else",
                 hint="push it, or give it up with `force: true`",
             )
-
-    def _message(self, now: Checkout) -> str:
-        changed = ", with local changes" if now.changes else ""
-        return f"{self.params.path} is at {now.head[:12]} ({self.params.ref}){changed}"
 
     def _outputs(self, now: Checkout) -> dict[str, Any]:
         return {"path": self.params.path, "commit": now.wanted}

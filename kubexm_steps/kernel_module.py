@@ -79,7 +79,8 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         now = self._look(ctx)
         edits, moves = self._edits(now), self._moves(now)
         if not moves and not any(edit.any for edit in edits):
-            return Forecast.satisfied(self._message(now), self._outputs(now))
+            word = "built into the kernel" if now.builtin else "loaded" if self._wants_it else "not loaded"
+            return Forecast.satisfied(f"{self.params.name} is {word}", self._outputs(now))
         if moves and not now.modprobe:
             return Forecast.unknown("there is no modprobe yet", seen=now)
         if moves and self._wants_it and not now.found:
@@ -165,11 +166,6 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         if self.params.options is None or not settings.any or not (now.loaded or now.builtin):
             return ""
         return "; it is loaded already, so its options count from the next time on"
-
-    def _message(self, now: Module) -> str:
-        if self._wants_it:
-            return f"{self.params.name} is {'built into the kernel' if now.builtin else 'loaded'}"
-        return f"{self.params.name} is not loaded"
 
     def _outputs(self, now: Module) -> dict[str, Any]:
         return {"name": self.params.name, "builtin": now.builtin}

@@ -100,7 +100,9 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         now = self._look(ctx)
         edit, move = self._edit(now), self._move(now)
         if not edit.any and not move:
-            return Forecast.satisfied(self._message(), self._outputs(now))
+            word = {"mounted": "mounted", "present": "in fstab"}.get(self.params.state, "not mounted")
+            outputs = {"path": now.path, "mounted": bool(now.here())}
+            return Forecast.satisfied(f"{self.params.path} is {word}", outputs)
         src = self.params.src or ""
         if move == "mount" and src.startswith("/") and not now.source_there:
             return Forecast.unknown(f"{src} is not there yet", seen=now)
@@ -265,13 +267,6 @@ class MountStep(RestoringStep[MountParams, Mounts]):
                 return f"remounted with {self.params.options}"
             case _:
                 return f"{now.origin(here[-1])} unmounted"
-
-    def _message(self) -> str:
-        words = {"mounted": "mounted", "present": "in fstab", "unmounted": "not mounted", "absent": "not mounted"}
-        return f"{self.params.path} is {words[self.params.state]}"
-
-    def _outputs(self, now: Mounts) -> dict[str, Any]:
-        return {"path": now.path, "mounted": bool(now.here())}
 
 
 def _record(now: Mounts, mount: Mounted) -> dict[str, Any]:

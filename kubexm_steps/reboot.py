@@ -111,7 +111,8 @@ class RebootStep(Step[RebootParams, BootState]):
         """Why it is not needed, or nothing."""
         if self.params.if_file is not None and not state.has_file:
             return f"{self.params.if_file} does not exist"
-        if self.params.only_if is not None and not _succeeds(ctx, self.params.only_if):
+        only_if = self.params.only_if
+        if only_if is not None and ctx.runner.run(make_command(only_if), check=False, live=False).exit_code != 0:
             return "the command in `onlyIf` did not succeed"
         return ""
 
@@ -145,10 +146,6 @@ class RebootStep(Step[RebootParams, BootState]):
     def _back(self, ctx: StepContext, boot: str, took: float) -> Result:
         message = f"rebooted in {format_duration(took)}" if took else "it has rebooted meanwhile"
         return Result(message=message, outputs=_outputs(boot, rebooted=True, seconds=round(took, 3)))
-
-
-def _succeeds(ctx: StepContext, line: CommandLine) -> bool:
-    return ctx.runner.run(make_command(line), check=False, live=False).exit_code == 0
 
 
 def _outputs(boot: str, *, rebooted: bool = False, seconds: float = 0.0) -> dict[str, object]:

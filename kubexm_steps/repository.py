@@ -225,7 +225,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         changes = self._changes(ctx, written)
         untrusted = self._untrusted(ctx, manager, written)
         if not changes and not untrusted:
-            return Forecast.satisfied(self._as_it_should_be(), self._outputs(written))
+            word = "not there" if self.params.state == "absent" else "as it should be"
+            return Forecast.satisfied(f"the repository {self.params.name} is {word}", self._outputs(written))
         verb = "remove" if self.params.state == "absent" else "write"
         diffs = [self._diff(ctx, change) for change in changes]
         if not changes:
@@ -295,7 +296,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         params = self.params
         key_name = params.key_name or ""
         if params.state == "absent":
-            return Written(*self._spread(paths(manager, params.name, key_name)))
+            path, key_path = paths(manager, params.name, key_name)
+            return Written(path, "", key_path, None)
         if manager == "apk":
             key_name = key_name or _key_name(params)
             if params.trusted:
@@ -327,9 +329,6 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
             raise StepFailed(f"the key of {params.name} cannot be used: {error}", hint=_KEY_HINT) from error
         self._check_fingerprints(written)
         return written
-
-    def _spread(self, both: tuple[str, str]) -> tuple[str, str, str, None]:
-        return both[0], "", both[1], None
 
     def _release(self, ctx: StepContext, manager: str) -> list[str]:
         if manager != "apt":
@@ -373,10 +372,6 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         if manager != "zypper" or written.key is None:
             return []
         return sorted({rpm_id(mark) for mark in written.fingerprints} - ctx.runner.packages.trusted_keys())
-
-    def _as_it_should_be(self) -> str:
-        absent = self.params.state == "absent"
-        return f"the repository {self.params.name} is " + ("not there" if absent else "as it should be")
 
     def _outputs(self, written: Written) -> dict[str, Any]:
         return {

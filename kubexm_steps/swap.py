@@ -100,7 +100,9 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         now = self._look(ctx)
         edit, shown = self._edit(now), self._changes(now)
         if not edit.any and not shown:
-            return Forecast.satisfied(self._message(), {"active": list(now.active)})
+            word = "on" if self.params.state == "on" else "not in use"
+            message = f"{self.params.path} is {word}" if self.params.path else "no swap space is in use"
+            return Forecast.satisfied(message, {"active": list(now.active)})
         if self.params.state == "on" and not now.kind and self.params.size is None:
             return Forecast.unknown(f"{self.params.path} is not there yet", seen=now)
         verb = {"on": "turn on", "off": "turn off", "absent": "remove"}[self.params.state]
@@ -257,8 +259,3 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         if not odd:
             return ""
         return f"; {', '.join(odd)} is not in fstab: something else may turn it on again at the next boot"
-
-    def _message(self) -> str:
-        if self.params.path is None:
-            return "no swap space is in use"
-        return f"{self.params.path} is {'on' if self.params.state == 'on' else 'not in use'}"

@@ -59,7 +59,7 @@ class SymlinkStep(RestoringStep[SymlinkParams, Change]):
         self.params = located(ctx, self.params)
         before = self._look(ctx)
         path, target = self.params.path, self.params.target
-        if self._is_right(before):
+        if before.kind == "absent" if self.params.state == "absent" else before.target == target:
             return Forecast.satisfied(f"{path} is as it should be", self._outputs())
         if target is None or self.params.state == "absent":
             diff = Diff(path, note=f"link to {before.target} removed")
@@ -96,11 +96,6 @@ class SymlinkStep(RestoringStep[SymlinkParams, Change]):
             else "remove it first with a step that says so, or choose another path"
         )
         raise StepFailed(f"link {self.params.path}: it is {thing}, not a link", hint=hint)
-
-    def _is_right(self, state: FileState) -> bool:
-        if self.params.state == "absent":
-            return state.kind == "absent"
-        return state.kind == "link" and state.target == self.params.target
 
     def _outputs(self) -> dict[str, Any]:
         target = self.params.target if self.params.state == "present" else ""

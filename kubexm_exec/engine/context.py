@@ -22,10 +22,12 @@ from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import SENSITIVE
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import LocalResource, Logger, Resource, ResourceError, StepContext
+from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
 from kubexm_exec.values.expressions import UnknownValueError
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from kubexm_exec.runner import Runner
 
 _PROGRESS_INTERVAL: Final = 0.1
@@ -54,9 +56,9 @@ class ActionContext(StepContext):
         """Whether precheck is being asked."""
 
     @cached_property
-    def log(self) -> Logger:
+    def log(self) -> FilteringBoundLogger:
         """A logger of this attempt."""
-        log: Logger = self._runtime.logger(node=self.node, host=self._attempt.host)
+        log: FilteringBoundLogger = self._runtime.logger(node=self.node, host=self._attempt.host)
         return log
 
     @cached_property

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from inspect import CO_VARARGS
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, get_args, overload
 
 from msgspec import Struct
 from msgspec import field as struct_field
@@ -27,6 +28,8 @@ from kubexm_exec.resources.source import Source as Resource
 from kubexm_spec.duration import Duration
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from kubexm_exec.runner import Runner
 
 __all__ = [
@@ -45,7 +48,6 @@ __all__ = [
     "Inspected",
     "LocalFile",
     "LocalResource",
-    "Logger",
     "OutputNames",
     "Outputs",
     "Params",
@@ -186,7 +188,7 @@ class Forecast(Generic[S_co]):
     effect: Effect
     seen: S_co
     """What ``precheck`` has seen of the host, in a type of the step's own: ``run`` works with it, and need not ask
-    again. It is not there in ``check``'s answers, nor where nothing is to be done."""
+    again. Where there is nothing to do, it is left out."""
     diffs: tuple[Diff, ...] = ()
     outputs: Mapping[str, Any] = field(default_factory=dict)
     replaces: str = ""
@@ -297,22 +299,6 @@ class Undo(Enum):
         return self in (Undo.ONCE, Undo.REPEATABLE)
 
 
-class Logger(Protocol):
-    """Takes what is to be logged: an event in a few words, and its values by name."""
-
-    def debug(self, event: str, **values: Any) -> Any:
-        """What only its author wants to know."""
-
-    def info(self, event: str, **values: Any) -> Any:
-        """What happened."""
-
-    def warning(self, event: str, **values: Any) -> Any:
-        """What somebody should look at."""
-
-    def error(self, event: str, **values: Any) -> Any:
-        """What went wrong."""
-
-
 class HostView(Struct, frozen=True):
     """What a step may know of its host."""
 
@@ -346,8 +332,8 @@ class StepContext(ABC):
 
     @property
     @abstractmethod
-    def log(self) -> Logger:
-        """A logger with run, node and host bound."""
+    def log(self) -> FilteringBoundLogger:
+        """A logger of structlog with run, node and host bound."""
 
     @property
     @abstractmethod
@@ -459,6 +445,9 @@ class Step(Generic[P, S]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        code = getattr(cls.__dict__.get("run"), "__code__", None)
+        if code is not None and code.co_argcount == 2 and not code.co_flags & CO_VARARGS:
+            raise TypeError(f"{cls.__name__}.run takes (self, ctx, forecast): see `forecast.seen` in Writing a step")
         for base in getattr(cls, "__orig_bases__", ()):
             for argument in get_args(base):
                 if isinstance(argument, type) and issubclass(argument, Params):

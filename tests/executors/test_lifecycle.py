@@ -320,3 +320,11 @@ def test_run_gets_what_precheck_has_seen_in_the_same_attempt_and_a_retry_looks_a
     done = Bench(steps={"looks": Looks}).run(graph(node("a", "looks", attempts=2))).host("a")
     assert done.status is Status.SUCCESS
     assert (looks, given) == ([1, 2], [1, 2])
+
+
+def test_a_step_type_whose_run_takes_no_forecast_is_refused_as_soon_as_it_is_loaded() -> None:
+    with pytest.raises(TypeError, match=r"Old\.run takes \(self, ctx, forecast\)"):
+
+        class Old(Step[Params]):
+            def run(self, ctx: StepContext) -> Result:  # type: ignore[override]
+                return Result()
