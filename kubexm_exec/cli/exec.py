@@ -80,5 +80,5 @@ def command(
         folder=here(), pattern=pattern, spec=spec, inventory=inventory, argv=argv, shell=line, become=become,
         executor=executor, forks=forks,
     )  # fmt: skip
-    terminal = Terminal(output, 1, result_file=result_file, force=force)
+    terminal = Terminal(output, 1, typed=(), result_file=result_file, force=force)
     raise SystemExit(terminal.conclude(service_of(None).run_command(request, terminal)))

@@ -35,14 +35,17 @@ class Terminal(Watcher):
         output: str,
         verbose: int = 0,
         *,
-        typed: Sequence[str] = (),
+        typed: Sequence[str] | None = None,
         journal: str | None = None,
         logs: tuple[str, str] = ("warning", "text"),
         result_file: str | None = None,
         report_file: str | None = None,
         force: bool = False,
     ) -> None:
-        """``typed``: what the next commands are made of. ``logs``: level and form of log lines."""
+        """``typed``: what the next commands are made of; nothing but the spec by default, and none are if it is empty.
+
+        ``logs``: level and form of log lines.
+        """
         self.output = output
         self.form = "json" if output == "json" else "text"
         self.verbose = verbose
@@ -166,6 +169,7 @@ class Terminal(Watcher):
         from kubexm_exec.cli.typed import next_commands
         from kubexm_exec.console.summary import Journaled, render_summary
 
+        typed = ["kubexm-run", os.path.relpath(self.run.place)] if self.typed is None else self.typed
         journaled = None
         if outcome.journaled:
             journaled = Journaled(runs_command(self.journal), outcome.run, outcome.done_before)
@@ -174,7 +178,7 @@ class Terminal(Watcher):
             outcome.shown,
             color=wants_color(sys.stdout),
             width=get_terminal_size().columns,
-            commands=next_commands(self.typed),
+            commands=next_commands(typed),
             forecasts=self.forecasts,
             journaled=journaled,
         )

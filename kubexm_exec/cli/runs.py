@@ -18,8 +18,7 @@ from kubexm_exec.service.errors import Refused
 from kubexm_exec.service.requests import ResumeRequest, RollbackRequest
 
 if TYPE_CHECKING:
-    from kubexm_exec.cli.running import Terminal
-    from kubexm_exec.service.requests import RunRow, Undoable
+    from kubexm_exec.service.requests import Undoable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -166,21 +165,14 @@ def resume_command(
 
     What was running when it broke off is looked at first, and never run twice blindly.
     """
+    from kubexm_exec.cli.running import Terminal
+
     request = ResumeRequest(
         run=run, begin=begin, only=only, hosts=hosts, done=done, again=again, undone=undone, overwrite=overwrite,
         accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait,
     )  # fmt: skip
-    terminal = _terminal(journal, service_of(journal).get(run).past.row, output, verbose)
+    terminal = Terminal(output, verbose, journal=journal)
     raise SystemExit(terminal.conclude(service_of(journal).resume(request, terminal)))
-
-
-def _terminal(journal: str | None, row: RunRow, output: str, verbose: int) -> Terminal:
-    """Whoever watches another session of a run."""
-    import os
-
-    from kubexm_exec.cli.running import Terminal
-
-    return Terminal(output, verbose, typed=["kubexm-run", os.path.relpath(row.spec)], journal=journal)
 
 
 @command.command("rollback")
@@ -204,6 +196,8 @@ def rollback_command(
     wait: bool,
 ) -> None:
     """Undo what RUN has done, from its end to its beginning; what cannot be undone is named first."""
+    from kubexm_exec.cli.running import Terminal
+
     service = service_of(journal)
     request = RollbackRequest(run=run, again=again, undone=undone, overwrite=overwrite, verbose=verbose, wait=wait)
     found = service.undoable(request)
@@ -214,7 +208,7 @@ def rollback_command(
             raise Refused("nobody can be asked whether to go on", "say so: --yes")
         if not click.confirm("undo it?", err=True):
             raise SystemExit(codes.REFUSED)
-    terminal = _terminal(journal, found.info.row, output, verbose)
+    terminal = Terminal(output, verbose, journal=journal)
     raise SystemExit(terminal.conclude(service.roll_back(request, terminal)))
 
 

@@ -168,7 +168,7 @@ class LocalService:
         """What a rollback would do; raises Refused if there is nothing to undo."""
         from kubexm_exec.service.rollback import undoable
 
-        with self._store(reading=True) as store:
+        with self._store() as store:
             return undoable(store, request)
 
     def roll_back(self, request: RollbackRequest, watcher: Watcher = _NOBODY) -> Outcome:
@@ -265,7 +265,7 @@ class LocalService:
         """The runs that nobody needs any more."""
         from kubexm_exec.service.pruning import prunable
 
-        with self._store(reading=True) as store:
+        with self._store() as store:
             return prunable(store, request)
 
     def prune(self, runs: Sequence[str]) -> int:
