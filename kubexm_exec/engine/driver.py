@@ -17,7 +17,7 @@ from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import MakeWorkers, Perform
 from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.engine.undo import Deeds
+from kubexm_exec.engine.undo import UndoLog
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
@@ -75,7 +75,9 @@ class Driver(Loop):
         self._stopped = ""
         self._rollback_due = False
         """A failure asked for a rollback before somebody cancelled the run."""
-        self._deeds = Deeds(runtime, self._prior, workers) if graph.failure_policy is FailurePolicy.ROLLBACK else None
+        self._undo_log = (
+            UndoLog(runtime, self._prior, workers) if graph.failure_policy is FailurePolicy.ROLLBACK else None
+        )
         """What was done; only kept if it may have to be undone."""
 
     @property
@@ -101,8 +103,8 @@ class Driver(Loop):
             )
             self._loop()
             self._wait_for_journal()
-            if self._deeds is not None and (self._stopped == "rollback" or self._rollback_due):
-                self._record.result.not_reversible.extend(self._deeds.undo())
+            if self._undo_log is not None and (self._stopped == "rollback" or self._rollback_due):
+                self._record.result.not_reversible.extend(self._undo_log.undo())
         except BaseException:
             # Nobody will wait for what still runs.
             runtime.cancel.set()
@@ -251,8 +253,8 @@ class Driver(Loop):
         if result.end_time is None:
             result.end_time = time.time()
         outcome.worked = attempt.working and result.status in (Status.FAILED, Status.CANCELLED)
-        if self._deeds is not None:
-            self._deeds.add(attempt, result)
+        if self._undo_log is not None:
+            self._undo_log.add(attempt, result)
         if result.status is Status.FAILED and not outcome.final and self._retries(attempt, result):
             self._retry(action, attempt, result)
             return

@@ -50,7 +50,7 @@ class Prefetch:
         self._numbers = itertools.count(1)
         self._turn = 0
         self._at_work: set[Attempt] = set()
-        self._sights: dict[str, _Sight] = {}
+        self._sights: dict[str, Sight] = {}
         self._replaced: dict[str, _Replaced] = {}
 
     @contextlib.contextmanager
@@ -76,7 +76,7 @@ class Prefetch:
         """For one attempt, which may use it while ``looking`` says so."""
         sight = self._sights.get(attempt.host)
         if sight is None:
-            sight = self._sights.setdefault(attempt.host, _Sight(self._on_machine(attempt.host)))
+            sight = self._sights.setdefault(attempt.host, Sight(self._on_machine(attempt.host)))
         return Ahead(self, attempt, looking, sight)
 
     def _on_machine(self, host: str) -> _Replaced:
@@ -165,7 +165,7 @@ class _Replaced:
             )
 
 
-class _Sight:
+class Sight:
     """What was seen on one host."""
 
     def __init__(self, replaced: _Replaced) -> None:
@@ -228,7 +228,7 @@ class _Sight:
 class Ahead:
     """One attempt's view of it."""
 
-    def __init__(self, prefetch: Prefetch, attempt: Attempt, looking: Callable[[], bool], sight: _Sight) -> None:
+    def __init__(self, prefetch: Prefetch, attempt: Attempt, looking: Callable[[], bool], sight: Sight) -> None:
         self._prefetch = prefetch
         self._attempt = attempt
         self._looking = looking

@@ -22,7 +22,7 @@ from kubexm_exec.model.graph import (
 _NO_LIMIT: Final = 1 << 30
 
 
-def backwards(graph: ExecutionGraph) -> ExecutionGraph:
+def reversed_graph(graph: ExecutionGraph) -> ExecutionGraph:
     """The same nodes, each waiting for all that waited for it.
 
     Conditions, hooks, retries, limits and pauses belong to the way there, and are left out.

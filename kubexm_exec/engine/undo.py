@@ -18,7 +18,7 @@ from kubexm_exec.engine.lifecycle import Lifecycle
 from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import JournalError, MakeWorkers
 from kubexm_exec.engine.prior import Known
-from kubexm_exec.engine.reversal import backwards
+from kubexm_exec.engine.reversal import reversed_graph
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import masker
 from kubexm_exec.engine.workers import Threads
@@ -75,7 +75,7 @@ def earlier(node: ExecutionNode, host: str, undo: Iterable[entries.Undo], runtim
     return found
 
 
-class Deeds:
+class UndoLog:
     """What a run has done, in the order it finished, as far as an undo needs it; earlier sessions come first."""
 
     def __init__(self, runtime: Runtime, prior: Mapping[Action, Known], workers: MakeWorkers) -> None:
@@ -146,7 +146,7 @@ class _Undo(Loop):
             self._at_place.setdefault(_place(action), []).append(key)
         self._scheduler: Scheduler | None
         try:
-            self._scheduler = Scheduler(backwards(runtime.graph), forks=sys.maxsize)
+            self._scheduler = Scheduler(reversed_graph(runtime.graph), forks=sys.maxsize)
         except ValueError:
             # A fragment whose gates span hosts of several batches, or graphs of several sessions: turned round they
             # wait for each other. One after another, the last one first, is always right.

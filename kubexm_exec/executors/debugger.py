@@ -89,7 +89,7 @@ class Stop(Struct):
 
 _BEFORE: Final = "(n)ext (c)ontinue (s)kip (r)etry (b)reak (u)ntil (i)nspect se(t) s(h)ell (l)ist (d)iff (q)uit ? "
 _AFTER: Final = "(r)etry (s)kip (n)ext (c)ontinue (i)nspect s(h)ell (l)ist (q)uit ? "
-_SHORT: Final = {
+COMMANDS: Final = {
     "n": "next",
     "c": "continue",
     "s": "skip",
@@ -204,7 +204,7 @@ class Debugger:
             word, _, rest = line.strip().partition(" ")
             if not word:
                 continue
-            name = _SHORT.get(word, word)
+            name = COMMANDS.get(word, word)
             command = commands.get(name)
             if command is None:
                 guess = did_you_mean(word, commands)

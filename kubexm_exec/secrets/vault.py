@@ -118,7 +118,7 @@ class VaultSecrets(SecretProvider):
         import requests
         from urllib3.util import Retry
 
-        session = _session()
+        session = plain_session()
         # 412: another server of the cluster does not know yet what this one was told.
         retry = Retry(
             total=3,
@@ -185,7 +185,7 @@ class VaultSecrets(SecretProvider):
         return str(answer["auth"]["client_token"])
 
 
-def _session() -> Any:
+def plain_session() -> Any:
     """A session that follows few redirects, and none from https to http.
 
     A standby server leads to the active one, which needs the token too: it goes along, as with ``vault`` itself.

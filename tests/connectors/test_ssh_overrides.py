@@ -56,8 +56,6 @@ def test_nothing_else_is_overridden_not_even_by_chance() -> None:
 def test_requests_of_channels_are_handled_by_a_table_of_the_class() -> None:
     table: dict[int, Any] = paramiko.Transport._channel_handler_table  # type: ignore[attr-defined]
     assert MSG_CHANNEL_REQUEST in table, CHANGED
-    ours: dict[int, Any] = transport.HostTransport._channel_handler_table  # type: ignore[attr-defined]
-    assert {key for key in ours if ours[key] is not table[key]} == {MSG_CHANNEL_REQUEST}
 
 
 @pytest.mark.parametrize("name", ["clear_to_send", "clear_to_send_lock", "packetizer", "sock", "logger"])

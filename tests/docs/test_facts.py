@@ -113,7 +113,7 @@ def test_commands_of_the_debugger_in_the_tutorial_exist() -> None:
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     shown = {command.split()[0] for cell in cells for command in re.findall("`(.*?)`", cell)}
     assert shown
-    assert shown <= set(debugger._SHORT.values())
+    assert shown <= set(debugger.COMMANDS.values())
 
 
 def test_test_folders_named_in_contributing_exist() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import struct
 from typing import TYPE_CHECKING, Final, Literal
 
 from kubexm_exec.connectors.become import asks, become_line, refusal
+from kubexm_exec.connectors.ssh.errors import NotBegun
 from kubexm_exec.connectors.ssh.link import Link
 from kubexm_exec.connectors.ssh.options import Become
-from kubexm_exec.connectors.ssh.requests import request_exec, request_pty
 from kubexm_exec.connectors.ssh.shell import CHUNK, any_shell, encode, nonce, setup, spelt
 from kubexm_exec.connectors.ssh.watch import Watch
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
@@ -17,6 +18,13 @@ from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 if TYPE_CHECKING:
     import paramiko
 
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+_COLUMNS: Final = 200
+_LINES: Final = 50
+# Numbers of RFC 4254: ECHO, OPOST, ONLCR off; raw: ISTRIP, INLCR, IGNCR, ICRNL, IXON, IXOFF, ISIG, ICANON, IEXTEN too.
+_QUIET: Final = (53, 70, 72)
+_RAW: Final = (33, 34, 35, 36, 38, 40, 50, 51, 59)
 _PROMPT_TIME: Final = 20.0
 """Seconds for sudo to say anything; it may ask a directory server first."""
 
@@ -69,7 +77,7 @@ def open_shell(link: Link, become: Become | None, mark: str, deadline: Deadline,
     sync, word = nonce(), mark + nonce()
     try:
         if become is None:
-            request_exec(channel, encode(f"exec /bin/sh -s {word}"))
+            _request_exec(channel, encode(f"exec /bin/sh -s {word}"))
             return Shell(link, channel, sync, word)
         greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh -s {word}"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
@@ -95,9 +103,9 @@ def open_script(
     channel = link.channel(deadline, cancel, counted=counted)
     try:
         if pty:
-            request_pty(channel, raw=pty == "raw")
+            _request_pty(channel, raw=pty == "raw")
         if become is None:
-            request_exec(channel, encode(f"exec {shlex.join(any_shell(script))}"))
+            _request_exec(channel, encode(f"exec {shlex.join(any_shell(script))}"))
         else:
             _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel, merged=bool(pty))
     except BaseException:
@@ -121,7 +129,7 @@ def _become(
 ) -> None:
     """Start a script as the other user; gives the password once, and only to whoever asks for it."""
     prompt = f"{nonce()}:"
-    request_exec(channel, encode(become_line(become, prompt, *any_shell(script))))
+    _request_exec(channel, encode(become_line(become, prompt, *any_shell(script))))
     ready, receive = (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
     said = b""
     given = 0
@@ -164,3 +172,30 @@ def _raise_if_silent(limit: Deadline, deadline: Deadline, cancel: Cancel, become
 
 def _refused(become: Become, user: str, said: bytes, prompt: str, asked: int) -> ConnectorError:
     return ConnectorError(refusal(become, user, said.decode("utf-8", "replace"), prompt, asked=asked))
+
+
+def _request_exec(channel: paramiko.Channel, line: bytes) -> None:
+    """Let the host's login shell run a line.
+
+    Its answer is not waited for: that would cost a round trip, and for ever if the host hangs. A refusal closes the
+    channel, and whoever reads from it sees that.
+    """
+    _send(channel, "exec", line)
+
+
+def _request_pty(channel: paramiko.Channel, *, raw: bool) -> None:
+    """A terminal that changes nothing of what is written to it, and if it is raw nothing of what is typed either."""
+    modes = b"".join(struct.pack(">BI", number, 0) for number in (*_QUIET, *(_RAW if raw else ()))) + b"\0"
+    _send(channel, "pty-req", b"dumb", _COLUMNS, _LINES, 0, 0, modes)
+
+
+def _send(channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None:
+    import paramiko
+
+    transport: HostTransport = channel.get_transport()  # type: ignore[assignment]
+    try:
+        transport.send_request(channel, kind, *arguments)
+    except OSError as error:
+        raise NotBegun(f"the host starts no shell: {error}") from error
+    except paramiko.SSHException as error:
+        raise ConnectorError(f"the host starts no shell: {error}") from error

@@ -61,7 +61,7 @@ exit $code
 )
 _SOLVABLE: Final = re.compile(r"<solvable ([^<>]*)>")
 _ATTRIBUTE: Final = re.compile(r'(?<![\w-])([\w-]+)="([^"]*)"')
-_TAG: Final = re.compile(rb"<[^<>]*>")
+TAG: Final = re.compile(rb"<[^<>]*>")
 _SECTION: Final = re.compile(r"<(/?)(to-[a-z-]+)>")
 
 
@@ -83,12 +83,12 @@ class Zypper(Manager):
         command = script(_SURVEY, index, str(len(files)), *files, *names)
         said = rpm.read(self.ask(command).out)
         available: dict[str, list[str]] = {}
-        for solvable in _solvables(said.get("index", ())):
+        for solvable in solvables(said.get("index", ())):
             if solvable.get("repository") != "(System Packages)":
                 for name in (solvable["name"], f"{solvable['name']}.{solvable.get('arch')}"):
                     available.setdefault(name, []).append(solvable.get("edition", ""))
         # The answer does not say who provides what: with one name it is clear, with several each is taken at its word.
-        virtual = names if any(_solvables(said.get("virtual", ()))) else []
+        virtual = names if any(solvables(said.get("virtual", ()))) else []
         return rpm.survey(asks, said, available=available, virtual=virtual, held=said.get("lock", ()))
 
     def refresh(self) -> None:
@@ -105,10 +105,10 @@ class Zypper(Manager):
             return ()
         result = self.ask(script(_FIND + 'zypper -n -x --no-refresh "$@"', *words), expect=range(256))
         if result.exit_code not in (0, 100, 101, 102, 103):
-            raise self.failure(describe(change), replace(result, stdout=_TAG.sub(b"", result.stdout)))
+            raise self.failure(describe(change), replace(result, stdout=TAG.sub(b"", result.stdout)))
         moves: list[Move] = []
-        for section, text in _sections(result.out):
-            for each in _solvables([text]):
+        for section, text in sections(result.out):
+            for each in solvables([text]):
                 edition = each.get("edition", "")
                 if section == "to-remove":
                     moves.append(Move(each["name"], edition, ""))
@@ -124,7 +124,7 @@ class Zypper(Manager):
     def alike(self, name: str) -> list[str]:
         """Names of the index with the same first two letters."""
         body = _FIND + 'zypper -n -x --no-refresh search -t package "$1*"'
-        return [each["name"] for each in _solvables([self.ask(script(body, name[:2]), expect=range(256)).out])]
+        return [each["name"] for each in solvables([self.ask(script(body, name[:2]), expect=range(256)).out])]
 
 
 def _words(change: Change, *flags: str) -> list[str]:
@@ -146,7 +146,7 @@ def _spec(target: Target) -> str:
     return target.file or (f"{target.name}={target.version}" if target.version else target.name)
 
 
-def _sections(text: str) -> Iterator[tuple[str, str]]:
+def sections(text: str) -> Iterator[tuple[str, str]]:
     """What would be done (``to-install``), and the packages that it would be done to."""
     opened: tuple[str, int] | None = None
     for tag in _SECTION.finditer(text):
@@ -157,7 +157,8 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
             opened = None
 
 
-def _solvables(texts: Sequence[str]) -> Iterator[dict[str, str]]:
+def solvables(texts: Sequence[str]) -> Iterator[dict[str, str]]:
+    """The packages in answers of zypper, each by its attributes."""
     for text in texts:
         for attributes in _SOLVABLE.findall(text):
             found = {key: unescape(value) for key, value in _ATTRIBUTE.findall(attributes)}

@@ -187,14 +187,14 @@ def test_a_first_run_asks_for_little_that_nobody_uses(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parents: bool
 ) -> None:
     spans: list[int] = []
-    ask_for = prefetch._Sight.ask_for
+    ask_for = prefetch.Sight.ask_for
 
     def listen(self: Any, paths: Any, later: Any) -> list[str]:
         found = ask_for(self, paths, later)
         spans.append(len(found))
         return found
 
-    monkeypatch.setattr(prefetch._Sight, "ask_for", listen)
+    monkeypatch.setattr(prefetch.Sight, "ask_for", listen)
     nodes = []
     for n, name in enumerate(NAMES):
         with_ = {**file(tmp_path / name / name), "createParents": parents}
