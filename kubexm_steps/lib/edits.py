@@ -31,8 +31,8 @@ class Edit(Struct, frozen=True):
     def back(self) -> Edit:
         """What undoes it, once it is done."""
         held = self.held
-        state = replace(held.state, kind="absent" if self.after is None else "file")
-        now = replace(held, state=state, data=(self.after or "").encode("utf-8", "surrogateescape"), folder=True)
+        state = replace(held.state, kind="absent" if self.after is None else "file", above=0)
+        now = Held(state, (self.after or "").encode("utf-8", "surrogateescape"))
         return Edit(now, held.text if held.exists else None, held.state.mode if held.exists else self.mode)
 
     def diff(self, ctx: StepContext) -> Diff:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubexm_exec.runner.files.filestate import Kind
 from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, escape, fstab_lines, mounts_at, unescape
 from kubexm_exec.runner.system.mounts import parse_mount
+from kubexm_exec.step.host import FileState, Held
 from kubexm_steps.formats.mountoptions import differ, kernel_options, remount_options
 from kubexm_steps.hostname import with_own_name
+from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.hosts import parse_line, with_entries, without_entries
 from kubexm_steps.lib.lines import with_block
 from kubexm_steps.sysctl import key_of, overridden, path_of, with_values
@@ -153,3 +157,13 @@ def test_a_host_finds_its_own_name_once() -> None:
     assert with_own_name("", "a.example") == "127.0.1.1 a.example a\n"
     assert with_own_name("10.0.0.1 a.example\n", "a.example") == "10.0.0.1 a.example\n"
     assert with_own_name("127.0.1.1 old\n", "new") == "127.0.1.1 new\n"
+
+
+@pytest.mark.parametrize("before", [None, "old\n"])
+@pytest.mark.parametrize("after", [None, "new\n"])
+def test_an_edit_that_is_taken_back_leaves_the_text_that_was_there(before: str | None, after: str | None) -> None:
+    kind: Kind = "absent" if before is None else "file"
+    edit = Edit(Held(FileState("/etc/x", kind, above=0 if before else 1), (before or "").encode()), after)
+    back = edit.back()
+    assert (back.held.exists, back.held.text, back.held.folder) == (after is not None, after or "", True)
+    assert back.after == before
