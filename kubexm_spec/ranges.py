@@ -31,7 +31,7 @@ def expand_range(name: str) -> list[str]:
         start, stop, step, width = _parse(match.group(1), name)
         count *= (stop - start) // step + 1
         if count > MAX_NAMES:
-            raise ValueError(f"{_shown(name)} stands for more than {MAX_NAMES:,} names")
+            raise ValueError(f"{_shown(name)} expands to more than {MAX_NAMES:,} names")
         pieces += [between], _values(start, stop, step, width)
         at = match.end()
     _refuse_brackets(name[at:], name)
@@ -45,7 +45,7 @@ def expand_pair(name: str, address: str) -> list[tuple[str, str]]:
     if len(names) != len(addresses):
         raise ValueError(
             f"{_shown(name)} stands for {_count(len(names), 'name')}, "
-            f"but {_shown(address)} stands for {_count(len(addresses), 'address')}; they must be as many"
+            f"but {_shown(address)} stands for {_count(len(addresses), 'address')}; the numbers must be equal"
         )
     return list(zip(names, addresses, strict=True))
 
@@ -59,13 +59,13 @@ def _parse(inside: str, name: str) -> tuple[int, int, int, int]:
         padded = first.startswith("0") and len(first) > 1
         if padded and len(last) < len(first):
             better = f"[{first}:{last.zfill(len(first))}]"
-            raise ValueError(f"the ends of [{inside}] in {_shown(name)} must be as wide as one another: {better}")
+            raise ValueError(f"the ends of [{inside}] in {_shown(name)} must have the same number of digits: {better}")
         ends = int(first), int(last), int(step or 1), len(first) if padded else 1
     elif letters := _LETTERS.fullmatch(inside):
         first, last, step = letters.groups()[:3] if letters[1] else letters.groups()[3:]
         ends = ord(first), ord(last), int(step or 1), 0
     else:
-        raise ValueError(f"[{_cut(inside)}] in {_shown(name)} is no range; {_EXAMPLE}")
+        raise ValueError(f"[{_cut(inside)}] in {_shown(name)} is not a range; {_EXAMPLE}")
     start, stop, by, _ = ends
     if by < 1:
         raise ValueError(f"the step of [{inside}] in {_shown(name)} must be at least 1")

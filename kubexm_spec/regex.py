@@ -94,7 +94,9 @@ class Regex:
                 continue
             group = int(number or name) if (number or name).isdecimal() else self._compiled.groupindex.get(name, -1)
             if not 0 <= group <= self.groups:
-                raise RegexError(f"the replacement {_cut(replacement)} refers to a group {match[0]} that is not there")
+                raise RegexError(
+                    f"the replacement {_cut(replacement)} refers to a group {match[0]} that does not exist"
+                )
             parts.append(group)
         return [part for part in [*parts, replacement[end:]] if part != ""]
 
@@ -139,7 +141,7 @@ def _reason(error: Exception) -> str:
     if text.startswith(("invalid perl operator", "invalid escape sequence", "invalid repetition size")):
         text += (
             "; lookahead, lookbehind, backreferences and repetitions of more than 1000 are not supported, so that a "
-            "search ends in time on any text"
+            "search takes linear time"
         )
     return text
 

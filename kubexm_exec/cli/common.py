@@ -31,7 +31,7 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="For people, or data for machines.",
+        help="Text for people, or JSON for programs.",
     )(telling(function))
 
 
@@ -42,7 +42,7 @@ def console_option(function: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(["auto", "live", "plain", "json", "quiet"]),
         default="auto",
         show_default=True,
-        help="auto is live on a terminal and plain lines elsewhere; json is one event a line.",
+        help="auto is live on a terminal and plain lines elsewhere; json is one event per line.",
     )(telling(function))
 
 
@@ -77,7 +77,7 @@ def bundle_option(function: F) -> F:
         "--bundle",
         metavar="DIR",
         envvar="KUBEXM_BUNDLE",
-        help="Folder with resources that is looked at before anything is fetched (or KUBEXM_BUNDLE).",
+        help="Folder to search for resources before anything is fetched (or KUBEXM_BUNDLE).",
     )(function)
 
 
@@ -129,14 +129,14 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
                 "values",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="Value of a parameter; may be repeated.",
+                help="Value of a parameter; repeatable.",
             ),
             click.option(
                 "--vars-file",
                 "vars_files",
                 multiple=True,
                 metavar="FILE",
-                help="YAML file with values of parameters; may be repeated.",
+                help="YAML file with values of parameters; repeatable.",
             ),
             click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
             click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),
@@ -146,7 +146,7 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
                 "--templates",
                 multiple=True,
                 metavar="FOLDER",
-                help="Folder of templates that come before the shipped ones.",
+                help="Folder of templates, searched before the shipped ones.",
             ),
         ]
     ):

@@ -22,12 +22,14 @@ _LONGEST: Final = 400
 
 @click.command("drift")
 @click.argument("spec")
-@click.option("--target", metavar="NAME", help="The last successful run on this target; of any by default.")
-@click.option("--limit", metavar="HOSTS", help=f"Look only at these hosts of the run: {HOST_PATTERNS}.")
+@click.option(
+    "--target", metavar="NAME", help="Compare with the last successful run on this target; on any by default."
+)
+@click.option("--limit", metavar="HOSTS", help=f"Only these hosts of the run: {HOST_PATTERNS}.")
 @click.option("--diff", "diffs", is_flag=True, help="Show how contents differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing if nothing differs.")
 @click.option(
-    "--forks", type=click.IntRange(1, 10_000), help="How many actions are looked at at once; as in the run by default."
+    "--forks", type=click.IntRange(1, 10_000), help="Maximum number of concurrent actions; by default as in the run."
 )
 @journal_option
 @output_option
@@ -41,11 +43,11 @@ def command(
     journal: str | None,
     output: str,
 ) -> None:
-    """Ask the hosts whether everything is still as the last successful run of SPEC left it; nothing is changed.
+    """Compare the hosts with the state that the last successful run of SPEC left; nothing is changed.
 
-    What is compared is what was run, with the values and hosts of that run, even if the spec has changed since.
+    The comparison uses the graph, values and hosts of that run, even if the spec has changed since.
 
-    Exit codes: 0 all is as it was, 1 something differs or could not be looked at, 2 the call is wrong, 3 there is no
+    Exit codes: 0 nothing differs, 1 something differs or could not be checked, 2 wrong command line, 3 there is no
     successful run of the spec.
     """
     from kubexm_exec.cli.running import Terminal
@@ -68,14 +70,14 @@ def _notes(found: Drift) -> Iterator[str]:
     from kubexm_exec.console.text import names, plural
 
     if found.later is not None:
-        yield f"run {found.later.row.id} came later, and is {found.later.state.value}"
+        yield f"there is a later run {found.later.row.id}: {found.later.state.value}"
     if found.changes is None:
-        yield "the spec cannot be compiled now; compared is what was run"
+        yield "the spec cannot be compiled now; the comparison uses the spec of that run"
     elif found.changes:
         nodes = [change.node for change in found.changes if not change.gate]
         nodes = nodes or [change.node for change in found.changes]
         where = f"{plural(len(nodes), 'node')} ({names(nodes, 3)})"
-        yield f"the spec has changed since in {where}; compared is what was run"
+        yield f"the spec has changed since in {where}; the comparison uses the spec of that run"
 
 
 # For people

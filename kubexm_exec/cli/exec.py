@@ -29,7 +29,7 @@ def _check_user(name: str) -> None:
 @inventory_option
 @spec_option
 @click.option("--shell", "line", metavar="LINE", help="A line of POSIX shell instead of a program and its arguments.")
-@click.option("--become", metavar="USER", help="Work as this user of the hosts, whatever they say themselves.")
+@click.option("--become", metavar="USER", help="Run as this user, whatever the inventory says.")
 @click.option(
     "--executor",
     default="concurrent",
@@ -38,7 +38,7 @@ def _check_user(name: str) -> None:
     help="concurrent, debug, dry-run, check, or a third party's.",
 )
 @click.option(
-    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many hosts work at once."
+    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of concurrent hosts."
 )
 @console_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
@@ -56,12 +56,12 @@ def command(
     result_file: str | None,
     force: bool,
 ) -> None:
-    """Run ARGV on the hosts that PATTERN means: kubexm exec PATTERN -i FILE -- ARGV...
+    """Run ARGV on the hosts that PATTERN selects: kubexm exec PATTERN -i FILE -- ARGV...
 
-    PATTERN is `all`, or names, ranges, globs, groups and roles, separated by commas. ARGV goes to the hosts as it is:
-    no shell reads it, and no expression in it is evaluated.
+    PATTERN is `all`, or names, ranges, globs, groups and roles, separated by commas. ARGV is passed to the hosts
+    unchanged: no shell interprets it, and no expression in it is evaluated.
 
-    Exit codes are those of kubexm-run: 0 all well, 1 the command failed on a host, 2 the call is wrong and nothing ran.
+    Exit codes are those of kubexm-run: 0 success, 1 the command failed on a host, 2 wrong command line, nothing ran.
     """
     if bool(argv) == (line is not None):
         raise Invalid(

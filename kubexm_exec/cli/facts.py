@@ -25,9 +25,9 @@ _NUMBERS = frozenset({4, 5, 10})
 @click.argument("patterns", nargs=-1, metavar="PATTERN...")
 @inventory_option
 @spec_option
-@click.option("--fact", "names", multiple=True, metavar="NAME", help="Only this fact; may be repeated.")
+@click.option("--fact", "names", multiple=True, metavar="NAME", help="Only this fact; repeatable.")
 @click.option(
-    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many hosts are asked at once."
+    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of concurrent hosts."
 )
 @output_option
 def command(
@@ -38,12 +38,12 @@ def command(
     forks: int,
     output: str,
 ) -> None:
-    """Ask the hosts that PATTERN means about themselves; all hosts without one.
+    """Gather facts of the hosts that PATTERN selects; the default is all hosts.
 
-    PATTERN is as of --limit: names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not.
+    PATTERN is as for --limit: names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not.
     With --output json all facts are printed, by host.
 
-    Exit codes: 0 all well, 1 a host did not answer, 2 the call is wrong and nothing was asked.
+    Exit codes: 0 success, 1 a host did not answer, 2 wrong command line, no host was contacted.
     """
     from kubexm_exec.runner.facts import FACT_NAMES
     from kubexm_spec.diagnostics import did_you_mean

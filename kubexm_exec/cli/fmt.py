@@ -21,7 +21,7 @@ from kubexm_exec.service.checking import yaml_files
 def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
     """Format specs in place: indentation and spacing; comments, order and values stay. `-` reads standard input.
 
-    In a folder, YAML files that hold nothing of kubexm's are left as they are, and so is what is in hidden folders.
+    In a folder, YAML files without kubexm documents and hidden folders are ignored.
     """
     from kubexm_spec.diagnostics import Diagnostics, SpecError
     from kubexm_spec.yaml.format import format_text

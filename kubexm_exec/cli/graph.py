@@ -33,7 +33,7 @@ def command(
     force: bool,
     choice: Documents,
 ) -> None:
-    """Draw what SPEC would run: modules, tasks and steps, and what waits for what."""
+    """Draw the graph of SPEC: modules, tasks, steps and their dependencies."""
     from kubexm_exec.draw import draw
 
     planned = service_of(None).plan(replace(choice, spec=spec))

@@ -21,12 +21,12 @@ _HEAD = ("host", "address", "port", "user", "connector", "roles", "groups", "lab
 @click.command("inventory")
 @click.argument("spec", required=False)
 @inventory_option
-@click.option("--host", metavar="NAME", help="Show one host with its variables and where they come from.")
+@click.option("--host", metavar="NAME", help="Show one host with its variables and their sources.")
 @output_option
 def command(spec: str | None, inventory: str | None, host: str | None, output: str) -> None:
     """Show the hosts of SPEC's inventory, or of the one given with -i.
 
-    Nothing is contacted. An inventory that is a program is run.
+    No host is contacted. An inventory program is run.
     """
     site = site_shown(spec, inventory, output)
     state = site.state

@@ -26,9 +26,7 @@ def journal_option(function: F) -> F:
 
 def wait_option(function: F) -> F:
     """``--wait``: until nobody else works on the target."""
-    return click.option("--wait", is_flag=True, help="If another run works on the same target, wait for its end.")(
-        function
-    )
+    return click.option("--wait", is_flag=True, help="If another run holds the target, wait for it to end.")(function)
 
 
 def overwrite_option(function: F) -> F:
@@ -36,7 +34,7 @@ def overwrite_option(function: F) -> F:
     return click.option(
         "--overwrite",
         is_flag=True,
-        help="Where something is undone: also what somebody else changed since the run, which is left alone otherwise.",
+        help="When undoing, also undo what somebody else has changed since the run; by default such changes are kept.",
     )(function)
 
 

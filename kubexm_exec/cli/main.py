@@ -11,21 +11,21 @@ from kubexm_exec.cli.interrupts import interruptible
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
-    "drift": ("kubexm_exec.cli.drift", "Show what is no longer as a spec made it."),
+    "drift": ("kubexm_exec.cli.drift", "Show differences from the last successful run of a spec."),
     "exec": ("kubexm_exec.cli.exec", "Run one command on some hosts, without a spec."),
-    "facts": ("kubexm_exec.cli.facts", "Show what hosts say about themselves."),
+    "facts": ("kubexm_exec.cli.facts", "Show facts of hosts."),
     "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),
     "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
     "inventory": ("kubexm_exec.cli.inventory", "Show the hosts of an inventory."),
-    "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to be run exactly as it is."),
-    "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle what a spec needs from elsewhere."),
+    "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to run exactly that later."),
+    "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle the resources of a spec."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
-    "runs": ("kubexm_exec.cli.runs", "Show what was run, resume it, undo it, cancel it."),
+    "runs": ("kubexm_exec.cli.runs", "Inspect, resume, roll back or cancel runs."),
     "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
     "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),
     "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),
-    "validate": ("kubexm_exec.cli.validate", "Check specs; nothing is run."),
-    "vars": ("kubexm_exec.cli.vars", "Show the values a host sees, and where each one is from."),
+    "validate": ("kubexm_exec.cli.validate", "Check specs without running them."),
+    "vars": ("kubexm_exec.cli.vars", "Show the values that a host sees, and their sources."),
 }
 
 
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kubexm", prog_name="kubexm")
 def main() -> None:
-    """Declarative specs for hosts and clusters: check, draw, plan and inspect them.
+    """Bring hosts into the state that declarative specs describe.
 
     Run one with: kubexm-run SPEC
     """

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @click.argument("spec")
-@click.option("-o", "--out", "target", metavar="FILE", help="Where to save the plan; without it, it is only summed up.")
+@click.option(
+    "-o", "--out", "target", metavar="FILE", help="Where to save the plan; without it, only a summary is shown."
+)
 @force_option
 @value_options
 @output_option
@@ -31,9 +33,9 @@ def command(
     choice: Documents,
     output: str,
 ) -> None:
-    """Compile SPEC and save the graph with the digests of all it was made from.
+    """Compile SPEC and save the graph with digests of all its inputs.
 
-    Run it later with: kubexm-run --plan FILE. A plan whose files changed is refused.
+    Run it later with: kubexm-run --plan FILE. A plan whose inputs have changed is refused.
     """
     from kubexm_exec.compile.plan import PlanError, save_plan
 

@@ -34,9 +34,9 @@ _HEAD = ("resource", "variant", "size", "sha256", "here", "steps", "source")
 
 @click.group("resources")
 def command() -> None:
-    """What a spec needs from elsewhere: downloads, objects of a store, files.
+    """List, fetch and bundle the resources of a spec: downloads, objects of a store, files.
 
-    Nothing here contacts a host.
+    These commands contact no host.
     """
 
 
@@ -46,7 +46,7 @@ def _arch_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "architectures",
         multiple=True,
         metavar="NAME",
-        help="Architecture of hosts, such as amd64, for resources that ask for it; may be repeated.",
+        help="Architecture of hosts, such as amd64, for resources that depend on it; repeatable.",
     )(function)
 
 
@@ -111,9 +111,9 @@ def _site(spec: str, choice: Documents, architectures: Sequence[str], bundle: st
 @value_options
 @output_option
 def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str) -> None:
-    """Show what SPEC needs from elsewhere, and what of it is here.
+    """List the resources of SPEC, and whether each one is available locally.
 
-    Exit codes: 0 all well, 2 the spec or the call is wrong.
+    Exit codes: 0 success, 2 wrong spec or command line.
     """
     site = _site(spec, choice, architectures, bundle, output)
     rows = [_row(one, _held(site.store, one.source, output)) for one in site.wanted]
@@ -176,7 +176,7 @@ def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> N
     total, here = len(rows), sum(1 for row in rows if row["here"] is not None)
     click.echo(f"\n{total} {'file' if total == 1 else 'files'}, {here} here")
     if unknown:
-        click.echo("Say which architectures the hosts have, to see the rest: --arch amd64 --arch arm64")
+        click.echo("Name the architectures of the hosts to see the rest: --arch amd64 --arch arm64")
 
 
 @command.command("fetch")
@@ -188,9 +188,9 @@ def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> N
 def fetch_command(
     spec: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str
 ) -> None:
-    """Fetch what SPEC needs into the cache, and say the digests that are missing in it.
+    """Fetch the resources of SPEC into the cache, and print the digests that it lacks.
 
-    Exit codes: 0 all is here, 1 something could not be had, 2 the spec or the call is wrong.
+    Exit codes: 0 success, 1 a resource could not be fetched, 2 wrong spec or command line.
     """
     site = _site(spec, choice, architectures, bundle, output)
     done, failed = _fetch_all(site, output)
@@ -239,7 +239,7 @@ def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResou
                         how = "fetched" if result.where == "fetched" else f"here ({result.where})"
                         click.echo(f"{one.source.label}  {how}  {format_size(result.size)}  {result.sha256}")
         except KeyboardInterrupt:
-            click.echo("interrupted; what has arrived is kept, the same command goes on from there", err=True)
+            click.echo("interrupted; run the same command again to continue", err=True)
             raise SystemExit(codes.INTERRUPTED) from None
     return done, failed
 
@@ -272,7 +272,7 @@ def _advice(done: Sequence[tuple[_Wanted, LocalResource]]) -> None:
     missing = [(one, local) for one, local in done if not one.source.sha256]
     if not missing:
         return
-    click.echo("\nAdd what was found, so that nothing else is ever used:")
+    click.echo("\nAdd the digests, so that no other content is ever accepted:")
     for one, local in missing:
         value = f"{{{one.source.variant}: {local.sha256}}}" if one.source.variant else local.sha256
         click.echo(f"  {one.declared.head.file_line}  {one.source.name}:  sha256: {value}")
@@ -283,15 +283,15 @@ def _tell_unknown(site: _Site, output: str) -> None:
         return
     for one, name in site.unknown:
         click.echo(
-            f"warning: resource {one.name} was left out: it depends on {name}\n"
-            "  → say which architectures the hosts have: --arch amd64 --arch arm64",
+            f"warning: resource {one.name} was not included: it depends on {name}\n"
+            "  → name the architectures of the hosts: --arch amd64 --arch arm64",
             err=True,
         )
 
 
 @command.command("bundle")
 @click.argument("spec")
-@click.option("-o", "--out", "target", required=True, metavar="DIR", help="Folder of the bundle; it may be there.")
+@click.option("-o", "--out", "target", required=True, metavar="DIR", help="Folder of the bundle; it can exist already.")
 @_arch_option
 @bundle_option
 @value_options
@@ -299,9 +299,9 @@ def _tell_unknown(site: _Site, output: str) -> None:
 def bundle_command(
     spec: str, target: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str
 ) -> None:
-    """Put all that SPEC needs from elsewhere into a folder, for runs without a network.
+    """Collect all resources of SPEC in a folder, for runs without a network.
 
-    There: kubexm-run SPEC --bundle DIR. Exit codes: 0 all is in it, 1 something could not be had, 2 the spec is wrong.
+    Use it with: kubexm-run SPEC --bundle DIR. Exit codes: 0 success, 1 a resource could not be fetched, 2 wrong spec.
     """
     from pathlib import Path
 
@@ -339,11 +339,11 @@ def bundle_command(
     default="30d",
     show_default=True,
     metavar="TIME",
-    help="What was not used for so long; 0s: all.",
+    help="Remove what has not been used for this time; 0s removes everything.",
 )
 @output_option
 def prune_command(age: str, output: str) -> None:
-    """Remove from the cache what nobody has used for a while, and what is left of broken downloads."""
+    """Remove unused resources and incomplete downloads from the cache."""
     from kubexm_exec.console.units import format_size
     from kubexm_exec.resources.cache import Cache
     from kubexm_spec.duration import parse_duration

@@ -16,25 +16,25 @@ from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import Documents, RunRequest
 
 _CALLED_HERE: Final = {
-    "--check": "--executor check looks what would change, with diffs",
-    "-C": "--executor check looks what would change, with diffs",
-    "--diff": "--executor check shows diffs, and changes nothing",
-    "-D": "--executor check shows diffs, and changes nothing",
+    "--check": "--executor check shows what would change, as diffs",
+    "-C": "--executor check shows what would change, as diffs",
+    "--diff": "--executor check shows what would change, as diffs",
+    "-D": "--executor check shows what would change, as diffs",
     "--dry-run": "--executor dry-run shows what would run where, --executor check what would change",
-    "--debug": "--executor debug goes through it step by step",
-    "--step": "--executor debug goes through it step by step",
+    "--debug": "--executor debug steps through it",
+    "--step": "--executor debug steps through it",
     "--syntax-check": "kubexm validate SPEC checks it",
-    "--extra-vars": "-e KEY=VALUE gives a value, --vars-file FILE many",
+    "--extra-vars": "-e KEY=VALUE sets a value, --vars-file FILE several",
     "--list-tasks": "--executor dry-run shows what would run where, in order",
     "--list-hosts": "kubexm inventory -i FILE shows the hosts",
-    "--start-at-task": "kubexm runs resume RUN --from NODE goes on with a run from there",
-    "--ask-become-pass": "become: {password: env:NAME} of a host names the password",
-    "-K": "become: {password: env:NAME} of a host names the password",
-    "--become": "become: true on a host, a task or a step says it",
-    "-b": "become: true on a host, a task or a step says it",
-    "-l": "--limit HOSTS chooses hosts",
-    "-t": "--tags TAGS chooses steps",
-    "-f": "--forks NUMBER says how many actions run at once",
+    "--start-at-task": "kubexm runs resume RUN --from NODE continues a run from there",
+    "--ask-become-pass": "set become: {password: env:NAME} on a host",
+    "-K": "set become: {password: env:NAME} on a host",
+    "--become": "set become: true on a host, a task or a step",
+    "-b": "set become: true on a host, a task or a step",
+    "-l": "--limit HOSTS selects hosts",
+    "-t": "--tags TAGS selects steps",
+    "-f": "--forks NUMBER limits concurrent actions",
 }
 """What options of other tools are called here."""
 
@@ -68,26 +68,30 @@ class _Command(click.Command):
     metavar="NAME",
     help="concurrent, debug, dry-run, check, or a third party's.",
 )
-@click.option("--plan", "plan_file", metavar="FILE", help="Run a saved plan exactly as it is, instead of a SPEC.")
+@click.option("--plan", "plan_file", metavar="FILE", help="Run a saved plan instead of a SPEC.")
 @click.option(
-    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many actions run at once."
+    "--forks",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="Maximum number of concurrent actions.",
 )
 @click.option(
     "--uploads",
     type=click.IntRange(1, 10_000),
     default=10,
     show_default=True,
-    help="How many large files (8 MiB and more) are sent to hosts at once.",
+    help="Maximum number of concurrent uploads of large files (8 MiB and more).",
 )
 @value_options
 @bundle_option
 @console_option
 @journal_option
-@click.option("--no-journal", is_flag=True, help="Write nothing down: the run can be neither resumed nor shown later.")
+@click.option("--no-journal", is_flag=True, help="Do not record the run: it cannot be resumed or shown later.")
 @wait_option
 @overwrite_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
-@click.option("--report", "report_file", metavar="FILE", help="Write a report as an HTML page.")
+@click.option("--report", "report_file", metavar="FILE", help="Write an HTML report.")
 @force_option
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @click.option(
@@ -95,14 +99,14 @@ class _Command(click.Command):
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
     show_default=True,
-    help="How much is logged; info and debug log what happens in the run.",
+    help="Level of the log; info and debug include the events of the run.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Form of log lines on stderr.",
+    help="Format of log lines on stderr.",
 )
 @click.version_option(package_name="kubexm", prog_name="kubexm-run")
 def command(
@@ -125,23 +129,23 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run SPEC: compile it to a graph and make it true.
+    """Run SPEC: compile it to a graph and bring its hosts into the desired state.
 
-    Executors: concurrent does it, dry-run shows what would run and contacts no host, check asks the hosts what would
-    change and changes nothing, debug goes step by step.
+    Executors: concurrent runs it, dry-run shows what would run and contacts no host, check asks the hosts what would
+    change and changes nothing, debug runs one action at a time.
 
-    Exit codes: 0 all well, 1 something failed, 2 the spec or the call is wrong and nothing ran, 3 refused,
+    Exit codes: 0 success, 1 something failed, 2 wrong spec or command line, nothing ran, 3 refused,
     130 interrupted.
     """
     prepare()
     if spec is not None and plan_file is not None:
-        raise Invalid("a SPEC and --plan FILE do not go together: a plan holds its spec")
+        raise Invalid("SPEC and --plan FILE exclude each other: a plan contains its spec")
     if spec is None and plan_file is None:
         raise Invalid("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml")
     documents = replace(choice, spec=spec or "", plan=plan_file or "", bundle=bundle)
     if plan_file is not None and choice != Documents(folder=choice.folder, templates=choice.templates):
         raise Invalid(
-            "a plan is run exactly as it is: values, hosts and tags were chosen when it was made",
+            "a plan runs exactly as saved: values, hosts and tags were chosen when it was created",
             "kubexm plan SPEC -o FILE",
         )
     from kubexm_exec.cli.running import Terminal

@@ -191,6 +191,6 @@ class Terminal(Watcher):
             click.echo(json.dumps(line, ensure_ascii=False))
         else:
             click.echo(
-                f"error: the run was stopped, because it could not be written down\n  {error.message}\n  → {hint}",
+                f"error: the run was stopped because it could not be recorded\n  {error.message}\n  → {hint}",
                 err=True,
             )

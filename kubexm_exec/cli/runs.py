@@ -56,19 +56,22 @@ class RunsGroup(click.Group):
 
 def _limit(function: F) -> F:
     return click.option(
-        "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, newest first."
+        "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of runs, newest first."
     )(function)
 
 
 def _broken_undo_options(function: F) -> F:
     undone = click.option(
-        "--undone", metavar="NODE", multiple=True, help="The same, but it was undone, as you have seen."
+        "--undone",
+        metavar="NODE",
+        multiple=True,
+        help="Confirm that the interrupted undo of this node (or task, glob) completed.",
     )
     again = click.option(
         "--again",
         metavar="NODE",
         multiple=True,
-        help="Its undo broke off, and nobody can tell how far it came: undo this node (or task, glob ...) once more.",
+        help="Its undo was interrupted, and its outcome is unknown: undo this node (or task, glob) again.",
     )
     return again(undone(function))
 
@@ -81,9 +84,9 @@ def _broken_undo_options(function: F) -> F:
 @_limit
 @output_option
 def command(ctx: click.Context, journal: str | None, limit: int, output: str) -> None:
-    """Show the newest runs; with a command, look at one or go on with it.
+    """List the newest runs; with a command, inspect or continue one.
 
-    A run is named by its id, by the beginning or the end of it, or as `last`.
+    RUN is an id, the beginning or end of an id, or `last`.
     """
     ctx.obj = journal
     if ctx.invoked_subcommand is None:
@@ -92,11 +95,11 @@ def command(ctx: click.Context, journal: str | None, limit: int, output: str) ->
 
 @command.command("list")
 @_limit
-@click.option("--name", default="", help="Only runs of the pipeline of this name.")
+@click.option("--name", default="", help="Only runs of the pipeline with this name.")
 @output_option
 @click.pass_context
 def list_command(ctx: click.Context, limit: int, name: str, output: str) -> None:
-    """Show the newest runs, as `kubexm runs` alone does."""
+    """List the newest runs, like `kubexm runs` alone."""
     above = {} if ctx.parent is None else ctx.parent.params
     given = {"limit": limit, "output": output}
     chosen: dict[str, Any] = {
@@ -123,24 +126,28 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
     "begin",
     metavar="NODE",
     multiple=True,
-    help="Run this node (or module, task, glob) and all after it again.",
+    help="Run this node (or module, task, glob) and everything after it again.",
 )
 @click.option(
-    "--only", metavar="NODE", multiple=True, help="Of what is not done, only this node (or module, task, glob)."
+    "--only", metavar="NODE", multiple=True, help="Of the remaining work, only this node (or module, task, glob)."
 )
-@click.option("--hosts", metavar="HOSTS", help=f"Of what is not done, only on these hosts: {HOST_PATTERNS}.")
+@click.option("--hosts", metavar="HOSTS", help=f"Of the remaining work, only on these hosts: {HOST_PATTERNS}.")
 @click.option(
     "--done",
     metavar="NODE",
     multiple=True,
-    help="It broke off, and nobody can tell how far it came: this node (or task, glob ...) was done, as you have seen.",
+    help="Confirm that this node (or task, glob) completed: it was interrupted, and its outcome is unknown.",
 )
 @_broken_undo_options
 @overwrite_option
 @click.option(
-    "--accept-changes", is_flag=True, help="The spec has changed: run the changed nodes, and all that depends on them."
+    "--accept-changes",
+    is_flag=True,
+    help="The spec has changed: run the changed nodes and everything that depends on them.",
 )
-@click.option("--forks", type=click.IntRange(1, 10_000), help="How many actions run at once; as before by default.")
+@click.option(
+    "--forks", type=click.IntRange(1, 10_000), help="Maximum number of concurrent actions; by default as before."
+)
 @click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
 @console_option
 @wait_option
@@ -161,9 +168,9 @@ def resume_command(
     output: str,
     wait: bool,
 ) -> None:
-    """Go on with RUN: what succeeded stays, what failed, was skipped or did not come to its end is run.
+    """Continue RUN: keep what succeeded, run what failed, was skipped or did not complete.
 
-    What was running when it broke off is looked at first, and never run twice blindly.
+    Actions that were interrupted are checked first. Actions whose outcome is unknown must be confirmed.
     """
     from kubexm_exec.cli.running import Terminal
 
@@ -195,7 +202,7 @@ def rollback_command(
     output: str,
     wait: bool,
 ) -> None:
-    """Undo what RUN has done, from its end to its beginning; what cannot be undone is named first."""
+    """Undo the changes of RUN, last first, after listing what cannot be undone."""
     from kubexm_exec.cli.running import Terminal
 
     service = service_of(journal)
@@ -205,7 +212,7 @@ def rollback_command(
         _tell_undoable(found)
     if not yes:
         if output == "json" or not sys.stdin.isatty():
-            raise Refused("nobody can be asked whether to go on", "say so: --yes")
+            raise Refused("this needs approval, and there is no terminal to ask", "approve it with --yes")
         if not click.confirm("undo it?", err=True):
             raise SystemExit(codes.REFUSED)
     terminal = Terminal(output, verbose, journal=journal)
@@ -222,16 +229,14 @@ def _tell_undoable(found: Undoable) -> None:
         click.echo(f"  cannot be undone: {node} on {host}", err=True)
     if blind:
         text = ", ".join(blind[:_NAMED]) + (f" and {len(blind) - _NAMED} more" if len(blind) > _NAMED else "")
-        click.echo(f"  undone without a look whether somebody else changed it since: {text}", err=True)
+        click.echo(f"  undone without checking for later changes: {text}", err=True)
     for each in later[:_NAMED]:
         began = timestamp(each.created)
-        click.echo(f"  a later run worked on the same target: {each.id} of {each.name} ({began})", err=True)
+        click.echo(f"  later run on the same target: {each.id} of {each.name} ({began})", err=True)
     if len(later) > _NAMED:
         click.echo(f"  and {len(later) - _NAMED} more", err=True)
     if later:
-        click.echo(
-            "  what they changed of the same things is left alone: roll them back first to undo that too", err=True
-        )
+        click.echo("  their changes are kept: roll them back first to undo those too", err=True)
 
 
 @command.command("cancel")
@@ -239,7 +244,7 @@ def _tell_undoable(found: Undoable) -> None:
 @output_option
 @click.pass_obj
 def cancel_command(journal: str | None, run: str, output: str) -> None:
-    """Ask RUN to stop: what runs is ended, `always` hooks run, and it can be resumed later."""
+    """Stop RUN: running actions are ended, `always` hooks run, and it can be resumed later."""
     row = service_of(journal).cancel(run).row
     told = {"run": row.id, "asked": "cancel", "holder": str(row.holder)}
     click.echo(json.dumps(told) if output == "json" else f"asked run {row.id} of {row.holder} to stop")

@@ -11,14 +11,14 @@ from kubexm_exec.cli.journaled import service_of
 
 @click.command("events")
 @click.argument("run", default="last")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run ends.")
 @click.pass_obj
 @telling
 def command(journal: str | None, run: str, follow: bool) -> None:
-    """Print what happened in RUN as one JSON object a line, named as in `kubexm-run --output json`.
+    """Print the events of RUN as JSON lines, named as in `kubexm-run --output json`.
 
-    Every session begins with `run.started` and ends with `run.finished`; one that broke off has the status
-    `Interrupted`. What steps printed is not in it: see `kubexm runs logs`.
+    Every session begins with `run.started` and ends with `run.finished`; an interrupted one has the
+    status `Interrupted`. For the output of steps, see `kubexm runs logs`.
     """
     from kubexm_exec.console.jsonl import json_line
 

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("run", default="last")
-@click.option("--host", "hosts", metavar="HOSTS", help=f"Only of these hosts: {HOST_PATTERNS}.")
-@click.option("--node", "nodes", metavar="NODE", multiple=True, help="Only of this node (or module, task, glob).")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
+@click.option("--host", "hosts", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}.")
+@click.option("--node", "nodes", metavar="NODE", multiple=True, help="Only this node (or module, task, glob).")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run ends.")
 @output_option
 @click.pass_obj
 def command(
     journal: str | None, run: str, hosts: str | None, nodes: tuple[str, ...], follow: bool, output: str
 ) -> None:
-    """Print what the steps of RUN printed, line by line with time, node and host.
+    """Print the output of the steps of RUN, with time, node and host.
 
-    The output is kept in full beside the journal, on the machine that ran it. Without RUN it is the newest one.
+    The full output is next to the journal, on the machine that ran it. The default is the newest run.
     """
     service = service_of(journal)
     show = _shower(service.get(run).past.whole, output)

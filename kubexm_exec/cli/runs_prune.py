@@ -25,20 +25,24 @@ _SHOWN: Final = 20
 @click.command("prune")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs, whatever their age.")
 @click.option(
-    "--older-than", metavar="TIME", help=f"Only runs that began longer ago, such as 12h or 90d; {_AGE} without --keep."
+    "--older-than",
+    metavar="TIME",
+    help=f"Only runs that began before this time, such as 12h or 90d; {_AGE} without --keep.",
 )
-@click.option("--all", "everything", is_flag=True, help="Also runs that are still of use, but never one that goes on.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Include runs that are still useful, but never one in progress."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 @click.pass_obj
 def command(
     journal: str | None, keep: int | None, older_than: str | None, everything: bool, yes: bool, output: str
 ) -> None:
-    """Forget old runs, with their logs and what they keep for an undo.
+    """Remove old runs, with their logs and their data for undo.
 
-    Runs that go on are never removed. Neither are, without --all: those that can still be resumed (they did not end
-    well, or left out hosts that failed within maxFailures, and no later run of the same spec on the same target did all
-    of it), and of each spec on each target the newest success, which `kubexm drift` needs.
+    Runs in progress are never removed. Without --all, these are kept as well: runs that can still be resumed (they did
+    not succeed on all hosts, and no later run of the same spec on the same target did), and the newest successful run
+    of each spec on each target, which `kubexm drift` needs.
     """
     from kubexm_spec.duration import parse_duration
 
@@ -75,7 +79,7 @@ def _ask(found: Sequence[RunRow], output: str) -> None:
         if len(found) > _SHOWN:
             click.echo(f"  + {len(found) - _SHOWN} more", err=True)
     if output == "json" or not sys.stdin.isatty():
-        raise Refused("nobody can be asked whether to remove them", "say so: --yes")
+        raise Refused("this needs approval, and there is no terminal to ask", "approve it with --yes")
     if not click.confirm("remove them?", err=True):
         raise SystemExit(codes.REFUSED)
 

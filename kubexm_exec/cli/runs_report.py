@@ -11,12 +11,14 @@ from kubexm_exec.cli.targets import Product, check_targets, force_option, write_
 
 @click.command("report")
 @click.argument("run", default="last")
-@click.option("-o", "--out", "file", metavar="FILE", required=True, help="Where to write the page; - is the output.")
+@click.option(
+    "-o", "--out", "file", metavar="FILE", required=True, help="Where to write the page; - is standard output."
+)
 @force_option
 @click.pass_obj
 @telling
 def command(journal: str | None, run: str, file: str, force: bool) -> None:
-    """Write the HTML report of RUN, as `kubexm-run --report` does; also of one that broke off or still runs."""
+    """Write the HTML report of RUN, like `kubexm-run --report`; also of an interrupted or running one."""
     from kubexm_exec.report import render_report
     from kubexm_exec.report.collect import ReportEvents
 

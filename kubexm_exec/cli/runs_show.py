@@ -22,9 +22,9 @@ SLOWEST: Final = 5
 @output_option
 @click.pass_obj
 def command(journal: str | None, run: str, output: str) -> None:
-    """Tell the history of RUN: what ran, what failed and why, what it cost, what is left, and what to do next.
+    """Show the history of RUN: what ran, what failed and why, what was slow, what remains, and what to do next.
 
-    A run that goes on shows what runs now. Without RUN it is the newest one.
+    A run in progress is shown as it is now. The default is the newest run.
     """
     found = service_of(journal).get(run)
     if output == "json":

@@ -25,7 +25,7 @@ def list_runs(found: Sequence[RunInfo], name: str = "") -> str:
     from kubexm_spec.duration import format_duration
 
     if not found:
-        return f'there is no run of "{name}"' if name else "there is no run yet: kubexm-run SPEC makes one"
+        return f'there is no run of "{name}"' if name else "there is no run yet; start one with: kubexm-run SPEC"
     cells = [["run", "name", "status", "began", "took", "what"]]
     for each in found:
         row = each.row
@@ -183,7 +183,7 @@ def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
     # Those that failed are told among the failures.
     found = [(node, each) for node, each in seen.unknown() if each.status is Status.PENDING]
-    title = f"{paint('Not known', 'warning')} whether it was done (a resume looks at the host first):"
+    title = f"{paint('Unknown outcome', 'warning')} (a resume checks the host first):"
     yield from _listed(title, _places(found), width)
 
 
@@ -192,7 +192,7 @@ def _undoing(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
         title = paint("Being undone now", "running")
     else:
         title = (
-            f"{paint('Not known', 'warning')} how far its undo came (look on the host, then --undone or --again NODE):"
+            f"{paint('Unknown outcome', 'warning')} of the undo (check the host, then use --undone or --again NODE):"
         )
     yield from _listed(title, _places(seen.undoing()), width)
 
@@ -210,7 +210,7 @@ def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
         f"{one_line(told.retries[-1].message)}"
         for key, told in seen.retried()
     ]
-    yield from _listed(paint("Tried again", "head"), items, width)
+    yield from _listed(paint("Retried", "head"), items, width)
 
 
 def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
@@ -269,7 +269,7 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 def _word(seen: PastRun) -> str:
     from kubexm_exec.model.result import Status
 
-    words = {Status.RUNNING: "running now", Status.INTERRUPTED: "it broke off", Status.ROLLED_BACK: "rolled back"}
+    words = {Status.RUNNING: "running now", Status.INTERRUPTED: "interrupted", Status.ROLLED_BACK: "rolled back"}
     return words.get(seen.state, seen.state.value)
 
 
@@ -284,7 +284,7 @@ def _status(seen: PastRun, paint: Paint) -> str:
     shown = seen.shown
     total, _, _ = count(seen.whole, shown)
     if not total.actions:
-        return f"{paint(word, style)}  {one_line(seen.row.name)}: there was nothing to do"
+        return f"{paint(word, style)}  {one_line(seen.row.name)}: nothing to do"
     took = format_duration(max(0.0, (shown.end_time or 0.0) - (shown.start_time or 0.0)))
     what = f"{plural(total.actions, 'action')} on {plural(len(total.hosts), 'host')} in {took}"
     within = ", within maxFailures" if seen.state is Status.SUCCESS and total.bad else ""

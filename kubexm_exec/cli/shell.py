@@ -27,15 +27,15 @@ _HOST_KEYS = {"acceptNew": "accept-new", "strict": "yes", "off": "no"}
 @click.option("--print", "only_print", is_flag=True, help="Print the command that would be run, and run nothing.")
 @telling
 def command(host: str, inventory: str | None, spec: str | None, only_print: bool) -> None:
-    """Open an interactive shell on HOST, reached as the inventory says.
+    """Open an interactive shell on HOST of the inventory.
 
-    A local host gets $SHELL; one that is reached by SSH gets the `ssh` program with the inventory's address, port,
-    user, key, gateway and rules for host keys. Passwords are asked for by `ssh` itself.
+    A local host gets $SHELL; an SSH host gets the `ssh` program with the inventory's address, port, user, key,
+    gateway and host key policy. `ssh` itself asks for passwords.
     """
     site = site_shown(spec, inventory, "text")
     names = hosts_of(site, [host])
     if len(names) != 1:
-        fail(f'"{host}" means {len(names)} hosts; a shell is for one', "hosts: " + ", ".join(names[:8]))
+        fail(f'"{host}" selects {len(names)} hosts; a shell needs exactly one', "hosts: " + ", ".join(names[:8]))
     if site.state is None:
         raise RuntimeError("a site without findings has its state")
     if "privateKey" in site.state.hosts[names[0]].options:
@@ -54,7 +54,7 @@ def command(host: str, inventory: str | None, spec: str | None, only_print: bool
         click.echo(shlex.join(argv))
         return
     if shutil.which(argv[0]) is None:
-        fail(f"there is no program {argv[0]}", "install it, or log in some other way", code=codes.FAILED)
+        fail(f"there is no program {argv[0]}", "install it, or log in another way", code=codes.FAILED)
     try:
         os.execvp(argv[0], argv)  # the shell has the terminal to itself, signals and all
     except OSError as error:

@@ -21,13 +21,13 @@ def inventory_option(function: F) -> F:
         "-i",
         "--inventory",
         metavar="FILE",
-        help="Inventory: a file (kubexm's, ansible's, terraform's outputs), a folder, a program, or NAME:argument.",
+        help="Inventory: a file (of kubexm, Ansible or Terraform outputs), a folder, a program, or NAME:argument.",
     )(function)
 
 
 def spec_option(function: F) -> F:
     """``--spec``, for commands whose arguments are something else."""
-    return click.option("--spec", metavar="SPEC", help="Take the inventory of this spec.")(function)
+    return click.option("--spec", metavar="SPEC", help="Use the inventory of this spec.")(function)
 
 
 def site_shown(spec: str | None, inventory: str | None, output: str) -> Site:

@@ -28,7 +28,7 @@ _UNDO = {
 @click.argument("name", required=False)
 @output_option
 def command(name: str | None, output: str) -> None:
-    """List the installed step types with the package each comes from, or document the one named NAME."""
+    """List the installed step types with their packages, or document the step type NAME."""
     from kubexm_exec.plugins import RegistryError, step_registry
     from kubexm_exec.step import load_step
 
@@ -89,7 +89,7 @@ def _show(doc: StepDoc, info: PluginInfo, output: str) -> None:
     _fields(head("Parameters"), doc.params)
     _fields(head("Outputs"), doc.outputs)
     if doc.any_output:
-        click.echo("Outputs may have any name.\n")
+        click.echo("Outputs can have any name.\n")
     click.echo(_UNDO[doc.reversible, doc.changes])
     if doc.example:
         click.echo(head("Example") + "\n")

@@ -56,7 +56,9 @@ class Product(Enum):
 def force_option(function: F) -> F:
     """``--force`` for commands that write a file."""
     return click.option(
-        "--force", is_flag=True, help="Replace the file that is written, whatever it is; else only an earlier one."
+        "--force",
+        is_flag=True,
+        help="Overwrite the output file, whatever it is; by default only an earlier output of the same kind.",
     )(function)
 
 
@@ -82,12 +84,12 @@ def check_targets(
         except OSError as error:
             fail(
                 f"{name} cannot be written: {error.strerror}",
-                "give a name in a folder that only you may write",
+                "use a folder that only you can write",
                 output=form,
             )
         place = os.path.realpath(name)
         if place in seen:
-            fail(f"{name} is to be both the {seen[place]} and the {product.noun}", "give two names", output=form)
+            fail(f"{name} cannot be both the {seen[place]} and the {product.noun}", "give two names", output=form)
         seen[place] = product.noun
         if os.path.isdir(name):  # noqa: PTH112 - pathlib costs as much as the rest of this check
             fail(f"{name} cannot be written: it is a folder", "give the name of a file in it", output=form)
@@ -97,8 +99,8 @@ def check_targets(
             read = inputs[found]
             also = "" if os.path.normpath(read) == os.path.normpath(name) else f" (it is {read})"
             fail(
-                f"{name} is not replaced by the {product.noun}: this call reads it{also}",
-                "give another name; --force replaces it all the same",
+                f"{name} is not overwritten with the {product.noun}: this command reads it{also}",
+                "use another name, or overwrite it with --force",
                 output=form,
                 kind="would-replace",
             )
@@ -108,8 +110,8 @@ def check_targets(
             fail(f"{name} cannot be replaced: {error.strerror}", output=form)
         if not known:
             fail(
-                f"{name} is there, and is no {product.noun} that kubexm wrote: it is not replaced",
-                "give another name; --force replaces it all the same",
+                f"{name} exists and is not a {product.noun} of kubexm: it is not overwritten",
+                "use another name, or overwrite it with --force",
                 output=form,
                 kind="would-replace",
             )

@@ -19,11 +19,11 @@ def command(
     choice: Documents,
     output: str,
 ) -> None:
-    """Check specs: files, or folders with all the specs below them. No step is run.
+    """Check specs: files, or folders with all specs below them. No step is run.
 
-    Pipelines are compiled with everything they use; other documents are checked on their own. In a folder, YAML files
-    that hold nothing of kubexm's (values, other tools' files) are left out, and so is what is in hidden folders. An
-    inventory that is a program is run, to know its hosts.
+    Pipelines are compiled with everything they include; other documents are checked on their own. In a folder, YAML
+    files without kubexm documents (values, files of other tools) and hidden folders are ignored. Inventory programs are
+    run to obtain the hosts.
     """
     found = service_of(None).validate(paths, choice)
     show_diagnostics(found.diagnostics, found.sources, output)

@@ -14,8 +14,10 @@ from kubexm_exec.service.requests import Documents
 
 @click.command("vars")
 @click.argument("spec")
-@click.option("--host", required=True, metavar="HOST", help="The host to look from.")
-@click.option("--task", metavar="MODULE/TASK", help="Look from inside a task (or MODULE); the pipeline by default.")
+@click.option("--host", required=True, metavar="HOST", help="The host whose values to show.")
+@click.option(
+    "--task", metavar="MODULE/TASK", help="Show the values inside a task (or MODULE); by default those of the pipeline."
+)
 @value_options
 @output_option
 def command(
@@ -25,10 +27,10 @@ def command(
     choice: Documents,
     output: str,
 ) -> None:
-    """Show params and vars as HOST sees them, each with the place it comes from.
+    """Show params and vars as HOST sees them, each with its source.
 
-    What is closer to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars < group vars
-    < host vars.
+    The source closest to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars <
+    group vars < host vars.
     Parameters: default < --vars-file < -e.
     """
     from kubexm_exec.compile.explain import explain

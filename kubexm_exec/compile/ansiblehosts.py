@@ -45,7 +45,7 @@ def finish_hosts(state: State, inventory: Loaded[InventoryBody]) -> None:
                     "templated-connection",
                     f'host "{host.name}": {key} cannot be evaluated: {error}',
                     source.span(unfinished.origins[key]),
-                    hint="it sees the variables of the inventory, inventory_hostname and group_names",
+                    hint="it can use the variables of the inventory, inventory_hostname and group_names",
                 )
                 state.hosts_known = False
         if len(found) < len(unfinished.expressions):
@@ -71,7 +71,7 @@ def _evaluated(state: State, value: Any, variables: Mapping[str, Any], done: dic
     if not is_dynamic(value):
         return value
     if not left:
-        raise ExpressionError("its variables are made of one another")
+        raise ExpressionError("its variables refer to each other")
     compiled = state.expressions.text(value)
     named = {reference.root for reference in compiled.references} & variables.keys()
     for name in named - done.keys():

@@ -125,6 +125,6 @@ def _report(state: State, order: Order, what: str) -> None:
             "cycle",
             f"{what} wait for each other: {' -> '.join([*shown, shown[0]])}",
             place,
-            hint="take one of these needs away",
+            hint="remove one of these dependencies",
             notes=notes,
         )

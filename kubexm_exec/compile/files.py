@@ -88,7 +88,7 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
     elif not found.is_file():
         state.diagnostics.error(
             "unreadable-file",
-            f'"{name}" cannot be read: it is no regular file',
+            f'"{name}" cannot be read: it is not a regular file',
             draft.place.child("with", key),
             hint="name a file or a folder",
             notes=draft.notes,

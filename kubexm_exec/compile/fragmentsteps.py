@@ -35,7 +35,7 @@ def parse_steps(
         if spec.name in names:
             diagnostics.error("duplicate-name", f'there are two steps named "{spec.name}"', where.child("name"))
         if spec.hooks is not None or spec.on_failure:
-            diagnostics.error("no-hooks", "a step of a fragment has no hooks of its own", where.child("name"))
+            diagnostics.error("no-hooks", "a step of a fragment cannot have hooks", where.child("name"))
         names.add(spec.name)
         found.append((where, spec))
     if len(found) == len(steps):

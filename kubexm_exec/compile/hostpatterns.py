@@ -72,7 +72,7 @@ def choose(hosts: Mapping[str, GraphHost], patterns: Iterable[str], control: str
         if word[0] == "!":
             chosen -= chooser.term(word[1:])
     if not chosen:
-        raise PatternError(f'"{",".join(words)}" leaves no host', f"hosts: {some(chooser.own)}")
+        raise PatternError(f'"{",".join(words)}" selects no host', f"hosts: {some(chooser.own)}")
     return [name for name in hosts if name in chosen]
 
 
@@ -101,7 +101,7 @@ class _Chooser:
         if not found:
             kinds = "label of a host" if "=" in pattern else "host, group or role of the inventory"
             raise PatternError(
-                f'"{pattern}" is no {kinds}', did_you_mean(pattern, self._names()) or self._known(pattern)
+                f'"{pattern}" is not a {kinds}', did_you_mean(pattern, self._names()) or self._known(pattern)
             )
         return found
 

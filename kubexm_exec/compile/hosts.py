@@ -63,7 +63,7 @@ def check_connectors(state: State) -> None:
     for name in dict.fromkeys(host for node in state.nodes.values() for host in node.locations):
         if name in state.beyond_reach:
             error, place = state.beyond_reach[name]
-            hint = f'{error.hint}; or leave it out: --limit "!{name}"'
+            hint = f'{error.hint}; or exclude it: --limit "!{name}"'
             state.diagnostics.error(error.code, f'host "{name}": {error.message}', place, hint=hint)
 
 
@@ -138,7 +138,7 @@ class _Inventory:
             "empty-inventory",
             "the inventory has no hosts",
             self.inventory.place("hosts"),
-            hint="check where its hosts come from; to work on this machine, name no inventory",
+            hint="check the source of its hosts; to run on this machine, omit the inventory",
         )
         self.state.hosts_known = False
 
@@ -147,7 +147,7 @@ class _Inventory:
         if host.name == CONTROL_NODE and host.connector != "local":
             self.state.diagnostics.error(
                 "reserved-host",
-                f'"{CONTROL_NODE}" is the machine that kubexm runs on, and this entry makes it another one',
+                f'"{CONTROL_NODE}" is the machine that kubexm runs on, and this entry defines another one',
                 place.child("name"),
                 hint="give the host another name, or write `connector: local`",
             )
@@ -169,7 +169,7 @@ class _Inventory:
                 if name in self.expanded:
                     diagnostics.error(
                         "duplicate-host",
-                        f'host "{name}" is there twice',
+                        f'host "{name}" is defined twice',
                         place.child("name"),
                         hint=f"also at {self.expanded[name].place.child('name').file_line}",
                     )
@@ -179,7 +179,7 @@ class _Inventory:
                         "bad-host-name",
                         f"{_quoted(name)} cannot be the name of a host",
                         place.child("name"),
-                        hint=f"it can have {HOST_RULE}",
+                        hint=f"allowed are {HOST_RULE}",
                     )
                     continue
                 self.expanded[name] = _Expanded(spec, index, place, address, inner)
@@ -215,26 +215,26 @@ class _Inventory:
             if value is not None and not is_reference(value):
                 diagnostics.error(
                     "plain-password",
-                    f"a {path[-1]} is given as a secret reference, never as its value",
+                    f"a {path[-1]} must be a secret reference, not the value itself",
                     place.child(*path),
                     hint=meant_reference(value, path[-1]),
                 )
         if spec.user is not None and not is_user(spec.user):
             message = f"{_quoted(spec.user)} cannot be the name of a user"
-            diagnostics.error("bad-user", message, place.child("user"), hint=f"it can have {USER_RULE}")
+            diagnostics.error("bad-user", message, place.child("user"), hint=f"allowed are {USER_RULE}")
         if spec.proxy_jump is not None and spec.proxy_command is not None:
             diagnostics.error(
                 "two-proxies",
-                "proxyJump and proxyCommand both say how the connection is made",
+                "proxyJump and proxyCommand exclude each other",
                 place.child("proxyCommand"),
-                hint="leave one of them out; the other replaces both of them in weaker places, such as defaults",
+                hint="remove one of them; the other one overrides both at lower levels, such as defaults",
             )
         if spec.private_key is not None and spec.private_key_path is not None:
             diagnostics.error(
                 "two-keys",
-                "privateKey and privateKeyPath both say which key logs in",
+                "privateKey and privateKeyPath exclude each other",
                 place.child("privateKeyPath"),
-                hint="leave one of them out; the other replaces both of them in weaker places, such as defaults",
+                hint="remove one of them; the other one overrides both at lower levels, such as defaults",
             )
         if spec.connector is not None and self.state.connectors is not None:
             try:

@@ -21,9 +21,9 @@ def ask(name: str, argument: str) -> Mapping[str, Any]:
         source = registry.load(name)
         owner = registry.info(name).distribution
     except RegistryError as error:
-        hint = error.hint if registry.names() else "name a file; no package with sources of inventories is installed"
+        hint = error.hint if registry.names() else "use a file; no package with inventory sources is installed"
         raise _failure(
-            error.code, f'the inventory "{name}:{argument}" is no file, and {error.message}', hint
+            error.code, f'the inventory "{name}:{argument}" is not a file, and {error.message}', hint
         ) from error
     try:
         found = source(argument)
@@ -32,8 +32,8 @@ def ask(name: str, argument: str) -> Mapping[str, Any]:
         summary = f'inventory source "{name}" of package {owner} failed: {reason}'
         raise _failure("inventory-source-failed", summary, f'check the argument "{argument}"') from error
     if not isinstance(found, Mapping):
-        summary = f'inventory source "{name}" of package {owner} gave a {type(found).__name__}, not a mapping'
-        raise _failure("inventory-source-failed", summary, "it should give hosts, groups, roles, vars and defaults")
+        summary = f'inventory source "{name}" of package {owner} returned a {type(found).__name__}, not a mapping'
+        raise _failure("inventory-source-failed", summary, "it should return hosts, groups, roles, vars and defaults")
     return found
 
 

@@ -23,7 +23,7 @@ from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
 from kubexm_spec.yaml.source import Place
 
 _MOST_ITEMS = 10_000
-_OUTSIDE = "--limit leaves out all its hosts"
+_OUTSIDE = "--limit excludes all its hosts"
 TAG_SKIPPED = "its tag is skipped"
 TAGS_NOT_SELECTED = "its tags are not selected"
 TAG_REASONS = frozenset({TAG_SKIPPED, TAGS_NOT_SELECTED})
@@ -46,7 +46,7 @@ def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> li
     if hook.spec.for_each is not None:
         state.diagnostics.error(
             "loop-in-hook",
-            "an onFailure step of a loop is there for each item; it cannot loop itself",
+            "an onFailure step of a loop runs for each item; it cannot be a loop itself",
             hook.place.child("forEach"),
         )
     suffix = f"hooks/{hook.hook.value}/{hook.spec.name}"
@@ -99,7 +99,7 @@ def _nodes_at(state: State, draft: StepDraft) -> list[ExecutionNode]:
                     "ambiguous-item",
                     f'step "{draft.spec.name}": the item "{key}" is not the same on {known[1][0]} and {hosts[0]}',
                     draft.place.child("forEach"),
-                    hint="give `key` an expression that tells them apart",
+                    hint="use an expression for `key` that distinguishes them",
                     notes=draft.notes,
                 )
                 return _nothing(draft)
@@ -158,7 +158,7 @@ def _list(state: State, draft: StepDraft, value: Any, place: Place, host: str) -
         got = "nothing" if value is None else f"{type(value).__name__} {value!r}"
         state.diagnostics.error(
             "not-a-list",
-            f"a loop needs a list, this gives {got if len(got) <= 60 else got[:57] + '...'}",
+            f"a loop needs a list, but this is {got if len(got) <= 60 else got[:57] + '...'}",
             place,
             hint="[] is a loop without items" if value is None else "",
             notes=draft.notes,
@@ -312,7 +312,7 @@ def select_nodes(state: State) -> None:
     if state.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
         chosen = ",".join(state.limit)
         state.diagnostics.warning(
-            "no-hosts", f"--limit {chosen}: no task of the spec runs there, so that nothing is done", hint="limit less"
+            "no-hosts", f"--limit {chosen}: no task of the spec runs there, so nothing is done", hint="limit less"
         )
 
 
@@ -324,6 +324,6 @@ def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
         chosen, noun = ",".join(state.limit), "hook is" if len(hooks) == 1 else "hooks are"
         state.diagnostics.warning(
             "no-hosts",
-            f"--limit {chosen}: {len(hooks)} {noun} not run, because all hosts to run on are left out: {some(hooks)}",
-            hint="limit less if they are needed",
+            f"--limit {chosen}: {len(hooks)} {noun} not run because all their hosts are excluded: {some(hooks)}",
+            hint="use a wider --limit if they are needed",
         )

@@ -89,9 +89,9 @@ class Names:
             hint = "add forEach to the step, or use another name"
             return None if looped else Problem("no-item", "`item` is known only in a step with forEach", hint, False)
         if root == "origin" and (looker.draft is None or not looker.draft.for_host):
-            hint = "use `host`; `origin` is the host that a step, or a hook of a step, works for"
+            hint = "use `host`; `origin` is the host that a step, or a hook of a step, serves"
             return Problem(
-                "no-origin", "`origin` is not known here: there is no one host that this is for", hint, False
+                "no-origin", "`origin` is not available here: this does not serve a single host", hint, False
             )
         if root not in ROOTS:
             return self._unknown_root(root, looker)
@@ -193,7 +193,7 @@ class Names:
         if not any(self._before(target, looker) for target in found):
             if found[0] == looker.node.id:
                 return Problem("later-step", f'step "{key}" is this step itself', "use `result` in its own outputs")
-            summary = f'step "{key}" does not run before this one, so that its outputs are not known here'
+            summary = f'step "{key}" does not run before this one, so its outputs are not known here'
             return Problem("later-step", summary, "change the order, or add it to `needs`")
         if not rest:
             return None
@@ -207,13 +207,17 @@ class Names:
         elif rest[0] == "hosts":
             if len(rest) > 1 and rest[1] not in first.hosts:
                 hint = did_you_mean(rest[1], first.hosts) or listed("hosts", first.hosts)
-                limited = ": --limit leaves it out" if self.state.limit and rest[1] in self.state.hosts else ""
+                limited = ": --limit excludes it" if self.state.limit and rest[1] in self.state.hosts else ""
                 return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"{limited}', hint, False)
             rest = rest[2:]
         elif looker.node.hosts and not first.hosts:
-            because = "--limit leaves its hosts out" if self.state.limit else "no host is selected for it"
-            summary = f'step "{key}" runs on no host, so that it has no outputs: {because}'
-            hint = "limit less, or use | default(...)" if self.state.limit else "see its runOn, or use | default(...)"
+            because = "--limit excludes its hosts" if self.state.limit else "no host is selected for it"
+            summary = f'step "{key}" runs on no host, so it has no outputs: {because}'
+            hint = (
+                "use a wider --limit, or use | default(...)"
+                if self.state.limit
+                else "see its runOn, or use | default(...)"
+            )
             return Problem("other-hosts", summary, hint, False)
         elif (
             looker.node.hosts
@@ -221,7 +225,7 @@ class Names:
             and not first.once
             and (other := self._without(looker.node, found))
         ):
-            summary = f'step "{key}" does not run on {other}, so that it has no outputs there'
+            summary = f'step "{key}" does not run on {other}, so it has no outputs there'
             return Problem("other-hosts", summary, f"write steps['{key}'].hosts['{first.hosts[0]}'].{rest[0]}")
         return self._step_key(key, rest, first)
 
@@ -281,7 +285,7 @@ class Names:
         if scope is None or scope.id in self.state.unusable:
             return None
         if not self._scope_done(scope.id, looker):
-            summary = f'{noun} "{name}" is not done before this, so that its outputs are not known here'
+            summary = f'{noun} "{name}" does not complete before this, so its outputs are not known here'
             return Problem(f"later-{noun}", summary, "change the order, or add it to `needs`")
         if len(path) > 1 and path[1] != "outputs":
             known_outputs = listed("outputs", scope.outputs)
@@ -300,12 +304,12 @@ class Names:
         step = self._left_out(reference, here, set())
         if step is None:
             return None
-        option = "--tags does not select" if step.skip == TAGS_NOT_SELECTED else "--skip-tags leaves out"
-        has = f"choose one of its tags too ({', '.join(step.tags)})" if step.tags else "give it a tag that is chosen"
+        option = "--tags does not select" if step.skip == TAGS_NOT_SELECTED else "--skip-tags excludes"
+        has = f"select one of its tags too ({', '.join(step.tags)})" if step.tags else "give it a selected tag"
         conditional = bool(here.guards) or isinstance(here.when, str) or here.hook is Hook.ON_FAILURE
         return Problem(
             "unselected-step",
-            f"{reference} is not there in this run: {option} step {step.id}",
+            f"{reference} does not exist in this run: {option} step {step.id}",
             f"{has}, or use | default(...)",
             False,
             conditional,

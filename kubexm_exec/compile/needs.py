@@ -54,7 +54,7 @@ class NeedsOf:
             if target in self.modules or self._is_task(target):
                 found.append(Need(target, where, True))
             elif not self._cannot_know(target):
-                self._unknown(f'module "{spec.name}"', target, "no module and no module/task", where, names)
+                self._unknown(f'module "{spec.name}"', target, "neither a module nor a module/task", where, names)
         return found
 
     def task(
@@ -71,7 +71,7 @@ class NeedsOf:
             elif self._is_task(target) or (target in self.modules and target != module):
                 found.append(Need(target, where, True))
             elif not self._cannot_know(target):
-                what = "no task of its module, no other module and no module/task"
+                what = "neither a task of its module, nor another module, nor a module/task"
                 self._unknown(f'task "{spec.name}"', target, what, where, [*names, *self.modules], notes)
         return found
 
@@ -102,8 +102,9 @@ def check_step_needs(
         if target not in names:
             diagnostics.error(
                 "unknown-need",
-                f'step "{step.name}" needs "{target}", which is no step of its task',
+                f'step "{step.name}" needs "{target}", which is not a step of its task',
                 place.child("needs", index),
-                hint=did_you_mean(target, names) or "steps of other tasks: let the task need that task",
+                hint=did_you_mean(target, names)
+                or "to wait for a step of another task, add that task to `needs` of the task",
                 notes=notes,
             )

@@ -33,7 +33,7 @@ _EXAMPLES: Final = {
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,300}", re.ASCII)
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]{1,300}\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?", re.ASCII)
 _REFERENCE: Final = re.compile(r"([a-z][a-z0-9_-]*):.+", re.DOTALL)
-_NOT_A_REFERENCE: Final = "a secret is given as a reference such as env:NAME or file:PATH, never as its value"
+_NOT_A_REFERENCE: Final = "a secret must be a reference such as env:NAME or file:PATH, not the value itself"
 
 
 def parse_text(text: str, spec: ParamSpec) -> Any:
@@ -129,18 +129,18 @@ def check_declarations(params: Mapping[str, ParamSpec], place: Place, diagnostic
             if not _has_type(value, spec.type):
                 diagnostics.error(
                     "bad-enum",
-                    f'parameter "{name}" is of type {spec.type.value}, so that {_shown(value)} can never be its value',
+                    f'parameter "{name}" is of type {spec.type.value}, so {_shown(value)} can never be its value',
                     place.child(name, "enum", index),
                 )
         if "default" in spec.model_fields_set and spec.default is not None:
             dynamic = is_dynamic(spec.default)
-            wrong = "a default is a plain value, not an expression" if dynamic else problem(spec.default, spec)
+            wrong = "a default must be a plain value, not an expression" if dynamic else problem(spec.default, spec)
             if wrong:
                 diagnostics.error(
                     _code("bad-default", spec),
                     f'default of parameter "{name}": {wrong}',
                     place.child(name, "default"),
-                    hint="put it into `vars`, which may refer to params" if dynamic else "",
+                    hint="use `vars`, which can refer to params" if dynamic else "",
                 )
 
 
@@ -187,7 +187,7 @@ def bind_outside(
         elif spec.is_required and name not in texts:
             diagnostics.error(
                 "missing-param", _missing(owner, name, spec), declared_at.child(name).key(),
-                hint=f"give it: -e {name}=VALUE",
+                hint=f"set it: -e {name}=VALUE",
             )  # fmt: skip
     return found
 

@@ -18,7 +18,7 @@ from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.safepaths import at
 
 KIND = "kubexm.io/plan"
-_MAKE = "make one with: kubexm plan SPEC -o plan.json"
+_MAKE = "create one with: kubexm plan SPEC -o plan.json"
 """Never with the name of the file: what is no plan may be anything, a spec for instance."""
 
 
@@ -104,11 +104,11 @@ def load_plan(path: str | os.PathLike[str], folder: str = "") -> Plan:
     except OSError as error:
         raise PlanError(f"the plan {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is no plan; {_MAKE}") from error
+        raise PlanError(f"{path} is not a plan; {_MAKE}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND or not isinstance(data.get("graph"), dict):
-        raise PlanError(f"{path} is no plan; {_MAKE}")
+        raise PlanError(f"{path} is not a plan; {_MAKE}")
     if data.pop("hash", None) != digest(data):
-        raise PlanError(f"{path} was edited or is damaged, so that nobody knows what it would do; {_MAKE}")
+        raise PlanError(f"{path} was edited or is damaged; {_MAKE}")
     try:
         graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
         return Plan(graph, data["spec"], data["root"], data["packages"])

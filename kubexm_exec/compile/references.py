@@ -148,9 +148,9 @@ class _Checker:
     def _too_early(self, reference: Reference, place: Place) -> None:
         self.state.diagnostics.error(
             "bad-resource",
-            f"a resource is the same for all steps, so that it cannot refer to {reference.root}",
+            f"a resource is the same for all steps, so it cannot refer to {reference.root}",
             find_reference(place, reference),
-            hint="use params, vars and facts in it, or give the step a `url` of its own",
+            hint="use params, vars and facts, or set `url` on the step",
         )
 
     def _compiled(self, text: str, place: Place, notes: Sequence[Note], bare: bool) -> Compiled | None:
@@ -183,10 +183,10 @@ class _Checker:
         """A reference that nobody can resolve; what is not even meant as one may be the secret itself."""
         guess = meant_provider(argument)
         if guess:
-            summary = "this names no provider of secrets that is installed"
+            summary = "this is not a reference of an installed secret provider"
             self.state.diagnostics.error("unknown-secret-provider", summary, span, hint=guess, notes=notes)
         else:
-            summary = "secret(...) takes a reference of a provider that is installed, never the secret itself"
+            summary = "secret(...) takes a reference of an installed provider, not the secret itself"
             hint = f"installed: {', '.join(sorted(secret_schemes()))}"
             self.state.diagnostics.error("plain-password", summary, span, hint=hint, notes=notes)
 
@@ -253,7 +253,7 @@ class _Checker:
             "cycle",
             f"values refer to each other: {' -> '.join([*names, names[0]])}",
             chain[0].place.find(following[0]),
-            hint="give one of them a value of its own",
+            hint="give one of them a value that refers to no other",
             notes=[
                 Note(f"{one} refers to {other}", where.place.find(other))
                 for one, other, where in zip(names, following, chain, strict=True)

@@ -129,7 +129,7 @@ def _in_context(
         except ResourceError as error:
             return Possible(problem=error.message, hint=error.hint)
         except ExpressionError as error:
-            return Possible(problem=f"resource {one.name}: {error.message}", hint=f"look at {one.place.file_line}")
+            return Possible(problem=f"resource {one.name}: {error.message}", hint=f"see {one.place.file_line}")
 
     if one.spec.variants:
         yield from (attempt(variant, variant) for variant in one.spec.variants)

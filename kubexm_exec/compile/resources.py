@@ -74,7 +74,7 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
         if has_credentials(url) and not is_dynamic(url):
             diagnostics.error(
                 "plain-password",
-                "an address holds no user and no password",
+                "an address must not contain a user or a password",
                 place.child("url"),
                 hint="write `headers: {Authorization: \"Bearer {{ secret('env:NAME') }}\"}`",
             )
@@ -82,7 +82,7 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
         if name.lower() in _SECRET_HEADERS and not is_dynamic(value):
             diagnostics.error(
                 "plain-password",
-                f"the header {name} is a secret: it is given as one, never as its value",
+                f"the header {name} is a secret: use a reference, not the value itself",
                 place.child("headers", name),
                 hint="write {{ secret('env:NAME') }} in it",
             )
@@ -92,7 +92,7 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
         if key is not None and not is_dynamic(key) and not is_reference(key):
             diagnostics.error(
                 "plain-password",
-                f"{name} is given as a secret reference, never as its value",
+                f"{name} must be a secret reference, not the value itself",
                 place.child("s3", name),
                 hint=meant_reference(key, name),
             )
@@ -126,7 +126,7 @@ def _is_there(state: State, one: Declared, source: Source) -> bool:
             "file-not-found",
             f"resource {source.label}: there is no file {state.shown(path)} on this machine",
             place,
-            hint="a relative path starts at the folder of the file that it is written in",
+            hint="relative paths start at the folder of the file that contains them",
         )
         return False
     remember_file(state, path, place, ())
@@ -134,9 +134,9 @@ def _is_there(state: State, one: Declared, source: Source) -> bool:
     if digest and source.sha256 and digest != source.sha256:
         state.diagnostics.error(
             "wrong-digest",
-            f"resource {source.label}: {state.shown(path)} has another sha256 than it must: {digest}",
+            f"resource {source.label}: {state.shown(path)} has an unexpected sha256: {digest}",
             place,
-            hint="it is another version or damaged: fetch it again, or correct `sha256`",
+            hint="it is another version, or damaged: fetch it again, or correct `sha256`",
         )
         return False
     return True
@@ -161,7 +161,7 @@ def _warn(state: State, one: Declared, source: Source | None) -> None:
         hint = f"add sha256: {digest}"
     state.diagnostics.warning(
         "missing-digest",
-        f"resource {label} has no sha256: whatever its source gives is used",
+        f"resource {label} has no sha256: any content of its source is accepted",
         one.head,
         hint=hint,
     )

@@ -96,7 +96,7 @@ def hosts_of(
         return ()
     if not hosts and (reach or not state.limit) and state.hosts_known and len(state.diagnostics.errors) == before:
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
-        hint = "it says `required`: check the inventory" if rendered.required else "it will be skipped"
+        hint = "it is `required`: check the inventory" if rendered.required else "it will be skipped"
         tell("no-hosts", f"{who} runs on no host", place, hint=hint, notes=notes)
     return hosts[:1] if rendered.run_once and not candidates else hosts
 
@@ -137,7 +137,7 @@ def static_run_on(
             RunOnSpec.model_validate({key: found})
         except ValidationError:
             state.diagnostics.error(
-                "wrong-value", f'"{key}" of a selector: the expression gives {found!r}', where, notes=notes
+                "wrong-value", f'"{key}" of a selector: the value of the expression is {found!r}', where, notes=notes
             )
             return None
         rendered[key] = found

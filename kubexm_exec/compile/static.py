@@ -73,9 +73,9 @@ def render_static(
     except UnknownValueError as error:
         state.diagnostics.error(
             "not-static",
-            f"{what} is evaluated when compiling, but {error.name} is known only during the run",
+            f"{what} is evaluated at compile time, but {error.name} is known only during the run",
             place.find(error.name.partition("(")[0]),
-            hint="use params and vars here, or a `fragment` step for what is found out on the way",
+            hint="use params and vars here, or a `fragment` step for values that are known only during the run",
             notes=notes,
         )
     except ExpressionError as error:

@@ -120,7 +120,7 @@ def _included(
             "unknown-template",
             f'there is no template "{name}"',
             template.place.find(name),
-            hint=did_you_mean(name, finder.names()) or "names start at a folder of templates, not at this file",
+            hint=did_you_mean(name, finder.names()) or "names are relative to a templates folder, not to this file",
             notes=(Note("used by", used_by.span()), *notes),
         )
     return found

@@ -134,7 +134,7 @@ def check_params(
         )
     except Exception as error:  # noqa: BLE001 - a third party's validator must only harm those who use it
         message = f'step type "{spec.type}" cannot check its own parameters: {type(error).__name__}: {error}'
-        hint = f"report it to the makers of {state.steps.info(spec.type).distribution}"
+        hint = f"report it to the authors of {state.steps.info(spec.type).distribution}"
         state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint, notes=notes)
 
 

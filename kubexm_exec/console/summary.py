@@ -136,7 +136,7 @@ def _undone(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[
 def _status(result: GraphExecutionResult, total: Counts, paint: Paint, before: int) -> str:
     word, style = STATUS_WORDS.get(result.status, (result.status.value, ""))
     if not total.actions:
-        return f"{paint(word, style)}  {one_line(result.graph_name)}: there was nothing to do"
+        return f"{paint(word, style)}  {one_line(result.graph_name)}: nothing to do"
     took = ""
     if result.start_time is not None and result.end_time is not None:
         took = f" in {format_duration(result.end_time - result.start_time)}"
@@ -172,7 +172,7 @@ def _offers(
     undone.discard("")
     if journaled is not None and "leftAlone" in undone:
         overwrite = f"{journaled.command} rollback {journaled.run} --overwrite"
-        yield overwrite, "undo also what somebody else has changed since"
+        yield overwrite, "also undo what others have changed since"
     if result.mode is RunMode.UNDO:
         # Nothing else follows by itself: whoever took it back knows why.
         return

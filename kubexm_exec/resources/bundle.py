@@ -18,7 +18,7 @@ from kubexm_exec.resources.source import LocalResource, ResourceError, Source
 INDEX: Final = "index.json"
 FORMAT: Final = 1
 _FILES: Final = "files"
-_MAKE: Final = "make it again: kubexm resources bundle SPEC -o DIR"
+_MAKE: Final = "create it again: kubexm resources bundle SPEC -o DIR"
 
 
 class Entry(Struct, frozen=True):
@@ -45,7 +45,8 @@ class Bundle:
         self.folder = folder
         if not folder.is_dir():
             raise ResourceError(
-                f"there is no bundle {folder}", "make one where there is a network: kubexm resources bundle SPEC -o DIR"
+                f"there is no bundle {folder}",
+                "create one where there is a network: kubexm resources bundle SPEC -o DIR",
             )
         self.entries = list(_entries(folder))
 
@@ -61,8 +62,7 @@ class Bundle:
             digest, size = digest_of(path)
             if listed and digest != listed:
                 raise ResourceError(
-                    f"resource {source.label}: {path} of the bundle is damaged: "
-                    f"its index says sha256 {listed}, and the file has {digest}",
+                    f"resource {source.label}: {path} of the bundle is damaged: expected sha256 {listed}, got {digest}",
                     _MAKE,
                 )
             if not source.sha256 or digest == source.sha256:
@@ -105,7 +105,7 @@ def _entries(folder: Path) -> Iterator[Entry]:
 def check_bundle(folder: Path) -> None:
     """Raise ResourceError if a bundle cannot be put into a folder without replacing what is none of its own."""
     if folder.exists() and not folder.is_dir():
-        raise ResourceError(f"{folder} is there, and is no folder", "choose another folder with -o")
+        raise ResourceError(f"{folder} exists and is not a folder", "choose another folder with -o")
     for _ in _entries(folder):
         pass
 

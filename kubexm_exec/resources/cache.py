@@ -179,8 +179,8 @@ class Cache:
             raise ResourceError(f"the cache {self.folder} is not used: {error.strerror}", error.hint) from error
         except OSError as error:
             raise ResourceError(
-                f"the cache {self.folder} cannot be made: {(error.strerror or str(error)).lower()}",
-                "set XDG_CACHE_HOME to a folder that can be written",
+                f"the cache {self.folder} cannot be created: {(error.strerror or str(error)).lower()}",
+                "set XDG_CACHE_HOME to a writable folder",
             ) from error
 
     def prune(self, older_than: float) -> Pruned:
@@ -267,9 +267,9 @@ class MismatchError(ResourceError):
     """What arrived is not what it must be. It is set aside, and nothing uses it."""
 
     def __init__(self, source: Source, digest: str, aside: Path | None = None) -> None:
-        kept = f"; what arrived is kept as {aside}" if aside is not None else ""
+        kept = f"; it is kept as {aside}" if aside is not None else ""
         super().__init__(
-            f"resource {source.label}: what {source.shown} gives has another sha256 than it must: "
+            f"resource {source.label}: {source.shown} has the wrong sha256: "
             f"expected {source.sha256}, got {digest}{kept}",
             "the source was changed or is damaged, or `sha256` is of another version: compare it with what its "
             "makers publish",

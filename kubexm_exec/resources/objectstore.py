@@ -15,10 +15,10 @@ from kubexm_exec.resources.transfer import Answer, BrokenError, NotModifiedError
 _INSTALL: Final = "pip install 'kubexm[s3]'"
 _REGION: Final = "us-east-1"
 _HINTS: Final = {
-    "403": "the key may not read it: look at accessKeyId and secretAccessKey, and at the rights of the bucket",
-    "404": "there is no such object: look at the bucket and the key in the address",
-    "InvalidAccessKeyId": "the store does not know this key: look at accessKeyId",
-    "SignatureDoesNotMatch": "the key is wrong: look at secretAccessKey",
+    "403": "access denied: check accessKeyId, secretAccessKey and the permissions of the bucket",
+    "404": "there is no such object: check the bucket and the key in the address",
+    "InvalidAccessKeyId": "the store does not know this key: check accessKeyId",
+    "SignatureDoesNotMatch": "the key is wrong: check secretAccessKey",
 }
 
 
@@ -102,7 +102,7 @@ def _no(source: Source, said: Any, status: int) -> Exception:
     words = f"{code}: {said.get('Message', '')}".rstrip(": ")
     if status >= 500 or code in ("SlowDown", "RequestTimeout"):
         return BrokenError(f"the store answered {words}", "the store is busy: try again later")
-    hint = _HINTS.get(code, _HINTS.get(str(status), "look at its address and at `s3`"))
+    hint = _HINTS.get(code, _HINTS.get(str(status), "check its address and `s3`"))
     return ResourceError(f"resource {source.label}: {source.shown}: the store answered {words}", hint)
 
 

@@ -152,7 +152,7 @@ def choose(spec: ResourceSpec, name: str, context: Mapping[str, Any], expression
         return machine
     raise ResourceError(
         f"resource {name} has no variant for the architecture {architecture} ({machine})",
-        f"it has {', '.join(variants)}; say in `variant` which one a host gets",
+        f"it has {', '.join(variants)}; select one with `variant`",
     )
 
 

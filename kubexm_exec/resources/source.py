@@ -69,7 +69,7 @@ class Source:
         """The source behind an address; raises ResourceError."""
         kind = kind_of(check_url(name, url))
         if kind == "s3" and more.get("fetch_on") == "host":
-            raise ResourceError(f"{name}: a host cannot fetch s3:// addresses", "leave out `fetchOn: host`")
+            raise ResourceError(f"{name}: a host cannot fetch s3:// addresses", "remove `fetchOn: host`")
         digest = check_digest(name, sha256) if sha256 else ""
         return cls(name=name, kind=kind, location=url, sha256=digest, filename=filename_of(url, kind), **more)
 
@@ -107,17 +107,17 @@ def check_url(name: str, url: str) -> str:
     """The URL, if it can be fetched; raises ResourceError."""
     if has_credentials(url):
         raise ResourceError(
-            f"resource {name}: its address holds a user or a password", "use `headers` with {{ secret('env:NAME') }}"
+            f"resource {name}: its address contains a user or a password", "use `headers` with {{ secret('env:NAME') }}"
         )
     if problem := url_problem(url):
-        raise ResourceError(f"resource {name}: {problem}; got {shown_url(url)!r}", "look at its `url`")
+        raise ResourceError(f"resource {name}: {problem}; got {shown_url(url)!r}", "check its `url`")
     return url
 
 
 def check_digest(name: str, digest: str) -> str:
     """The digest in lower case; raises ResourceError."""
     if problem := digest_problem(digest):
-        raise ResourceError(f"resource {name}: {problem}; got {digest[:80]!r}", "look at its `sha256`")
+        raise ResourceError(f"resource {name}: {problem}; got {digest[:80]!r}", "check its `sha256`")
     return digest.lower()
 
 

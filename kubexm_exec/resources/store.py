@@ -107,7 +107,7 @@ class ResourceStore:
         except OSError as error:
             raise ResourceError(
                 f"resource {source.label}: the cache {self.cache.folder}: {(error.strerror or str(error)).lower()}",
-                "make room there (kubexm resources prune), or set XDG_CACHE_HOME to another folder",
+                "free some space there (kubexm resources prune), or set XDG_CACHE_HOME to another folder",
             ) from error
         self._done[source.key] = found
         return found
@@ -227,7 +227,7 @@ def _local(source: Source) -> LocalResource:
     except OSError as error:
         raise ResourceError(
             f"resource {source.label}: {path} cannot be read: {(error.strerror or str(error)).lower()}",
-            "look at its `path`; it is relative to the file that it is written in",
+            "check its `path`; it is relative to the file that contains it",
         ) from error
     if source.sha256 and digest != source.sha256:
         raise MismatchError(source, digest)

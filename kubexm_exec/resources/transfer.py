@@ -123,12 +123,12 @@ def _check_room(answer: Answer, source: Source, part: Part) -> None:
     if answer.total > free:
         raise ResourceError(
             f"resource {source.label}: {source.shown} has {answer.total} bytes; the cache has room for {free}",
-            "make room there (kubexm resources prune), or set XDG_CACHE_HOME to another folder",
+            "free some space there (kubexm resources prune), or set XDG_CACHE_HOME to another folder",
         )
 
 
 def _too_large(source: Source, size: str) -> ResourceError:
     return ResourceError(
-        f"resource {source.label}: {source.shown} has {size} bytes, and {attempts.LARGEST} is the most that is taken",
-        "look at its address",
+        f"resource {source.label}: {source.shown} has {size} bytes, more than the limit of {attempts.LARGEST}",
+        "check its address",
     )

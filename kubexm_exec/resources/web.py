@@ -14,11 +14,11 @@ from kubexm_exec.resources.source import ResourceError, Source
 from kubexm_exec.resources.transfer import Answer, BrokenError, NotModifiedError
 
 _HINTS: Final = {
-    401: "it wants to know who asks: give it `headers` with {{ secret('env:NAME') }}",
-    403: "it does not let you have it: look at its `headers` and the rights of whoever asks",
-    404: "there is no such file: look at the address, and at the version in it",
-    407: "the proxy wants a password: look at https_proxy in the environment",
-    410: "it was taken away for good: look for a newer version",
+    401: "authentication required: set `headers` with {{ secret('env:NAME') }}",
+    403: "access denied: check its `headers` and the permissions behind them",
+    404: "there is no such file: check the address, and the version in it",
+    407: "the proxy requires a password: check https_proxy in the environment",
+    410: "it was removed permanently: look for a newer version",
 }
 
 
@@ -65,7 +65,7 @@ def _answer(source: Source, response: Response, start: int, validator: str, tota
     said = f"the server answered {status} {response.reason}".rstrip()
     if status in PASSING:
         raise BrokenError(said, "the server is busy or broken: try again later")
-    raise ResourceError(f"resource {source.label}: {source.shown}: {said}", _HINTS.get(status, "look at its address"))
+    raise ResourceError(f"resource {source.label}: {source.shown}: {said}", _HINTS.get(status, "check its address"))
 
 
 def _nothing(size: int) -> bytes:

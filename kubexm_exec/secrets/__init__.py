@@ -66,7 +66,7 @@ class EnvSecrets(SecretProvider):
         """The value of the variable; one that is not set, or empty, is an error."""
         name = reference.partition(":")[2]
         if not name:
-            raise SecretError(reference, "names no environment variable", _FORM)
+            raise SecretError(reference, "does not name an environment variable", _FORM)
         value = self._environ.get(name)
         if value is None:
             guess = did_you_mean(name, self._environ)
@@ -88,7 +88,7 @@ class FileSecrets(SecretProvider):
         """The text, or the value of the key; it must be text, since 0123 as a number is another password."""
         name, _, key = reference.partition(":")[2].partition("#")
         if not name:
-            raise SecretError(reference, "names no file", _FORM)
+            raise SecretError(reference, "does not name a file", _FORM)
         text = self._read(reference, name)
         value = _lookup(reference, name, key, text) if key else text.removesuffix("\n").removesuffix("\r")
         if not value:
@@ -199,7 +199,7 @@ def _what(name: str, key: str) -> str:
 def _lookup(reference: str, name: str, key: str, text: str) -> str:
     data = _parse(reference, name, text)
     if not isinstance(data, Mapping):
-        hint = f'leave out "#{key}" to take all of its text'
+        hint = f'omit "#{key}" to use its whole text'
         raise SecretError(reference, f"{name} is not a mapping of keys to values", hint)
     return pick(reference, name, key, data)
 

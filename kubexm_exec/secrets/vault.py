@@ -44,14 +44,14 @@ class VaultSecrets(SecretProvider):
         """The value of the key; a secret with one key only needs none."""
         found = _REFERENCE.fullmatch(reference)
         if found is None or "/" not in found["path"]:
-            raise SecretError(reference, "names no path in a vault", _FORM)
+            raise SecretError(reference, "does not name a path in a vault", _FORM)
         path, version, key = found["path"], found["version"] or "", found["key"] or ""
         if (path, version) not in self._read:
             self._read[path, version] = self._ask(reference, path, version)
         data = self._read[path, version]
         if not key:
             if len(data) != 1:
-                raise SecretError(reference, f"{path} in the vault has {len(data)} keys", "say which one: PATH#key")
+                raise SecretError(reference, f"{path} in the vault has {len(data)} keys", "select one: PATH#key")
             key = next(iter(data))
         value = pick(reference, f"{path} in the vault", key, data)
         if not value:
@@ -197,7 +197,7 @@ def plain_session() -> Any:
             target = super().get_redirect_target(resp)
             leads = urljoin(resp.url, target) if target else ""
             if resp.url.startswith("https:") and leads and not leads.startswith("https:"):
-                raise requests.exceptions.InvalidSchema("the vault leads to an address that is not encrypted")
+                raise requests.exceptions.InvalidSchema("the vault redirects to an unencrypted address")
             return target
 
     session = Session()
@@ -238,12 +238,12 @@ def _explain(reference: str, path: str, address: str, error: Exception) -> NoRet
     if isinstance(error, hvac.exceptions.InvalidPath):
         raise SecretError(reference, f"there is no {path} in the vault", "check the path and its version") from None
     if isinstance(error, hvac.exceptions.Forbidden | hvac.exceptions.Unauthorized):
-        what = "the vault refuses: this login may not read it, or it has run out"
-        raise SecretError(reference, what, f"look at its policies: vault token capabilities {path}") from None
+        what = "the vault refuses: this login has no permission to read it, or has expired"
+        raise SecretError(reference, what, f"check its policies: vault token capabilities {path}") from None
     if isinstance(error, hvac.exceptions.VaultDown):
         raise SecretError(reference, "the vault is sealed or in standby", "unseal it, or ask another server") from None
     if isinstance(error, hvac.exceptions.VaultError):
         said = ", ".join(error.errors or []) if isinstance(error.errors, list) else str(error.errors or "")
-        raise SecretError(reference, f"the vault says: {said or type(error).__name__}", "check the login") from None
+        raise SecretError(reference, f"the vault answered: {said or type(error).__name__}", "check the login") from None
     name = type(error).__name__
     raise SecretError(reference, f"no answer from the vault at {address} ({name})", "check VAULT_ADDR") from None

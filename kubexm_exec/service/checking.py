@@ -71,7 +71,7 @@ def _files(paths: Iterable[str], folder: str) -> Iterator[tuple[Path, bool]]:
         if Path(folder, path).is_dir():
             found = yaml_files(path, folder)
             if not any(is_spec for _, is_spec in found):
-                raise Invalid(f"{name} holds no spec: no .yaml or .yml file with apiVersion: kubexm.io/v1")
+                raise Invalid(f"{name} contains no spec: no .yaml or .yml file with apiVersion: kubexm.io/v1")
         for file, is_spec in found:
             if Path(folder, file) not in seen:
                 seen.add(Path(folder, file))

@@ -66,7 +66,7 @@ def planned(documents: Documents) -> Plan:
         import shlex
 
         again = f"kubexm plan {shlex.quote(plan.spec_from(documents.folder))} -o {shlex.quote(documents.plan)}"
-        raise Changed("the plan is stale", f"make it again: {again}", error.changes, kind="stale-plan") from error
+        raise Changed("the plan is stale", f"create it again: {again}", error.changes, kind="stale-plan") from error
     return plan
 
 
@@ -83,7 +83,7 @@ def bundle_folder(documents: Documents) -> Path | None:
 
     folder = Path(documents.folder, documents.bundle)
     if not folder.is_dir():
-        raise Invalid(f"there is no bundle {documents.bundle}", "make one: kubexm resources bundle SPEC -o DIR")
+        raise Invalid(f"there is no bundle {documents.bundle}", "create one: kubexm resources bundle SPEC -o DIR")
     return folder
 
 
@@ -102,7 +102,7 @@ def _read_values(documents: Documents) -> tuple[dict[str, Any], dict[str, Span]]
         data = file.documents[0] if file.documents else {}
         # What is no name is not quoted: it may be any file.
         if not isinstance(data, dict) or not all(map(str.isidentifier, data)):
-            raise Invalid(f"{name} holds no mapping of names of parameters to values")
+            raise Invalid(f"{name} is not a mapping of parameter names to values")
         found.update(data)
         places.update({key: file.place(0, (key,)).span() for key in data})
     return found, places

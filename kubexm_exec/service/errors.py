@@ -104,7 +104,7 @@ def said_changes(before: ExecutionGraph, now: ExecutionGraph, nodes: Sequence[No
     from kubexm_exec.compile.compare import compare_hosts
 
     old, new = before.sources, now.sources
-    said = {name: "is not used any more" for name in old if name not in new}
+    said = {name: "is no longer used" for name in old if name not in new}
     said |= {name: "is new" for name in new if name not in old}
     said |= {name: "has changed" for name in new if name in old and new[name] != old[name]}
     yield from (f"file {name} {said[name]}" for name in sorted(said))
@@ -114,6 +114,6 @@ def said_changes(before: ExecutionGraph, now: ExecutionGraph, nodes: Sequence[No
             continue
         details = [
             *change.details, *(f"on {host} too" for host in change.hosts_added),
-            *(f"not on {host} any more" for host in change.hosts_removed),
+            *(f"no longer on {host}" for host in change.hosts_removed),
         ]  # fmt: skip
         yield f"{change.change} {change.node}" + (f": {'; '.join(details)}" if details else "")

@@ -161,7 +161,7 @@ class LocalService:
             if each.status is Status.FAILED and not each.ignored
         }
         if not failed:
-            raise Refused(f"nothing has failed in run {past.row.id}", f"kubexm runs show {past.row.id}")
+            raise Refused(f"run {past.row.id} has no failed action", f"kubexm runs show {past.row.id}")
         return self.resume(replace(request, run=past.row.id, hosts=",".join(sorted(failed))), watcher)
 
     def undoable(self, request: RollbackRequest) -> Undoable:
@@ -204,7 +204,7 @@ class LocalService:
             found = info(store, store.run(run))
             row = found.row
             if found.state is not Status.RUNNING:
-                raise Invalid(f"run {row.id} does not run: it is {found.state.value}", f"kubexm runs show {row.id}")
+                raise Invalid(f"run {row.id} is not running: it is {found.state.value}", f"kubexm runs show {row.id}")
             store.ask(row.id, kind, str(Owner.me()), data)
             return found
 

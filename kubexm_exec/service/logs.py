@@ -34,10 +34,10 @@ def logs(
                 yield Event(ACTION_OUTPUT, row.id, piece["time"], piece["node"], piece["host"], data)
         if not said and not (folder / NAME).exists() and not (alive and follow):
             if row.holder.host == socket.gethostname():
-                message = f"no step of run {row.id} has printed anything (its log would be in {folder})"
+                message = f"the steps of run {row.id} have no output (the log would be in {folder})"
                 raise NotFound(message, kind="no-output")
             raise NotFound(
                 f"the log of run {row.id} is not here: it was run on {row.holder.host} by {row.holder.user}",
-                f"type it there, or see the end of every output: kubexm runs report {row.id} -o FILE",
+                f"run this command there, or see the end of every output: kubexm runs report {row.id} -o FILE",
                 kind="elsewhere",
             )

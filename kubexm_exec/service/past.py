@@ -140,7 +140,7 @@ def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> Non
 
     for glob in globs:
         if not broken_off(history, [glob]):
-            raise Invalid(f'no undo of "{glob}" broke off in run {run}', f"kubexm runs show {run}")
+            raise Invalid(f'no undo of "{glob}" was interrupted in run {run}', f"kubexm runs show {run}")
 
 
 def changes_since(past: Past, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:

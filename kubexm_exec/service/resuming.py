@@ -35,7 +35,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     check_nodes([node.id for node in past.graph.steps()], (*request.begin, *request.only), run)
     hosts = None if request.hosts is None else chosen_hosts(past.graph.hosts, request.hosts)
     if request.accept_changes and (request.only or hosts is not None):
-        raise Invalid("changes are accepted for all of the run", "leave --only and --hosts out")
+        raise Invalid("--accept-changes applies to the whole run", "omit --only and --hosts")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
     if not Path(past.documents.folder).is_dir():
         raise Invalid(f"the folder of run {run} cannot be used: {past.documents.folder}: No such file or directory")
@@ -43,7 +43,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     history = tell(store, run)
     for glob in selection.done:
         if not in_doubt(history, [glob]):
-            raise Invalid(f'nothing is in doubt of "{glob}" in run {run}', f"kubexm runs show {run}")
+            raise Invalid(f'no outcome of "{glob}" is unknown in run {run}', f"kubexm runs show {run}")
     check_broken_off(history, (*request.again, *request.undone), run)
     made_from = {**past.made_from, "graph": graph.to_json()} if changed else None
     taken_on = Session.go_on(
@@ -82,7 +82,7 @@ def _graph_now(
     if not request.accept_changes:
         raise Changed(
             "the spec has changed since the run",
-            f"kubexm runs resume {past.row.id} --accept-changes runs what has changed and all that depends on it",
+            f"kubexm runs resume {past.row.id} --accept-changes runs the changes and everything that depends on them",
             list(said_changes(past.graph, now, changes)),
             kind="changed-spec",
         )

@@ -391,7 +391,7 @@ def _seen_from(view: _View, key: str, nodes: list[ExecutionNode]) -> NodeID:
         nodes = [node for node in here if node.place(view.host) == view.place] or here
         if len(nodes) > 1:
             ids = " or ".join(f"steps['{node.id}']" for node in nodes[:2])
-            raise ExpressionError(f"step {key} runs at {len(nodes)} places; write {ids}", f"steps.{key}")
+            raise ExpressionError(f"step {key} is ambiguous ({len(nodes)} steps); write {ids}", f"steps.{key}")
     return nodes[0].id
 
 
@@ -460,7 +460,7 @@ def _absence(node_id: NodeID, host: str, record: ActionRecord) -> str:
     said = record.message.partition("\n")[0]
     match record.status:
         case Status.SUCCESS:
-            what = f"step {node_id} gave no outputs on {host}"
+            what = f"step {node_id} produced no outputs on {host}"
         case Status.SKIPPED:
             what, said = f"step {node_id} was skipped on {host}", said.removeprefix("Skipped ")
         case Status.FAILED:

@@ -96,7 +96,7 @@ def _as_data(value: Any, budget: Budget) -> Any:
         budget.copied(len(items))
         return [_as_data(item, budget) for item in items]
     raise ExpressionError(
-        f"the expression gives no data, but a {type(value).__name__}; is there a ( ) or a name missing?"
+        f"the value of the expression is a {type(value).__name__}, not data; is a ( ) or a name missing?"
     )
 
 
@@ -168,7 +168,7 @@ class Expressions:
             tree = self.environment.parse("{{" + text + "}}")
         single = _single_expression(tree, "{{" + text + "}}")
         if single is None:
-            raise ExpressionError("the expression cannot be read: it is more than one", stripped)
+            raise ExpressionError("the expression is invalid: there is more than one", stripped)
         return Compiled(text, self._native(single, text), find_references(tree), True)
 
     def parse(self, text: str, name: str | None = None) -> nodes.Template:
@@ -298,13 +298,13 @@ class Expressions:
             if result.strip().lower() not in ("true", "false"):
                 shown = result if len(result) <= 40 else result[:37] + "..."
                 raise ExpressionError(
-                    f"a condition gives true or false, this gives the text {shown!r}; compare it, such as x == 'yes', "
+                    f"a condition must be true or false, but this is the text {shown!r}; compare it, such as x == 'yes', "
                     "or x != '' for any text"
                 )
             return result.strip().lower() == "true"
         if result is None or isinstance(result, bool | int | float | list | tuple | Mapping):
             return bool(result)
-        raise ExpressionError(f"a condition gives true or false, this gives {type(result).__name__}")
+        raise ExpressionError(f"a condition must be true or false, but this is {type(result).__name__}")
 
     def references(self, value: Any, *, bare: bool = False) -> list[tuple[tuple[str | int, ...], str, Reference]]:
         """Every reference in plain data: (path of the text, the text, the reference); raises ExpressionError."""
@@ -339,11 +339,11 @@ def _readable(text: str, environment: Sandbox) -> Iterator[None]:
         fragment = _quoted_name(error, lines[number - 1].strip())
         raise ExpressionError(_syntax_message(error, environment), fragment, number) from error
     except RecursionError as error:
-        raise ExpressionError("the expression cannot be read: it is nested too deeply") from error
+        raise ExpressionError("the expression is invalid: it is nested too deeply") from error
     except ValueError as error:
-        raise ExpressionError("the expression cannot be read: a number in it has too many digits") from error
+        raise ExpressionError("the expression is invalid: a number in it has too many digits") from error
     except (SyntaxError, OverflowError, MemoryError) as error:  # more nested blocks than Python compiles
-        raise ExpressionError(f"the expression cannot be read: {error}") from error
+        raise ExpressionError(f"the expression is invalid: {error}") from error
 
 
 _CLEARER = [
@@ -358,7 +358,7 @@ _CLEARER = [
         "it ends where a value should be",
     ),
     (re.compile(r"Expected an expression, got 'end of (?:print statement|statement block)'"), "it is empty"),
-    (re.compile(r"expected token 'end of print statement', got '='"), "a single = compares nothing; write =="),
+    (re.compile(r"expected token 'end of print statement', got '='"), "a single = is not a comparison; write =="),
     (re.compile(r"expected token 'end of (?:print statement|statement block)', got (.+)"), r"unexpected \1"),
 ]
 """What Jinja2 says, for people who do not know how it reads templates."""
@@ -370,7 +370,7 @@ def _syntax_message(error: TemplateSyntaxError, environment: Sandbox) -> str:
     if unknown is None:
         for pattern, words in _CLEARER:
             message = pattern.sub(words, message)
-        return f"the expression cannot be read: {message}"
+        return f"the expression is invalid: {message}"
     from kubexm_spec.diagnostics import did_you_mean
 
     kind, name = unknown.groups()

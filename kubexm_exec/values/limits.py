@@ -16,7 +16,7 @@ LONGEST: Final = 16 << 20
 MOST_ITEMS: Final = 1 << 20
 """The most items of a list or mapping; in what is compared, sorted or written out, with the items of its items."""
 DEEPEST: Final = 200
-"""The most lists and mappings inside one another, in what is compared, sorted or written out."""
+"""The most nested lists and mappings, in what is compared, sorted or written out."""
 MOST_BYTES: Final = 160 << 20
 """The most memory that the values of one evaluation take at once."""
 MOST_WORK: Final = 2_000_000
@@ -83,7 +83,7 @@ class Budget:
         """One more round of a loop, or as much work."""
         self.rounds -= rounds
         if self.rounds < 0:
-            raise LimitError(f"it loops, or calls itself, without end: an expression does at most {MOST_WORK:,} rounds")
+            raise LimitError(f"it loops or recurses without end: an expression has at most {MOST_WORK:,} iterations")
         if monotonic() > self._late:
             self._check_time()
 
@@ -91,7 +91,7 @@ class Budget:
         # The second half is measured by what this thread itself has worked: others may be busy, and facts take time.
         now = thread_time()
         if self._cpu is not None and now - self._cpu >= MOST_SECONDS / 2:
-            raise LimitError(f"it works without end: an expression has {MOST_SECONDS:g} seconds")
+            raise LimitError(f"it takes too long: an expression has {MOST_SECONDS:g} seconds")
         if self._cpu is None:
             self._cpu = now
         self._late = monotonic() + MOST_SECONDS / 2
@@ -227,7 +227,7 @@ def weight(value: Any) -> int:
             fit(characters)
             return characters
         level = deeper
-    raise too_large("a value", DEEPEST, "lists and mappings inside one another")
+    raise too_large("a value", DEEPEST, "nested lists and mappings")
 
 
 def _parts(value: Any) -> Iterable[Any] | None:
@@ -259,4 +259,4 @@ def fit_items(items: int) -> None:
 def fit_bits(bits: int) -> None:
     """Refuse a whole number of so many bits, before it is made."""
     if bits > MOST_BITS:
-        raise too_large("a whole number", MOST_BITS, "bits")
+        raise too_large("an integer", MOST_BITS, "bits")

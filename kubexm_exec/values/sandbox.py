@@ -396,7 +396,9 @@ def _check_pattern(node: nodes.Filter, name: str | None, filename: str | None) -
         try:
             regex(given.value)
         except RegexError as error:
-            raise TemplateSyntaxError(f"{given.value!r} is no pattern: {error}", node.lineno, name, filename) from None
+            raise TemplateSyntaxError(
+                f"{given.value!r} is not a pattern: {error}", node.lineno, name, filename
+            ) from None
 
 
 @pass_context

@@ -163,7 +163,7 @@ class Templates:
     @staticmethod
     def _load(environment: Environment, finder: TemplateFinder, name: str) -> Template:
         if not is_inside(name):
-            raise ExpressionError(f"template {name!r}: a name must stay inside the folders of templates")
+            raise ExpressionError(f"template {name!r}: a name must stay inside the templates folders")
         return environment.get_template(name)
 
 

@@ -60,16 +60,16 @@ def load_bundle(
             kinds = ", ".join(sorted({type(d.document).__name__.removesuffix("Document") for d in loaded}))
             diagnostics.error(
                 "no-pipeline",
-                f"{source.name} holds no Pipeline" + (f", but {kinds}" if kinds else ""),
+                f"{source.name} contains no Pipeline" + (f", but {kinds}" if kinds else ""),
                 source.place(0),
                 hint="only a Pipeline can be run",
             )
         elif len(found) > 1:
             diagnostics.error(
                 "several-pipelines",
-                f"{source.name} holds {len(found)} Pipelines",
+                f"{source.name} contains {len(found)} Pipelines",
                 source.place(found[1]),
-                hint="one file, one Pipeline",
+                hint="a file can contain one Pipeline",
             )
         return None
     pipeline = loader.document(source, found[0])

@@ -155,7 +155,7 @@ _ELSEWHERE: Final = {
 _NOT_OF_STEPS: Final = {
     "runOn": "it is a key of the task: all steps of a task run on its hosts",
     "hosts": 'it is "runOn" of the task: all steps of a task run on its hosts',
-    "notify": "give the step that is to follow `when: steps.NAME.changed`, with the name of this one",
+    "notify": "add `when: steps.NAME.changed` to the step that should follow, with the name of this step",
 }
 """What people expect of a step that is said elsewhere."""
 

@@ -107,7 +107,7 @@ def _provided(loader: Loader, reference: str, used_by: Place | None) -> Loaded[I
 
     match = _PROVIDED.fullmatch(reference)
     if match is None or loader.provider is None:
-        summary = f'the inventory "{reference}" is neither a file nor a source that is installed'
+        summary = f'the inventory "{reference}" is neither a file nor an installed source'
         loader.diagnostics.error("file-not-found", summary, used_by)
         return None
     try:

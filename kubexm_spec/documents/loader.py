@@ -110,7 +110,7 @@ class Loader:
         if kind is None:
             self.diagnostics.error(
                 "missing-kind",
-                "the document does not say its kind",
+                "the document has no kind",
                 place,
                 hint=f"add kind: one of {', '.join(KINDS)}",
                 notes=notes,
@@ -142,7 +142,7 @@ class Loader:
         if version is None:
             self.diagnostics.error(
                 "missing-api-version",
-                "the document does not say its apiVersion",
+                "the document has no apiVersion",
                 place,
                 hint=f"add apiVersion: {API_VERSION}",
                 notes=notes,
@@ -150,7 +150,7 @@ class Loader:
         elif isinstance(version, str) and version.startswith("kubexm.io/"):
             self.diagnostics.error(
                 "newer-api-version",
-                f'apiVersion "{version}" is not known to this kubexm, which reads {API_VERSION}',
+                f'apiVersion "{version}" is unknown to this version of kubexm, which supports {API_VERSION}',
                 place.child("apiVersion"),
                 hint="update kubexm, or write the document for " + API_VERSION,
                 notes=notes,
@@ -203,7 +203,7 @@ class Loader:
             "file-not-found",
             f'the {kind.lower()} file "{reference}" does not exist',
             used_by,
-            hint=guess or "paths are relative to the file that names them",
+            hint=guess or "paths are relative to the file that contains them",
         )
 
     def shipped(self, name: str, kind: str, used_by: Place | None) -> pathlib.Path | None:
@@ -250,7 +250,7 @@ class Loader:
                     return None
             self.diagnostics.error(
                 "wrong-kind",
-                f"{source.name} holds no {kind}, but {', '.join(there) or 'nothing'}",
+                f"{source.name} contains no {kind}, but {', '.join(there) or 'nothing'}",
                 used_by,
                 hint=f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} is needed here",
             )
@@ -258,7 +258,7 @@ class Loader:
         if len(chosen) > 1:
             self.diagnostics.error(
                 "ambiguous-document",
-                f"{source.name} holds {len(chosen)} documents of kind {kind}: {', '.join(names)}",
+                f"{source.name} contains {len(chosen)} documents of kind {kind}: {', '.join(names)}",
                 used_by,
                 hint=f'name one, such as "{source.path.name}#{names[0]}"',
             )

@@ -288,14 +288,14 @@ def _refuse_secrets(found: Found, owner: Group | Host, encrypted: bool) -> None:
             if encrypted:
                 found.error(
                     "encrypted-variable",
-                    f"{key} is encrypted with ansible-vault, which kubexm does not open",
+                    f"{key} is encrypted with ansible-vault, which kubexm does not decrypt",
                     var.origin,
-                    "write a secret reference in its place, such as env:NAME or file:PATH",
+                    "use a secret reference instead, such as env:NAME or file:PATH",
                 )
         elif key in _REFERENCES and not _REFERENCE.fullmatch(_reference(var.value)):
             found.error(
                 "plain-password",
-                f"{key} holds a secret itself; it is given as a secret reference, never as its value",
+                f"{key} contains a plain-text secret; only secret references are accepted",
                 var.origin,
                 f"write {key}: env:NAME or file:PATH, or \"{{{{ lookup('env', 'NAME') }}}}\"",
             )
@@ -328,7 +328,9 @@ def _depths(found: Found) -> dict[str, int] | None:
             if child not in found.groups:
                 ok = False
                 hint = did_you_mean(child, found.groups) or f"write [{child}] with its hosts, or remove it here"
-                found.error("unknown-group", f'group "{name}" has a child "{child}", which is no group', origin, hint)
+                found.error(
+                    "unknown-group", f'group "{name}" has a child "{child}", which is not a group', origin, hint
+                )
     depths = dict.fromkeys(found.groups, 1)
     changed = list(found.groups) if ok else []
     rounds = 0
@@ -336,8 +338,8 @@ def _depths(found: Found) -> dict[str, int] | None:
         rounds += 1
         if rounds > len(found.groups) + 1:
             name = changed[0]
-            found.error("group-cycle", f'group "{name}" is below itself', found.groups[name].origin,
-                        "a group cannot hold a group that holds it")  # fmt: skip
+            found.error("group-cycle", f'group "{name}" contains itself', found.groups[name].origin,
+                        "a group cannot be its own child, directly or indirectly")  # fmt: skip
             return None
         following: dict[str, None] = {}
         for name in changed:

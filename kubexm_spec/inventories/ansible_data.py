@@ -87,7 +87,7 @@ class _Reader:
                     "unknown-key",
                     f'group "{name}" of an ansible inventory has no key "{key}"; it takes {", ".join(_KEYS)}',
                     where,
-                    did_you_mean(str(key), _KEYS) or f'a group below it goes under "children" of "{name}"',
+                    did_you_mean(str(key), _KEYS) or f'put a child group under "children" of "{name}"',
                 )
 
     def _children(self, name: str, group: Group, children: Any, where: Path) -> None:
@@ -121,7 +121,7 @@ class _Reader:
             self._wrong(f'a host of group "{group}" should be a name', origin)
             return
         if self.printed and is_range(str(name)):
-            self.found.error("bad-host-name", "what a program prints are names of hosts, no ranges", origin)
+            self.found.error("bad-host-name", "a program must print host names, not ranges", origin)
             return
         try:
             names, port = ([str(name)], "") if self.printed else host_names(str(name))

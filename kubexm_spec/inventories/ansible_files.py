@@ -86,7 +86,7 @@ class _Inventory:
     def _part(self, source: SourceFile, locate: Locate) -> int:
         self.size += len(source.data)
         if self.size > MAX_BYTES:
-            summary = f"{self.name} is too large: at most {MAX_BYTES // 1024 // 1024} MiB are read of all its files"
+            summary = f"{self.name} is too large: at most {MAX_BYTES // 1024 // 1024} MiB in total"
             raise SpecError([Diagnostic("file-too-large", summary, hint="split it")])
         self.parts.append(Part(source, locate))
         return len(self.parts) - 1
@@ -141,8 +141,8 @@ class _Inventory:
             if not alone:
                 span = source.span_of((0, 0))
                 self.found.diagnostics.error(
-                    "not-an-inventory", "this is a document of kubexm in a folder of ansible's", span,
-                    hint="name its file instead of the folder, or move it out",
+                    "not-an-inventory", "this is a kubexm document in a folder of Ansible inventories", span,
+                    hint="use the file instead of the folder, or move it out",
                 )  # fmt: skip
             return False
         return self._yaml(source, alone=alone)
@@ -162,16 +162,16 @@ class _Inventory:
             self._part(file, in_document(file))
             self.found.error(
                 "inventory-plugin",
-                "this configures an inventory plugin of ansible, which kubexm does not have",
+                "this configures an Ansible inventory plugin, which kubexm does not support",
                 (len(self.parts) - 1, "plugin"),
-                f"name what it gives: ansible-inventory -i {source.name} --list >hosts.json",
+                f"save its output and use that file: ansible-inventory -i {source.name} --list >hosts.json",
             )
             return True
         if alone and not is_ansible(document):
             return False
         # Nearly any text is YAML: what has no names of groups may be any file, and is not quoted.
         if not isinstance(document, Mapping) or not all(map(_GROUP.match, document)):
-            summary = "this is no inventory: it should be a mapping of groups"
+            summary = "this is not an inventory: it should be a mapping of groups"
             self.found.diagnostics.error("not-an-inventory", summary, source.span_of((0, 0)))
             return True
         self._data(file, document, in_document(file))
@@ -256,13 +256,13 @@ class _Inventory:
                 return
             owner.files.update({key: Var(value, (number, key)) for key, value in document.items()})
         elif any(one is not None for one in file.documents):
-            summary = "a file of variables is one mapping of names and values"
+            summary = "a file of variables must be a mapping of names to values"
             self.found.diagnostics.error("wrong-type", summary, file.span_of((0, 0)))
 
     def _refuse_vault(self, source: TextSource) -> None:
         self.found.diagnostics.error(
             "encrypted-file",
-            "the file is encrypted with ansible-vault, which kubexm does not open",
+            "the file is encrypted with ansible-vault, which kubexm does not decrypt",
             source.span_of((0, 0)),
             hint="move it out of here, and give its secrets as references such as env:NAME or file:PATH",
         )

@@ -21,12 +21,12 @@ _KINDS: Final = ("hosts", "vars", "children")
 _NAME: Final = re.compile(r"(?:[\w.@%~,-]|\[[^\]]*\])+(?::[0-9]+)?|[0-9a-fA-F:.]+(?:%\w+)?|\[[0-9a-fA-F:.]+\]:[0-9]+")
 """What a host can be called: a name, perhaps with ranges and a port, or an IPv6 address."""
 _UNQUOTED: Final = {
-    "bad-section": "this is no section of an ansible inventory",
-    "bad-variable": "this is no variable of an ansible inventory",
-    "bad-host": "this is no host of an ansible inventory",
-    "bad-range": "this is no range of hosts",
-    "group-cycle": "this group is below itself",
-    "unknown-group": "this child is no group",
+    "bad-section": "this is not a section of an Ansible inventory",
+    "bad-variable": "this is not a variable of an Ansible inventory",
+    "bad-host": "this is not a host of an Ansible inventory",
+    "bad-range": "this is not a range of hosts",
+    "group-cycle": "this group contains itself",
+    "unknown-group": "this child is not a group",
 }
 """Findings in words that quote nothing: a file with lines that are not of an inventory may be any file."""
 
@@ -89,7 +89,7 @@ class _Reader:
         match = _SECTION.fullmatch(line)
         if match is None or (match[2] or "hosts") not in _KINDS:
             self.found.error(
-                "bad-section", f"{line} is no section of an ansible inventory", origin,
+                "bad-section", f"{line} is not a section of an Ansible inventory", origin,
                 "write [group], [group:vars] or [group:children]",
             )  # fmt: skip
             return
@@ -99,7 +99,7 @@ class _Reader:
     def _variable(self, line: str, origin: Path) -> None:
         key, sign, value = line.partition("=")
         if not sign or not key.strip():
-            self.found.error("bad-variable", f'"{_cut(line)}" is no variable', origin, "write name=value")
+            self.found.error("bad-variable", f'"{_cut(line)}" is not a variable', origin, "write name=value")
             return
         self.found.group(self.group, origin).vars[key.strip()] = Var(_literal(value.strip()), origin)
 
@@ -116,13 +116,13 @@ class _Reader:
         start = origin[1]
         variables: Vars = {}
         if not _NAME.fullmatch(name):
-            self.found.error("bad-host", f'"{_cut(name)}" is no name of a host', origin, "begin with its name")
+            self.found.error("bad-host", f'"{_cut(name)}" is not a host name', origin, "begin with its name")
             return
         at = len(name)
         for setting in settings:
             key, sign, value = setting.partition("=")
             if not sign or not key:
-                self.found.error("bad-variable", f'"{_cut(setting)}" of host {name} is no variable', origin,
+                self.found.error("bad-variable", f'"{_cut(setting)}" of host {name} is not a variable', origin,
                                  "write name=value")  # fmt: skip
                 continue
             at = max(line.find(f"{key}=", at), 0)

@@ -33,7 +33,7 @@ def read_terraform(source: SourceFile, diagnostics: Diagnostics) -> Body | None:
     if name is None:
         diagnostics.error(
             "no-inventory-output",
-            f"these outputs of terraform hold no inventory: {', '.join(sorted(document))}",
+            f"these Terraform outputs contain no inventory: {', '.join(sorted(document))}",
             source.place(0),
             hint=f'add output "{WHOLE}" (hosts, groups, vars) or output "{HOSTS}" (address by name, or a list)',
         )

@@ -71,7 +71,7 @@ Budget = Annotated[
     BeforeValidator(_budget, json_schema_input_type=int | str),
     Field(json_schema_extra=_NUMBER_OR_PERCENT),
 ]
-"""How many failed hosts are borne: a number or a percentage."""
+"""How many failed hosts are tolerated: a number or a percentage."""
 
 
 def _batch_size(value: Any) -> Any:
@@ -93,7 +93,7 @@ def _scalar_text(value: Any) -> Any:
 
 
 Strings = Annotated[list[str], BeforeValidator(_one_or_many, json_schema_input_type=list[str] | str)]
-"""A list of strings; a single one may stand alone."""
+"""A list of strings, or a single string."""
 
 Labels = dict[str, Annotated[str, BeforeValidator(_scalar_text, json_schema_input_type=str | int | float | bool)]]
 
@@ -102,13 +102,11 @@ Condition = str | bool
 
 
 class Metadata(Model):
-    """Who a document is."""
+    """Name and description of a document."""
 
-    name: Name = Field(description="Name of the document; a pipeline's is the name of its runs.")
-    description: str = Field(default="", description="What it is for, in a sentence or two.")
-    labels: Labels = Field(
-        default_factory=dict, description="Labels for people and tools; the engine does not read them."
-    )
+    name: Name = Field(description="Name of the document. The runs of a pipeline have its name.")
+    description: str = Field(default="", description="Purpose, in a sentence or two.")
+    labels: Labels = Field(default_factory=dict, description="Labels for people and tools; the engine ignores them.")
     annotations: Labels = Field(default_factory=dict, description="Free notes for tools.")
 
 
@@ -130,12 +128,12 @@ class ParamSpec(Model):
     type: ParamType = Field(
         default=ParamType.STRING, description="Type of the value; `secret` takes a reference such as `env:NAME`."
     )
-    default: Any = Field(default=None, description="Value if none is given.")
-    enum: list[Any] | None = Field(default=None, description="The values that are allowed.")
+    default: Any = Field(default=None, description="Value to use if none is given.")
+    enum: list[Any] | None = Field(default=None, description="Allowed values.")
     pattern: str | None = Field(default=None, description="Regular expression (RE2) that the whole string must match.")
-    description: str = Field(default="", description="What it means, for people.")
+    description: str = Field(default="", description="Meaning, for people.")
     required: bool | None = Field(
-        default=None, description="Whether a value must be given; by default, yes if there is no default."
+        default=None, description="Whether a value must be given; by default, true if there is no default."
     )
 
     @property
@@ -167,35 +165,35 @@ def _run_on(value: Any) -> Any:
 
 
 class RunOnSpec(Model):
-    """Which hosts: the keys narrow each other (and), the values of one key add up (or)."""
+    """Selects hosts that match every key, and at least one value of each key."""
 
     all: bool = Field(default=False, description="All hosts of the inventory.")
-    roles: Strings = Field(default_factory=no_items, description="Hosts that have one of these roles.")
+    roles: Strings = Field(default_factory=no_items, description="Hosts with one of these roles.")
     groups: Strings = Field(default_factory=no_items, description="Hosts in one of these groups.")
     hosts: Strings = Field(
         default_factory=no_items,
         description="Host names, ranges or globs such as `node*`; `control-node` is this machine.",
     )
-    labels: Labels = Field(default_factory=dict, description="Hosts that have all these labels.")
-    exclude: Strings = Field(default_factory=no_items, description="Host names, ranges or globs to leave out.")
-    run_once: bool = Field(default=False, description="Only the first of them that is still in the run.")
-    required: bool = Field(default=False, description="No host at all is an error, not a warning.")
+    labels: Labels = Field(default_factory=dict, description="Hosts with all these labels.")
+    exclude: Strings = Field(default_factory=no_items, description="Host names, ranges or globs to exclude.")
+    run_once: bool = Field(default=False, description="Only the first of these hosts that is still in the run.")
+    required: bool = Field(default=False, description="Selecting no host is an error, not a warning.")
 
 
 RunOn = Annotated[RunOnSpec, BeforeValidator(_run_on, json_schema_input_type=RunOnSpec | str)]
 
 
 class RetrySpec(Model):
-    """When and how a failed action is tried again."""
+    """When and how a failed action is retried."""
 
-    attempts: int = Field(default=3, ge=1, le=1000, description="How often it is tried in all.")
+    attempts: int = Field(default=3, ge=1, le=1000, description="Total number of attempts.")
     delay: Duration = Field(default=1.0, description="Pause before the second attempt.")
     backoff: Literal["constant", "linear", "exponential"] = Field(
-        default="constant", description="How the pause grows."
+        default="constant", description="How the pause increases."
     )
-    max_delay: Duration | None = Field(default=None, description="The longest pause.")
+    max_delay: Duration | None = Field(default=None, description="Maximum pause.")
     on: list[Literal["failed", "timedOut", "unreachable", "errored"]] = Field(
-        default=["failed", "timedOut", "unreachable"], description="Kinds of failure that are tried again."
+        default=["failed", "timedOut", "unreachable"], description="Kinds of failure to retry."
     )
 
 
@@ -207,15 +205,17 @@ Retry = Annotated[RetrySpec, BeforeValidator(_retry, json_schema_input_type=Retr
 
 
 class ResourcesSpec(Model):
-    """Limits on how many actions run at the same time."""
+    """Limits on concurrent actions."""
 
-    global_limit: int | None = Field(default=None, ge=1, description="How many hosts run the step at once.")
+    global_limit: int | None = Field(
+        default=None, ge=1, description="Maximum number of hosts that run the step at once."
+    )
     per_host_limit: int | None = Field(
-        default=None, ge=1, description="How many actions of the step run at once on one host."
+        default=None, ge=1, description="Maximum number of actions of the step at once on one host."
     )
     locks: Strings = Field(
         default_factory=no_items,
-        description="Named locks that are held while it runs; counts are in the pipeline's `locks`.",
+        description="Named locks to hold while it runs; the pipeline's `locks` sets their counts.",
     )
 
 
@@ -224,18 +224,16 @@ def _for_each(value: Any) -> Any:
 
 
 class ForEachSpec(Model):
-    """A loop: one node for each item, or for each combination of a matrix."""
+    """A loop: one node per item, or per combination of a matrix."""
 
     items: list[Any] | str | None = Field(
-        default=None, description="The items, or an expression that gives them when compiling."
+        default=None, description="The items, or an expression that provides them at compile time."
     )
     matrix: dict[Identifier, list[Any] | str] | None = Field(
         default=None, description="Lists to combine; `item` is then a mapping."
     )
-    key: str | None = Field(default=None, description="Expression over `item` that gives the key in the node id.")
-    parallel: bool = Field(
-        default=False, description="Items of one host may run at the same time (within perHostLimit)."
-    )
+    key: str | None = Field(default=None, description="Expression over `item` for the key in the node id.")
+    parallel: bool = Field(default=False, description="Items can run concurrently on a host (within perHostLimit).")
 
     @model_validator(mode="after")
     def _one_source(self) -> ForEachSpec:
@@ -252,7 +250,7 @@ def _batch(value: Any) -> Any:
 
 
 class BatchSpec(Model):
-    """A rolling task: so many hosts at a time, through all its steps."""
+    """Rolls a task over its hosts: each batch goes through all steps before the next one."""
 
     size: Annotated[
         str, BeforeValidator(_batch_size, json_schema_input_type=int | str), Field(json_schema_extra=_NUMBER_OR_PERCENT)
@@ -260,8 +258,8 @@ class BatchSpec(Model):
     pause: Duration = Field(default=0.0, description="Pause between two batches.")
     max_failures: Budget | None = Field(
         default=None,
-        description="Stop before the next batch when more hosts failed; the task's maxFailures by default, and the "
-        "default of that for its steps.",
+        description="Stop before the next batch if more hosts have failed; by default the task's maxFailures. It is "
+        "also the default of maxFailures for its steps.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Hosts that a connection goes through, as `proxyJump` and ~/.ssh/config write them."""
+"""Gateways of a connection, in the notation of `proxyJump` and ~/.ssh/config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLE: Final = "write for example user@bastion:22, or several with commas bet
 
 
 def parse_hops(text: str) -> tuple[str, ...]:
-    """The hosts in ``user@bastion:22,inner``, in that order, and none in "none"; ValueError says what is wrong."""
+    """The gateways in ``user@bastion:22,inner``, in that order; none for "none". Raises ValueError."""
     if text.strip().lower() == _NONE:
         return ()
     hops = tuple(part.strip() for part in text.split(","))
@@ -33,10 +33,10 @@ def _check(hop: str, text: str) -> None:
     # Of an address of IPv6 nobody can tell where it ends and its port begins.
     host, colon, port = (place, "", "") if place.count(":") > 1 else place.partition(":")
     if not host:
-        raise ValueError(f'"{text}" names no host to go through where there should be one; {_EXAMPLE}')
+        raise ValueError(f'"{text}" lacks the name of a gateway; {_EXAMPLE}')
     user, at, _ = hop.rpartition("@")
     if "/" in hop or not is_address(host) or (at and not is_user(user)):
-        raise ValueError(f'"{hop}" is no host to go through; {_EXAMPLE}')
+        raise ValueError(f'"{hop}" is not a gateway; {_EXAMPLE}')
     if colon and not is_port(port):
         raise ValueError(f'"{hop}" has the port "{port}", and a port is a number from 1 to {_HIGHEST_PORT}; {_EXAMPLE}')
 
@@ -46,4 +46,4 @@ def _checked(text: str) -> str:
 
 
 Hops = Annotated[str, AfterValidator(_checked)]
-"""Text that names hosts to go through, without blanks."""
+"""Names of gateways, without spaces."""

@@ -1,4 +1,4 @@
-"""Inventory: the hosts, how they are reached, and what is known of them."""
+"""Inventory: the hosts, their connection settings and variables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class BecomeSpec(Model):
     method: Literal["sudo", "su", "doas"] = Field(default="sudo", description="How: sudo, su or doas.")
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
     always: bool | None = Field(
-        default=None, description="false: only for tasks and steps that say `become` (true by default)."
+        default=None, description="false: only for tasks and steps with `become` (default: true)."
     )
     pty: bool | None = Field(
         default=None,
-        description="true for hosts that want a terminal for it (`requiretty`); slower, streams are mixed.",
+        description="true for hosts that require a terminal (`requiretty`); slower, and stderr is merged into stdout.",
     )
 
 
 class ConnectionSpec(Model):
-    """How hosts are reached; on a host, a group, a role, or as defaults of all."""
+    """Connection settings; on a host, a group, a role, or as defaults for all hosts."""
 
     port: int | None = Field(default=None, ge=1, le=65535, description="Port of the SSH server.")
     user: str | None = Field(default=None, description="User to log in as.")
@@ -37,37 +37,38 @@ class ConnectionSpec(Model):
         default=None, description="The key itself, only as a secret reference; it is used from memory."
     )
     password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
-    passphrase: str | None = Field(default=None, description="Of the key; only as a secret reference.")
+    passphrase: str | None = Field(default=None, description="Passphrase of the key; only as a secret reference.")
     host_keys: Literal["acceptNew", "strict", "off"] | None = Field(
-        default=None, description="acceptNew (default) trusts a host on first contact, strict never, off always."
+        default=None,
+        description="acceptNew (default) trusts a host on first contact, strict only known hosts, off every host.",
     )
     known_hosts: str | None = Field(default=None, description="File of known host keys (~/.ssh/known_hosts).")
-    proxy_jump: Hops | None = Field(
-        default=None, description="Hosts to go through, first one first: `user@bastion:22,inner`."
-    )
+    proxy_jump: Hops | None = Field(default=None, description="Gateways, nearest first: `user@bastion:22,inner`.")
     proxy_command: str | None = Field(
-        default=None, description="Program that makes the connection; takes %h, %n, %p, %r, %u."
+        default=None, description="Program that opens the connection; expands %h, %n, %p, %r, %u."
     )
     connect_timeout: Duration | None = Field(default=None, description="Time for connecting and logging in (30s).")
     server_alive_interval: Duration | None = Field(
-        default=None, description="Silence after which a host is asked whether it is there (15s); 0 never asks."
+        default=None, description="Silence after which the host is probed (15s); 0 disables probes."
     )
     server_alive_count_max: int | None = Field(
-        default=None, ge=1, description="Questions in vain after which the connection is given up (3)."
+        default=None, ge=1, description="Unanswered probes after which the connection is closed (3)."
     )
     become: UserName | bool | BecomeSpec | None = Field(
         default=None, description="true for root, the user to become, or user, method and password."
     )
-    per_host_limit: int | None = Field(default=None, ge=1, description="How many actions run at once on the host (1).")
+    per_host_limit: int | None = Field(
+        default=None, ge=1, description="Maximum number of actions at once on the host (1)."
+    )
 
 
 class HostSpec(ConnectionSpec):
     """One host, or a range of them."""
 
     name: str = Field(min_length=1, description="Name, or a range such as `node[01:50]`.")
-    address: str | None = Field(default=None, description="Address to connect to; may hold the same range.")
+    address: str | None = Field(default=None, description="Address to connect to; can contain the same range.")
     internal_address: str | None = Field(default=None, description="Address for traffic between hosts.")
-    roles: Strings = Field(default_factory=no_items, description="What the host is for.")
+    roles: Strings = Field(default_factory=no_items, description="Roles of the host.")
     labels: Labels = Field(default_factory=dict, description="Labels to select by.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the host.")
 
@@ -76,33 +77,33 @@ class GroupSpec(ConnectionSpec):
     """Hosts that share something."""
 
     hosts: Strings = Field(default_factory=no_items, description="Names, ranges or globs.")
-    roles: Strings = Field(default_factory=no_items, description="Roles that its hosts get.")
-    labels: Labels = Field(default_factory=dict, description="Labels that its hosts get.")
+    roles: Strings = Field(default_factory=no_items, description="Roles to give to its hosts.")
+    labels: Labels = Field(default_factory=dict, description="Labels to give to its hosts.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
 
 
 class RoleSpec(ConnectionSpec):
-    """What the hosts of a role share, also how they are reached."""
+    """Settings that the hosts of a role share, including connection settings."""
 
-    description: str = Field(default="", description="What the role is.")
+    description: str = Field(default="", description="Purpose of the role.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of its hosts.")
 
 
 class InventoryBody(Model):
-    """The hosts, with what they share."""
+    """Hosts and their shared settings."""
 
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of all hosts.")
     defaults: ConnectionSpec = Field(
-        default_factory=ConnectionSpec, description="How hosts are reached unless they say otherwise."
+        default_factory=ConnectionSpec, description="Default connection settings of hosts."
     )
-    roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="What hosts share by role.")
+    roles: dict[Name, RoleSpec] = Field(default_factory=dict, description="Settings that hosts share by role.")
     groups: dict[Name, GroupSpec] = Field(default_factory=dict, description="Groups of hosts.")
     hosts: list[HostSpec] = Field(default_factory=no_items, description="The hosts.")
 
 
 class InventoryDocument(InventoryBody, defer_build=True):
-    """An inventory in a file of its own."""
+    """An inventory in its own file."""
 
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")
-    kind: Literal["Inventory"] = Field(description="The kind of document.")
-    metadata: Metadata = Field(description="Who the document is.")
+    kind: Literal["Inventory"] = Field(description="Kind of the document.")
+    metadata: Metadata = Field(description="Name and description of the document.")

@@ -29,125 +29,128 @@ from kubexm_spec.models.resource import Resources
 
 
 class BaseStepSpec(Model, defer_build=True):
-    """A step type with its parameters and the keys of the engine that wrap it."""
+    """A step type with its parameters and policies such as `retry`."""
 
     name: Name = Field(description="Name of the step, unique in its task.")
     type: str = Field(min_length=1, description="The step type; `kubexm steps` lists them.")
     with_: dict[str, Any] = Field(default_factory=dict, alias="with", description="Parameters of the step type.")
-    description: str = Field(default="", description="What it is for.")
+    description: str = Field(default="", description="Purpose.")
     when: Condition | None = Field(
-        default=None, description="Condition for each host; not met means Skipped, which harms nobody."
+        default=None, description="Condition for each host; if false, the action is skipped and dependents still run."
     )
-    for_each: ForEach | None = Field(default=None, description="One node for each item.")
-    retry: Retry | None = Field(default=None, description="Try again when it fails.")
-    timeout: Duration | None = Field(default=None, description="Time for one attempt, precheck included.")
-    resources: ResourcesSpec | None = Field(default=None, description="Limits on how many run at once.")
+    for_each: ForEach | None = Field(default=None, description="Creates one node per item.")
+    retry: Retry | None = Field(default=None, description="Retries after a failure.")
+    timeout: Duration | None = Field(default=None, description="Time limit of one attempt, including the precheck.")
+    resources: ResourcesSpec | None = Field(default=None, description="Concurrency limits.")
     ignore_errors: bool | None = Field(
-        default=None, description="A failure is recorded and counts as success for what waits."
+        default=None, description="A failure is recorded, but dependents treat it as success."
     )
-    max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
+    max_failures: Budget | None = Field(default=None, description="How many hosts can fail before the node fails.")
     become: UserName | bool | None = Field(
         default=None,
-        description="The user it works as: true for root, a user's name, false for whoever logs in; "
-        "by default, and how, as the host says.",
+        description="User to run as: true for root, a user name, or false for the login user; the default and the "
+        "method come from the host.",
     )
-    sensitive: bool | None = Field(default=None, description="Parameters, output and diffs are not shown.")
+    sensitive: bool | None = Field(default=None, description="Hides parameters, output and diffs.")
     tags: Strings = Field(default_factory=no_items, description="Names for `--tags` and `--skip-tags`.")
     outputs: dict[Identifier, Any] = Field(
-        default_factory=dict, description="More outputs, made from `result` (the step's own outputs)."
+        default_factory=dict, description="Additional outputs, computed from `result` (the step's own outputs)."
     )
 
 
 class HookStepSpec(BaseStepSpec, defer_build=False):
-    """A step of a hook; it may run elsewhere than its scope. Around a step, `origin` is the host that it serves."""
+    """A step of a hook. It can run outside its scope; in a hook of a step, `origin` is the host that it serves."""
 
     run_on: RunOn | None = Field(
         default=None,
-        description="Where it runs: a step's hook once for each host of the step, at each place named here; others "
-        "once on each. By default a step's runs on the step's hosts, a task's on the task's, others on control-node.",
+        description="Where it runs: a hook of a step once for each host of the step, on each selected place; others "
+        "once on each selected host. By default on the hosts of the step or task, or on control-node.",
     )
 
 
 class HooksSpec(Model):
-    """Steps around a scope."""
+    """Steps that run before, after or on failure of a scope."""
 
     pre: list[HookStepSpec] = Field(
-        default_factory=no_items, description="Before the first action; a failure fails the scope."
+        default_factory=no_items, description="Before the first action; if it fails, the scope fails."
     )
     post: list[HookStepSpec] = Field(default_factory=no_items, description="After success.")
     on_failure: list[HookStepSpec] = Field(default_factory=no_items, description="After a failure in the scope.")
-    always: list[HookStepSpec] = Field(default_factory=no_items, description="In every case, also after a cancel.")
+    always: list[HookStepSpec] = Field(default_factory=no_items, description="In every case, even after a cancel.")
 
 
 class StepSpec(BaseStepSpec, defer_build=False):
     """A step of a task."""
 
     needs: list[str] | None = Field(
-        default=None, description="Steps of the same task to wait for, instead of the one before."
+        default=None, description="Steps of the same task to wait for, instead of the previous one."
     )
-    hooks: HooksSpec | None = Field(default=None, description="Steps around this step, host by host.")
+    hooks: HooksSpec | None = Field(default=None, description="Hooks of this step, for each host.")
     on_failure: list[HookStepSpec] = Field(default_factory=no_items, description="Short for hooks.onFailure.")
 
 
 class TaskBody(Model, defer_build=True):
-    """What a task holds, inline or in a document of its own."""
+    """The content of a task, inline or in its own document."""
 
-    description: str = Field(default="", description="What it is for.")
-    run_on: RunOn | None = Field(default=None, description="Hosts; by default the module's, the pipeline's, or all.")
+    description: str = Field(default="", description="Purpose.")
+    run_on: RunOn | None = Field(
+        default=None, description="Hosts to run on; by default those of the module, of the pipeline, or all."
+    )
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the task.")
     when: Condition | None = Field(default=None, description="Condition of all its steps.")
     strategy: Literal["free", "linear"] | None = Field(
-        default=None, description="free: each host at its own pace. linear: all hosts step by step."
+        default=None, description="free: each host at its own pace. linear: all hosts in step."
     )
     align: Literal["barrier", "host"] = Field(
-        default="barrier", description="How it waits for the tasks it needs: for all hosts, or host by host."
+        default="barrier",
+        description="Whether it waits for the needed tasks on all hosts, or for each host separately.",
     )
-    batch: Batch | None = Field(default=None, description="Rolling: so many hosts at a time.")
+    batch: Batch | None = Field(default=None, description="Rolls over the hosts in batches.")
     retry: Retry | None = Field(default=None, description="Default of its steps.")
     timeout: Duration | None = Field(default=None, description="Default of its steps.")
     resources: ResourcesSpec | None = Field(default=None, description="Default of its steps.")
     ignore_errors: bool | None = Field(default=None, description="Default of its steps.")
-    max_failures: Budget | None = Field(default=None, description="How many hosts may fail.")
+    max_failures: Budget | None = Field(default=None, description="How many hosts can fail before the node fails.")
     become: UserName | bool | None = Field(default=None, description="Default of its steps.")
     sensitive: bool | None = Field(default=None, description="Default of its steps.")
     tags: Strings = Field(default_factory=no_items, description="Tags of all its steps.")
-    hooks: HooksSpec | None = Field(default=None, description="Steps around the task.")
-    outputs: dict[Identifier, Any] = Field(default_factory=dict, description="What others see as `tasks.NAME.outputs`.")
-    steps: list[StepSpec] = Field(default_factory=no_items, description="Its steps, one after another on each host.")
+    hooks: HooksSpec | None = Field(default=None, description="Hooks of the task.")
+    outputs: dict[Identifier, Any] = Field(
+        default_factory=dict, description="Outputs, available as `tasks.NAME.outputs`."
+    )
+    steps: list[StepSpec] = Field(default_factory=no_items, description="Steps, in sequence on each host.")
 
 
 class ModuleBody(Model, defer_build=True):
-    """What a module holds, inline or in a document of its own."""
+    """The content of a module, inline or in its own document."""
 
-    description: str = Field(default="", description="What it is for.")
+    description: str = Field(default="", description="Purpose.")
     run_on: RunOn | None = Field(default=None, description="Default of its tasks.")
     vars: dict[Identifier, Any] = Field(default_factory=dict, description="Variables of the module.")
     resources: Resources = Field(
-        default_factory=dict, description="Files from elsewhere that its steps use by name, such as downloads."
+        default_factory=dict, description="Files from elsewhere, such as downloads, that its steps use by name."
     )
     when: Condition | None = Field(default=None, description="Condition of all its steps.")
     strategy: Literal["free", "linear"] | None = Field(default=None, description="Default of its tasks.")
     max_failures: Budget | None = Field(default=None, description="Default of its tasks.")
     tags: Strings = Field(default_factory=no_items, description="Tags of all its steps.")
-    hooks: HooksSpec | None = Field(default=None, description="Steps around the module.")
+    hooks: HooksSpec | None = Field(default=None, description="Hooks of the module.")
     outputs: dict[Identifier, Any] = Field(
-        default_factory=dict, description="What others see as `modules.NAME.outputs`."
+        default_factory=dict, description="Outputs, available as `modules.NAME.outputs`."
     )
-    tasks: list[TaskSpec] = Field(
-        default_factory=no_items, description="Its tasks, one after another unless they say `needs`."
-    )
+    tasks: list[TaskSpec] = Field(default_factory=no_items, description="Tasks, in sequence unless they have `needs`.")
 
 
 class _Use(Model, defer_build=True):
     name: Name = Field(description="Name, unique among its siblings.")
     uses: str | None = Field(
-        default=None, description="A document to take it from: a path relative to this file, or `kubexm:NAME`."
+        default=None, description="Document to include: a path relative to this file, or `kubexm:NAME`."
     )
     with_: dict[str, Any] = Field(
-        default_factory=dict, alias="with", description="Values for the parameters of the used document."
+        default_factory=dict, alias="with", description="Parameters of the included document."
     )
     needs: list[str] | None = Field(
-        default=None, description="What to wait for, instead of the one before; an empty list waits for nothing."
+        default=None, description="What to wait for, instead of the previous one; an empty list waits for nothing."
     )
 
 
@@ -157,7 +160,7 @@ class TaskSpec(_Use, TaskBody, defer_build=False):
     @model_validator(mode="after")
     def _body_or_uses(self) -> TaskSpec:
         if self.uses is None and not self.steps:
-            raise ValueError("a task has steps, or uses a document that has them")
+            raise ValueError("a task needs `steps`, or `uses` with a document that has them")
         if self.uses is not None and self.steps:
             raise ValueError("a task that uses a document has no steps of its own")
         if self.uses is None and self.with_:
@@ -166,12 +169,12 @@ class TaskSpec(_Use, TaskBody, defer_build=False):
 
 
 class ModuleSpec(_Use, ModuleBody, defer_build=False):
-    """A module: tasks that belong together."""
+    """A module: a group of related tasks."""
 
     @model_validator(mode="after")
     def _body_or_uses(self) -> ModuleSpec:
         if self.uses is None and not self.tasks:
-            raise ValueError("a module has tasks, or uses a document that has them")
+            raise ValueError("a module needs `tasks`, or `uses` with a document that has them")
         if self.uses is not None and self.tasks:
             raise ValueError("a module that uses a document has no tasks of its own")
         if self.uses is None and self.with_:
@@ -183,53 +186,53 @@ class ModuleSpec(_Use, ModuleBody, defer_build=False):
 
 class _Document(Model, defer_build=True):
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")
-    metadata: Metadata = Field(description="Who the document is.")
+    metadata: Metadata = Field(description="Name and description of the document.")
     params: dict[Identifier, ParamSpec] = Field(default_factory=dict, description="Typed inputs.")
 
 
 class PipelineDocument(_Document):
-    """A whole flow: modules in order, an inventory, a policy."""
+    """The document that you run: modules, an inventory and policies."""
 
-    kind: Literal["Pipeline"] = Field(description="The kind of document.")
+    kind: Literal["Pipeline"] = Field(description="Kind of the document.")
     vars: dict[Identifier, Any] = Field(
-        default_factory=dict, description="Variables; expressions may refer to params and other vars."
+        default_factory=dict, description="Variables; expressions can refer to params and other vars."
     )
     resources: Resources = Field(
-        default_factory=dict, description="Files from elsewhere that steps use by name, such as downloads."
+        default_factory=dict, description="Files from elsewhere, such as downloads, that steps use by name."
     )
     inventory: str | InventoryBody | None = Field(
         default=None, description="Path of an Inventory, or an inventory inline."
     )
     run_on: RunOn | None = Field(default=None, description="Default of all tasks.")
     failure_policy: Literal["continue", "failFast", "rollback"] = Field(
-        default="continue", description="What a failed node does to the rest."
+        default="continue", description="What a failed node means for the rest of the run."
     )
-    max_failures: Budget | None = Field(default=None, description="How many hosts of a node may fail.")
+    max_failures: Budget | None = Field(
+        default=None, description="How many hosts of a node can fail before the node fails."
+    )
     strategy: Literal["free", "linear"] | None = Field(default=None, description="Default of all tasks.")
     locks: dict[Name, int] = Field(
-        default_factory=dict, description="How many holders each named lock has (1 if not named)."
+        default_factory=dict, description="Maximum number of holders of each named lock (default: 1)."
     )
     lock: str | None = Field(
         default=None,
         min_length=1,
-        description="Name of what this works on: runs with the same one never overlap. Without it, the inventory.",
+        description="Name of the target: runs with the same target never overlap. The default is the inventory.",
     )
     tags: Strings = Field(default_factory=no_items, description="Tags of all steps.")
-    hooks: HooksSpec | None = Field(default=None, description="Steps around the whole.")
-    modules: list[ModuleSpec] = Field(
-        min_length=1, description="Its modules, one after another unless they say `needs`."
-    )
+    hooks: HooksSpec | None = Field(default=None, description="Hooks of the pipeline.")
+    modules: list[ModuleSpec] = Field(min_length=1, description="Modules, in sequence unless they have `needs`.")
 
 
 class ModuleDocument(_Document, ModuleBody):
     """A reusable module with typed parameters."""
 
-    kind: Literal["Module"] = Field(description="The kind of document.")
+    kind: Literal["Module"] = Field(description="Kind of the document.")
     tasks: list[TaskSpec] = Field(min_length=1, description="Its tasks.")
 
 
 class TaskDocument(_Document, TaskBody):
     """A reusable task with typed parameters."""
 
-    kind: Literal["Task"] = Field(description="The kind of document.")
+    kind: Literal["Task"] = Field(description="Kind of the document.")
     steps: list[StepSpec] = Field(min_length=1, description="Its steps.")

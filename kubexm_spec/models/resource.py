@@ -81,14 +81,14 @@ _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
 
 
 class S3Spec(Model):
-    """How an object store is reached; without keys, as the tools of AWS find them (environment, files, roles)."""
+    """Access to an object store; without keys, the credentials that the AWS tools find (environment, files, roles)."""
 
     endpoint: str | None = Field(default=None, description="Address of the store, if it is not AWS's own.")
     region: str | None = Field(default=None, description="Region of the bucket.")
     access_key_id: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
     secret_access_key: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
     session_token: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
-    anonymous: bool = Field(default=False, description="Ask without any key: the bucket is public.")
+    anonymous: bool = Field(default=False, description="Access without credentials: the bucket is public.")
 
     @model_validator(mode="after")
     def _both_keys(self) -> S3Spec:
@@ -98,39 +98,39 @@ class S3Spec(Model):
 
 
 class ResourceSpec(Model):
-    """A file from elsewhere: where it comes from, and the digest that it must have."""
+    """A file from elsewhere: its source and its digest."""
 
-    description: str = Field(default="", description="What it is.")
+    description: str = Field(default="", description="Description.")
     path: _Varied | None = Field(
-        default=None, description="File on the control node, relative to this file; or one for each variant."
+        default=None, description="File on the control node, relative to this file; or one per variant."
     )
     url: Annotated[_Varied, AfterValidator(_urls)] | None = Field(
-        default=None, description="Address: http://, https:// or s3://BUCKET/KEY; or one for each variant."
+        default=None, description="Address: http://, https:// or s3://BUCKET/KEY; or one per variant."
     )
     bundle: str | None = Field(
-        default=None, description="Folder that `kubexm resources bundle` made, relative to this file."
+        default=None, description="Folder created by `kubexm resources bundle`, relative to this file."
     )
     sha256: Annotated[_Varied, AfterValidator(_digests)] | None = Field(
         default=None,
-        description="Digest of the content; or one for each variant. Without it, nobody knows what will arrive.",
+        description="Digest of the content; or one per variant. Without it, any content is accepted.",
     )
     variant: str | None = Field(
         default=None,
-        description="Which variant a host gets; by default the one called like the host's `facts.architecture`.",
+        description="Variant for a host; by default the one named after the host's `facts.architecture`.",
     )
     filename: str | None = Field(default=None, description="Name of the file; by default the last part of the source.")
     fetch_on: Literal["control", "host"] = Field(
-        default="control", description="Who fetches it: the control node, once for all, or each host for itself."
+        default="control", description="Who fetches it: the control node, once for all hosts, or each host itself."
     )
     headers: dict[_HeaderName, Annotated[str, AfterValidator(_header)]] = Field(
         default_factory=dict, description="Headers of the request; secrets as `{{ secret('env:NAME') }}`."
     )
     ca_file: str | None = Field(
-        default=None, description="CA that the server's certificate is checked with, relative to this file."
+        default=None, description="CA file for the server's certificate, relative to this file."
     )
-    timeout: Duration = Field(default=30.0, gt=0, description="Longest silence of the server.")
-    retries: int = Field(default=5, ge=0, le=100, description="How often a broken transfer is taken up again.")
-    s3: S3Spec | None = Field(default=None, description="How the object store of an s3:// address is reached.")
+    timeout: Duration = Field(default=30.0, gt=0, description="Maximum silence of the server.")
+    retries: int = Field(default=5, ge=0, le=100, description="How often an interrupted transfer is retried.")
+    s3: S3Spec | None = Field(default=None, description="Access to the object store of an s3:// address.")
 
     @model_validator(mode="after")
     def _one_place(self) -> ResourceSpec:
@@ -151,7 +151,7 @@ class ResourceSpec(Model):
 
     @property
     def variants(self) -> list[str]:
-        """The names of its variants in the order of writing; empty if there is but one for all."""
+        """The names of its variants in the order of the spec; empty if there are none."""
         named: dict[str, None] = {}
         for value in (self.path, self.url, self.sha256):
             if isinstance(value, dict):
@@ -167,7 +167,7 @@ def values_of(value: _Varied | None) -> list[str]:
 
 
 def _short(value: Any) -> Any:
-    """``name: https://...`` and ``name: ./file`` say all that must be said."""
+    """Accepts the short forms ``name: https://...`` and ``name: ./file``."""
     if isinstance(value, str):
         return {"url": value} if "://" in value else {"path": value}
     return value

@@ -113,8 +113,8 @@ def format_text(text: str, name: str) -> str:
         result = _settle(text, style)
         if result is not None and _holds(result, data, remarks):
             return result
-    summary = f"{name} cannot be formatted without changing what it says"
-    raise SpecError([Diagnostic("format-unsafe", summary, hint="it is left as it is: format it by hand")])
+    summary = f"{name} cannot be formatted without changing its meaning"
+    raise SpecError([Diagnostic("format-unsafe", summary, hint="it is unchanged: format it by hand")])
 
 
 def _full(text: str) -> str:

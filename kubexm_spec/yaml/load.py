@@ -70,9 +70,9 @@ _REFUSED: Final = _Marker()
 
 
 _UNQUOTED: Final = {
-    "duplicate-key": "this key is in the mapping already",
+    "duplicate-key": "duplicate key in this mapping",
     "key-not-a-string": "a key must be a text",
-    "recursive-alias": "this alias is inside the very value it stands for",
+    "recursive-alias": "this alias is inside the value that it refers to",
     "unknown-alias": "there is no such anchor before this",
     "unknown-tag": "a tag is not allowed",
     "yaml-syntax": "this is not YAML",
@@ -165,13 +165,13 @@ class _Loader:
                 elif text == "<<" and event.implicit[0] and key is _NO_KEY and type(container) is dict:
                     if merges is not None:
                         hint = "merge several with one key: <<: [*a, *b]"
-                        self._problem("duplicate-key", 'the key "<<" is in this mapping already', event, hint)
+                        self._problem("duplicate-key", 'duplicate key "<<" in this mapping', event, hint)
                     merges = merges or []
                     key = _MERGE
                     continue
                 if check_nul and "\0" in text:
-                    hint = r'in double quotes "\0" is a NUL; double the backslash if you mean the two characters'
-                    self._problem("control-character", "a value cannot have a NUL character", event, hint)
+                    hint = r'in double quotes "\0" is a NUL; double the backslash for the two characters'
+                    self._problem("control-character", "a value cannot contain a NUL character", event, hint)
                 if weigh:
                     weight = 1 + (len(text) >> 6)
                     total += weight
@@ -185,7 +185,7 @@ class _Loader:
                     key = _REFUSED
                     continue
                 if len(stack) >= MAX_DEPTH:
-                    summary = f"more than {MAX_DEPTH} levels inside one another"
+                    summary = f"more than {MAX_DEPTH} levels of nesting"
                     self._problem("too-deep", summary, event, "split the document")
                     raise SpecError(self._found)
                 if event.ctag is not None:
@@ -220,8 +220,8 @@ class _Loader:
                 total += weight
                 written += 1
                 if total > MAX_EXPANSION + 10 * written:
-                    summary = f"the aliases of this file stand for more than {MAX_EXPANSION:,} nodes"
-                    self._problem("alias-bomb", summary, event, "write the data out, or put anchors on smaller parts")
+                    summary = f"the aliases of this file expand to more than {MAX_EXPANSION:,} nodes"
+                    self._problem("alias-bomb", summary, event, "repeat the data, or put anchors on smaller parts")
                     raise SpecError(self._found)
             elif kind is ev.StreamEndEvent:
                 return
@@ -263,7 +263,7 @@ class _Loader:
             return value
         found = self._resolve(event)
         if type(found) not in _TAGGED[kind]:
-            self._problem("wrong-tag", f"this value is not what its tag !!{kind} says", event, "leave the tag out")
+            self._problem("wrong-tag", f"this value does not match its tag !!{kind}", event, "remove the tag")
             return value
         return float(found) if kind == "float" and isinstance(found, int) else found
 
@@ -277,7 +277,7 @@ class _Loader:
         start = event.start_mark.index
         width = re.compile(r"(?:&\S+\s+)?!\S*").match(self._text, start)
         end = width.end() if width else event.end_mark.index
-        hint = "leave the tag out: a spec is plain data (texts, numbers, true and false, null, lists and mappings)"
+        hint = "remove the tag: a spec is plain data (texts, numbers, true and false, null, lists and mappings)"
         self._add("unknown-tag", f"the tag {shown} is not allowed", start, end, hint)
 
     def _checked_key(self, key: object, event: Any, container: dict[str, Any], documents: list[Any]) -> object:
@@ -319,12 +319,12 @@ class _Loader:
     def _aliased(self, event: Any, anchors: dict[str, Any], weights: dict[str, int | None]) -> tuple[Any, int]:
         name = event.anchor
         if name not in anchors:
-            hint = did_you_mean(name, anchors) or f"put &{name} before a value further up in this document"
+            hint = did_you_mean(name, anchors) or f"define &{name} earlier in this document"
             self._problem("unknown-alias", f"there is no anchor &{name} before this", event, hint)
             return {}, 1
         weight = weights[name]
         if weight is None:
-            self._problem("recursive-alias", f"*{name} is inside the very value it stands for", event)
+            self._problem("recursive-alias", f"*{name} is inside the value that it refers to", event)
             return {}, 1
         return anchors[name], weight
 
@@ -373,9 +373,9 @@ class _Loader:
             first = roots[document].locate(path)
             notes = []
             if first is not None:
-                notes.append(Note("it is here first", self._lines.span(self._name, *first.key)))
+                notes.append(Note("first defined here", self._lines.span(self._name, *first.key)))
             span = self._lines.span(self._name, *where)
-            summary = f'the key "{path[-1]}" is in this mapping already'
+            summary = f'the key "{path[-1]}" is already in this mapping'
             self._found.error("duplicate-key", summary, span, hint="remove one of the two", notes=notes)
 
     def _report_syntax(self, error: Exception) -> None:

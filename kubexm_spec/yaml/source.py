@@ -46,7 +46,7 @@ class SourceFile:
         self._table = LineTable(self.text)
         self.documents: list[Any] = load_documents(self.text, name)
         if all(document is None for document in self.documents):
-            what = "is empty" if not self.text.strip() else "has no document, only comments or markers"
+            what = "is empty" if not self.text.strip() else "contains no document, only comments or markers"
             hint = "a spec begins with: apiVersion: kubexm.io/v1"
             raise _failure("empty-file", f"{name} {what}", self._table.span(name, 0, 0), hint)
 
@@ -181,13 +181,11 @@ def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                what = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+                what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
                 raise _failure("not-a-file", f"{name} is {what}", None, "name a file")
             if status.st_size > MAX_BYTES:
                 mib = 1024 * 1024
-                summary = (
-                    f"{name} is too large: {status.st_size / mib:.0f} MiB, at most {MAX_BYTES // mib} MiB are read"
-                )
+                summary = f"{name} is too large: {status.st_size / mib:.0f} MiB, the limit is {MAX_BYTES // mib} MiB"
                 raise _failure("file-too-large", summary, None, "split it")
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):

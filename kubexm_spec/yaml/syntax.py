@@ -16,15 +16,15 @@ _TAB: Final = "indent with spaces; most editors can convert tabs"
 _WORDS: Final[dict[str, tuple[str, str]]] = {
     "mapping values are not allowed in this context": (
         "a colon is not expected here",
-        "put a value that has a colon and a space in it in quotes, or check the indentation",
+        "quote a value that contains a colon and a space, or check the indentation",
     ),
     "mapping values are not allowed here": (
         "a colon is not expected here",
-        "put a value that has a colon and a space in it in quotes, or check the indentation",
+        "quote a value that contains a colon and a space, or check the indentation",
     ),
     "found unexpected ':'": (
         "a colon is not expected here",
-        "put a value that has a colon in it in quotes: between { } and [ ] it means something",
+        "quote a value that contains a colon: it has a meaning between { } and [ ]",
     ),
     "did not find expected key": ("expected a key here", "check the indentation, and that quotes are closed"),
     "did not find expected '-' indicator": (
@@ -33,26 +33,26 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "block sequence entries are not allowed in this context": (
         "a list item is not expected here",
-        "begin the list on a line of its own, below the key",
+        "begin the list on its own line, below the key",
     ),
     "sequence entries are not allowed here": (
         "a list item is not expected here",
-        "begin the list on a line of its own, below the key",
+        "begin the list on its own line, below the key",
     ),
     "did not find expected ',' or ']'": ("expected a comma or ] here", "close the list, or put the value in quotes"),
     "did not find expected ',' or '}'": ("expected a comma or } here", "close the mapping, or put the value in quotes"),
     "could not find expected ':'": ("expected a colon after this key", 'write "key: value", and check the indentation'),
     "found unknown escape character": (
-        "this is no escape of a text in double quotes",
-        "double the backslash, or use single quotes, which leave backslashes alone",
+        "this is not a valid escape in double quotes",
+        "double the backslash, or use single quotes",
     ),
     "did not find expected <document start>": (
         "the document has ended before this",
         "check the indentation, or begin another document with ---",
     ),
-    "found incompatible YAML document": ("this version of YAML is not supported", "leave the %YAML line out"),
-    "found undefined tag handle": ("this tag is not defined", "leave the tag out: a spec is plain data"),
-    "found invalid Unicode character escape code": ("this escape is no Unicode character", ""),
+    "found incompatible YAML document": ("this version of YAML is not supported", "remove the %YAML line"),
+    "found undefined tag handle": ("this tag is not defined", "remove the tag: a spec is plain data"),
+    "found invalid Unicode character escape code": ("this escape is not a Unicode character", ""),
 }
 _NEVER_CLOSED: Final = {"[": "this list is never closed with ]", "{": "this mapping is never closed with }"}
 

@@ -131,7 +131,7 @@ def test_one_host_is_shown_with_its_variables_and_where_they_come_from() -> None
         (["exec", "web", "-i", "hosts.ini", "--shell", " "], "is empty"),
         (["exec", "web", "--", "true"], "which hosts?"),
         (["exec", ",", "-i", "hosts.ini", "--", "true"], "no host is named"),
-        (["shell", "web", "-i", "hosts.ini"], "means 3 hosts"),
+        (["shell", "web", "-i", "hosts.ini"], "selects 3 hosts"),
     ],
 )
 def test_call_that_cannot_be_is_told_with_exit_code_2(arguments: list[str], words: str) -> None:

@@ -234,7 +234,7 @@ def test_outputs_of_a_step_that_tags_leave_out_are_an_error_of_the_call(
     done = site.run("run", "main.yaml", *choice)
     assert done.exit_code == 2, done.output
     assert "error[unselected-step]: " in done.output
-    assert f"is not there in this run: {choice[0]} " in done.output
+    assert f"does not exist in this run: {choice[0]} " in done.output
     assert " step m/t/probe\n" in done.output
     assert "main.yaml:" in done.output
     assert site.run("run", "main.yaml", "--output", "quiet").exit_code == 0, "with all tags it is right"

@@ -111,7 +111,7 @@ def test_a_plan_takes_no_values(planned: Folder) -> None:
     for option in (("-e", "word=x"), ("--limit", "a"), ("--tags", "x"), ("-i", "hosts.yaml")):
         result = run_plan(*option)
         assert result.exit_code == 2
-        assert "a plan is run exactly as it is" in result.stderr
+        assert "a plan runs exactly as saved" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["main.yaml", *FILES])
@@ -140,7 +140,7 @@ def test_a_stale_plan_is_made_again_from_where_one_stands(
     monkeypatch.chdir(elsewhere)
     result = CliRunner().invoke(run_command, ["--plan", "../plan.json"])
     assert result.exit_code == 3
-    typed = shlex.split(result.stderr.rpartition("make it again: kubexm ")[2])
+    typed = shlex.split(result.stderr.rpartition("create it again: kubexm ")[2])
     assert typed == ["plan", "../main.yaml", "-o", "../plan.json"]
     assert planned.run(*typed).exit_code == 0
     assert CliRunner().invoke(run_command, ["--plan", "../plan.json", "--output", "quiet"]).exit_code == 0
@@ -226,11 +226,11 @@ def test_reordered_or_reformatted_json_is_still_the_plan(planned: Folder) -> Non
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"kind": "kubexm.io/plan"}', "[" * 100_000, "\ud800"])
 def test_what_is_no_plan_is_said_to_be_none(folder: Folder, text: str) -> None:
     (folder.path / "plan.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(PlanError, match=r"plan\.json is no plan"):
+    with pytest.raises(PlanError, match=r"plan\.json is not a plan"):
         load_plan("plan.json")
     result = run_plan()
     assert result.exit_code == 2
-    assert result.stderr == "error: plan.json is no plan; make one with: kubexm plan SPEC -o plan.json\n"
+    assert result.stderr == "error: plan.json is not a plan; create one with: kubexm plan SPEC -o plan.json\n"
 
 
 def test_a_plan_that_is_not_there_is_one_clear_message(folder: Folder) -> None:

@@ -91,7 +91,7 @@ def test_a_later_run_that_failed_is_said_and_the_last_success_is_compared(site: 
     assert site.run("run", "main.yaml", "--output", "quiet").exit_code == 1
     data = site.data("drift", "main.yaml")
     assert data["run"] == site.data("runs")[1]["id"]
-    assert "came later, and is Failed" in data["notes"][0]
+    assert ": Failed" in data["notes"][0]
 
 
 def test_without_a_successful_run_it_is_refused(site: Folder) -> None:

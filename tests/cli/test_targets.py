@@ -118,7 +118,7 @@ def test_what_is_not_an_earlier_one_is_not_replaced(site: Folder, way: str, name
     before = path.read_bytes()
     result = call(site, *WRITES[way], name)
     assert (result.exit_code, path.read_bytes()) == (2, before)
-    assert "--force replaces it" in result.stderr
+    assert "overwrite it with --force" in result.stderr
 
 
 @pytest.mark.parametrize("way", WRITES)

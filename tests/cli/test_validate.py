@@ -116,7 +116,7 @@ def test_a_folder_without_specs_is_an_error(folder: Folder) -> None:
     folder.file("values.yaml", "size: 3\n")
     result = folder.run("validate", ".")
     assert result.exit_code == 2
-    assert "holds no spec" in result.stderr
+    assert "contains no spec" in result.stderr
 
 
 def test_warnings_are_no_errors(folder: Folder) -> None:
@@ -150,7 +150,7 @@ def test_values_that_cannot_be_read_are_wrong_calls(folder: Folder) -> None:
     for arguments, words in (
         (("-e", "x"), "a value is given as KEY=VALUE"),
         (("-e", "=x"), "a value is given as KEY=VALUE"),
-        (("--vars-file", "list.yaml"), "holds no mapping"),
+        (("--vars-file", "list.yaml"), "is not a mapping"),
         (("--vars-file", "broken.yaml"), "error[yaml-syntax]"),
         (("--vars-file", "nowhere.yaml"), "there is no file"),
         (("-i", "nowhere.yaml"), "there is no file"),

@@ -60,15 +60,15 @@ def test_a_pattern_means_these_hosts(pattern: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message", "hint"),
     [
-        ("wbe1", '"wbe1" is no host, group or role of the inventory', 'did you mean "web1"?'),
-        ("web,nothing", '"nothing" is no host, group or role', "hosts: web1, web2, db1, db2, lone"),
-        ("tier=bac", '"tier=bac" is no label of a host', 'did you mean "tier=back"?'),
-        ("rack=1", '"rack=1" is no label of a host', "labels: tier=front, tier=back, raid=10"),
-        ("web&db", '"web&db" leaves no host', "hosts: web1, web2, db1, db2, lone"),
-        ("all,!all", '"all,!all" leaves no host', "hosts: web1, web2"),
+        ("wbe1", '"wbe1" is not a host, group or role of the inventory', 'did you mean "web1"?'),
+        ("web,nothing", '"nothing" is not a host, group or role', "hosts: web1, web2, db1, db2, lone"),
+        ("tier=bac", '"tier=bac" is not a label of a host', 'did you mean "tier=back"?'),
+        ("rack=1", '"rack=1" is not a label of a host', "labels: tier=front, tier=back, raid=10"),
+        ("web&db", '"web&db" selects no host', "hosts: web1, web2, db1, db2, lone"),
+        ("all,!all", '"all,!all" selects no host', "hosts: web1, web2"),
         (",", "no host is named", "hosts: web1"),
         ("", "no host is named", "hosts: web1"),
-        ("!nothing", '"nothing" is no host, group or role', "hosts: web1"),
+        ("!nothing", '"nothing" is not a host, group or role', "hosts: web1"),
     ],
 )
 def test_a_pattern_that_means_no_host_is_an_error_that_says_what_there_is(

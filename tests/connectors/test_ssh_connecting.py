@@ -104,7 +104,9 @@ def test_a_gateway_or_a_port_that_cannot_be_one_is_said_so(box: SshHost, home: P
     (home / ".ssh" / "config").write_text("Host 127.0.0.1\n  ProxyJump a,,b\nHost odd\n  Port abc\n")
     with pytest.raises(ConnectorError, match=r'"me@127.0.0.1:x" has the port "x".*look at `proxyJump`'):
         opened(box.host(proxyJump="me@127.0.0.1:x"))
-    with pytest.raises(ConnectorError, match=r"host box: .*names no host.*ssh/config.* as ProxyJump for 127\.0\.0\.1"):
+    with pytest.raises(
+        ConnectorError, match=r"host box: .*lacks the name of a gateway.*ssh/config.* as ProxyJump for 127\.0\.0\.1"
+    ):
         opened(box.host())
     with pytest.raises(ConnectorError, match=r"says Port abc for odd, .*correct it in ~/\.ssh/config"):
         opened(GraphHost("odd"))

@@ -61,7 +61,7 @@ def test_cancelled_run_offers_to_go_on() -> None:
 
 def test_nothing_to_do_is_said() -> None:
     text = summary(Script(graph([], (), "empty")))
-    assert "✔ Success  empty: there was nothing to do\n" in text
+    assert "✔ Success  empty: nothing to do\n" in text
 
 
 def test_failures_that_differ_are_blocks_of_their_own() -> None:

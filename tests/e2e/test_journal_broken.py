@@ -48,7 +48,7 @@ modules:
 hooks:
   always: [{name: bye, type: command, with: {shell: 'echo x >>"FOLDER/count.always"'}}]
 """
-STOPPED = "error: the run was stopped, because it could not be written down"
+STOPPED = "error: the run was stopped because it could not be recorded"
 
 
 def at_gate(site: Site) -> int:

@@ -76,7 +76,7 @@ def test_cancel_ends_what_runs_here_and_far_away_within_ten_seconds_and_the_run_
     assert (site.lines("count.after"), site.lines("count.always")) == (0, 1)
     assert site.status() == "Cancelled"
     said = site.run("kubexm", "runs", "cancel", "last", code=2)
-    assert "does not run: it is Cancelled" in said
+    assert "is not running: it is Cancelled" in said
     (site.host / "go").touch()
     site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
     # What it was asked before it was resumed is not asked of the new session.

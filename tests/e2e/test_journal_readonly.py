@@ -71,7 +71,7 @@ def test_a_run_is_read_while_it_goes_on_and_after_it_was_killed(site: Site) -> N
     assert "| from the first" in reading(site, "runs", "logs", "last")
     run.send_signal(signal.SIGKILL)
     ended(run, -signal.SIGKILL)
-    assert "of test: it broke off" in reading(site, "runs", "show")
+    assert "of test: interrupted" in reading(site, "runs", "show")
     (site.host / "go").touch()
     site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
     assert "of test: Success" in reading(site, "runs", "show")

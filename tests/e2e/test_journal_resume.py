@@ -118,8 +118,8 @@ def test_what_is_run_again_can_be_chosen(sites: Sites) -> None:
     said = resume(site, "--from", "m/u/dd", code=2)
     assert 'there is no node "m/u/dd"' in said
     assert "m/u/d" in said
-    assert 'hosts of the run: "n9" is no host' in resume(site, "--hosts", "n9", code=2)
-    assert "leave --only and --hosts out" in resume(site, "--hosts", "n1", "--accept-changes", code=2)
+    assert 'hosts of the run: "n9" is not a host' in resume(site, "--hosts", "n9", code=2)
+    assert "omit --only and --hosts" in resume(site, "--hosts", "n1", "--accept-changes", code=2)
 
 
 def test_what_waits_for_something_that_was_not_chosen_is_not_said_to_wait_for_a_failure(sites: Sites) -> None:
@@ -185,7 +185,7 @@ def test_of_what_is_in_doubt_somebody_has_to_say_what_became_of_it(sites: Sites)
         assert "--done NODE" in said
         assert "unreachable: " not in said
         ran(site, {})
-    assert 'nothing is in doubt of "m/t/b"' in resume(site, "--done", "m/t/b", code=2)
+    assert 'no outcome of "m/t/b" is unknown' in resume(site, "--done", "m/t/b", code=2)
     resume(site, "--done", "m/t/a")
     ran(site, {"b": 1})
     assert site.status() == "Success"
@@ -229,7 +229,7 @@ def test_changed_spec_is_refused_with_what_changed_and_accepted_only_that_and_wh
     for path in site.host.glob("count.*"):
         path.unlink()
     site.write(spec().replace('N: "c"', 'N: "changed"').replace('"n[1:2]"', '"n[1:2]"'))
-    assert "changed m/t/a: not on n3 any more" in resume(site, code=3)
+    assert "changed m/t/a: no longer on n3" in resume(site, code=3)
     resume(site, "--accept-changes")
     assert not {"a.n1", "a.n2", "a.n3", "f"} & site.counts().keys()
 

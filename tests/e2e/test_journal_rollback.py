@@ -106,7 +106,7 @@ def test_run_is_taken_back_after_success_and_after_failure(code: int, before: Be
     said = site.run("kubexm", "runs", "rollback", "last", code=3)
     assert "13 actions can be undone" in said
     assert "cannot be undone: m/t/lasting on n1" in said
-    assert "say so: --yes" in said
+    assert "approve it with --yes" in said
     assert undone(site) == []
     said = site.run("kubexm", "runs", "rollback", "last", "--yes", code=0)
     assert before.look() == before.state
@@ -138,7 +138,7 @@ modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: file, with: {path:
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
     second, unchanged, _ = (run["id"] for run in site.runs())
     said = site.run("kubexm", "runs", "rollback", first, code=3)
-    assert f"a later run worked on the same target: {second} of test" in said
+    assert f"later run on the same target: {second} of test" in said
     assert unchanged not in said
     assert "later run" not in site.run("kubexm", "runs", "rollback", second, "--yes", code=0)
     assert (site.host / "f").read_text() == "one"
@@ -373,7 +373,7 @@ def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: S
         assert [(each["node"], each["host"]) for each in history["undoing"]] == [("m/t/a", "n")]
     said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=1)
     assert "FAILED  m/t/a on n\n" in said
-    assert 'no undo of "m/t/b" broke off' in roll_back(site, option, "m/t/b", code=2)
+    assert 'no undo of "m/t/b" was interrupted' in roll_back(site, option, "m/t/b", code=2)
     (site.host / "made").touch()
     roll_back(site, option, "m/t/a", code=0)
     assert site.counts() == {"undo": times}

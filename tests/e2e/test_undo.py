@@ -193,7 +193,7 @@ def test_resume_does_not_repeat_an_undo_that_broke_off_before_somebody_says_so(
         assert "--undone NODE" in said
         assert "--again NODE" in said
         assert site.counts() == {"run": 1, "undo": 1}, "nothing was run, and nothing undone"
-    assert 'no undo of "m/t/fails" broke off' in resume(site, option, "m/t/fails", code=2)
+    assert 'no undo of "m/t/fails" was interrupted' in resume(site, option, "m/t/fails", code=2)
     (site.host / "fail").unlink()
     resume(site, option, "m/t/a", code=0)
     assert site.counts() == {"run": 2, "undo": undone}, "it is done again"

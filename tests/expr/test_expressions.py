@@ -85,7 +85,7 @@ def test_values_are_not_rendered_again() -> None:
         ("{{ vars.list | map(attribute='x') | list }}", "'int object' has no attribute 'x'"),
         ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
         ("{{ vars.text + 1 }}", 'TypeError: can only concatenate str (not "int") to str'),
-        ("{{ range }}", "the expression gives no data, but a function; is there a ( ) or a name missing?"),
+        ("{{ range }}", "the value of the expression is a function, not data; is a ( ) or a name missing?"),
     ],
 )
 def test_what_is_missing_or_wrong_is_an_error_that_says_what(source: str, message: str) -> None:
@@ -98,15 +98,15 @@ def test_what_is_missing_or_wrong_is_an_error_that_says_what(source: str, messag
         ("{{ vars.size | uper }}", "there is no filter 'uper'; did you mean \"upper\"?", "uper"),
         ("{{ vars.size | uper }} x", "there is no filter 'uper'; did you mean \"upper\"?", "uper"),
         ("{{ vars.size is oddd }}", "there is no test 'oddd'; did you mean \"odd\"?", "oddd"),
-        ("a\n{{ 1 + }}\nb", "the expression cannot be read: it ends where a value should be", "{{ 1 + }}"),
-        ("{{ }}", "the expression cannot be read: it is empty", "{{ }}"),
-        ("{{ vars.size", "the expression cannot be read: it is never closed with }}", "{{ vars.size"),
-        ("{% if vars.size %}", "the expression cannot be read: {% if %} is never closed", "{% if vars.size %}"),
-        ("{{ a b }}", "the expression cannot be read: unexpected 'b'", "{{ a b }}"),
-        ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "the expression cannot be read: it is nested too deeply", ""),
-        ("{{ " + "9" * 5000 + " }}", "the expression cannot be read: a number in it has too many digits", ""),
+        ("a\n{{ 1 + }}\nb", "the expression is invalid: it ends where a value should be", "{{ 1 + }}"),
+        ("{{ }}", "the expression is invalid: it is empty", "{{ }}"),
+        ("{{ vars.size", "the expression is invalid: it is never closed with }}", "{{ vars.size"),
+        ("{% if vars.size %}", "the expression is invalid: {% if %} is never closed", "{% if vars.size %}"),
+        ("{{ a b }}", "the expression is invalid: unexpected 'b'", "{{ a b }}"),
+        ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "the expression is invalid: it is nested too deeply", ""),
+        ("{{ " + "9" * 5000 + " }}", "the expression is invalid: a number in it has too many digits", ""),
         ("{% include 'x' %}", "only a template file can include another one; use a step of type template", ""),
-        ("{% for x in y recursive %}{% endfor %}", "the expression cannot be read: recursive loops are not allowed",
+        ("{% for x in y recursive %}{% endfor %}", "the expression is invalid: recursive loops are not allowed",
          "{% for x in y recursive %}{% endfor %}"),
     ],
 )  # fmt: skip
@@ -149,7 +149,7 @@ def test_a_condition_may_be_written_as_true_or_false() -> None:
 
 @pytest.mark.parametrize("source", ["vars.text", "'no'", "'0'", "''", "'yes'", "host.name"])
 def test_a_condition_that_gives_any_other_text_is_an_error_and_not_silently_true(source: str) -> None:
-    with pytest.raises(ExpressionError, match="a condition gives true or false, this gives the text"):
+    with pytest.raises(ExpressionError, match="a condition must be true or false, but this is the text"):
         EXPRESSIONS.condition(source, CONTEXT)
 
 

@@ -131,7 +131,7 @@ def test_other_content_changes_nothing_and_is_kept_aside(worlds: Any, web: Web, 
     with pytest.raises(StepFailed) as caught:
         worlds(web.url(), fetchOn=where).run()
     got = hashlib.sha256(b"wrong").hexdigest()
-    assert f"expected {DIGEST}, got {got}; what arrived is kept as " in caught.value.message
+    assert f"expected {DIGEST}, got {got}; it is kept as " in caught.value.message
     aside = Path(caught.value.message.rpartition("kept as ")[2])
     assert (aside.read_bytes(), target.read_bytes()) == (b"wrong", b"before")
     web.add(CONTENT)

@@ -196,8 +196,7 @@ def test_other_content_is_refused_and_kept_aside(web: Web) -> None:
     (aside,) = (store.cache.folder / "rejected").iterdir()
     assert aside.read_bytes() == wrong
     assert caught.value.message == (
-        f"resource tool: what {web.url()} gives has another sha256 than it must: "
-        f"expected {DIGEST}, got {got}; what arrived is kept as {aside}"
+        f"resource tool: {web.url()} has the wrong sha256: expected {DIGEST}, got {got}; it is kept as {aside}"
     )
     assert "compare it with what its makers publish" in caught.value.hint
     assert store.known(source(web)) is None

@@ -35,7 +35,7 @@ def test_env_reference_gives_the_variable() -> None:
         ("env:DB_PASSWROD", 'did you mean "DB_PASSWORD"?'),
         ("env:OTHER", "the environment variable OTHER is not set; export OTHER=..."),
         ("env:EMPTY", "the environment variable EMPTY is empty"),
-        ("env:", "names no environment variable; write env:NAME"),
+        ("env:", "does not name an environment variable; write env:NAME"),
     ],
 )
 def test_env_reference_without_a_value_says_what_to_do(reference: str, says: str) -> None:
@@ -110,7 +110,7 @@ def test_broken_json_says_where_and_never_the_content(write: Write) -> None:
         (lambda folder: folder / "big", "is larger than 1 MiB"),
         (lambda folder: f"{folder}/nul\0", "not a path"),
         (lambda folder: "~nobody-of-this-name/x", "not a path"),
-        (lambda folder: "", "names no file"),
+        (lambda folder: "", "does not name a file"),
     ],
 )
 def test_file_that_cannot_be_used_is_a_clear_error(tmp_path: Path, make: Callable[[Path], object], says: str) -> None:

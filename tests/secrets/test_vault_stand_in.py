@@ -62,7 +62,7 @@ def test_login_that_may_not_see_the_mounts_takes_the_first_part_of_the_path(vaul
 def test_only_key_of_a_secret_needs_no_name(vault: StandIn) -> None:
     vault.put("secret/one", token="just-this")
     assert provider(vault).resolve("vault:secret/one") == "just-this"
-    assert "has 2 keys; say which one: PATH#key" in refused(provider(vault), "vault:secret/db")
+    assert "has 2 keys; select one: PATH#key" in refused(provider(vault), "vault:secret/db")
 
 
 def test_key_with_dots_goes_into_nested_data(vault: StandIn) -> None:
@@ -97,7 +97,11 @@ def test_token_is_taken_from_the_file_that_the_vault_program_writes(vault: Stand
     ("environ", "reference", "says"),
     [
         ({"HOME": "/nowhere"}, "vault:secret/db#password", "there is no login for the vault; set VAULT_TOKEN"),
-        ({"VAULT_TOKEN": "wrong-token"}, "vault:secret/db#password", "this login may not read it, or it has run out"),
+        (
+            {"VAULT_TOKEN": "wrong-token"},
+            "vault:secret/db#password",
+            "this login has no permission to read it, or has expired",
+        ),
         ({"VAULT_ROLE_ID": "x", "VAULT_SECRET_ID": "y"}, "vault:secret/db#password", "invalid role or secret ID"),
         ({"KUBEXM_VAULT_AUTH": "ldap"}, "vault:secret/db#password", "choose one of token, approle, kubernetes"),
         ({"VAULT_TOKEN": TOKEN}, "vault:secret/dbs#password", "there is no secret/dbs in the vault"),

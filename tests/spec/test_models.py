@@ -167,10 +167,10 @@ def test_a_pattern_is_for_texts_and_must_be_one() -> None:
 @pytest.mark.parametrize(
     ("model", "data", "words"),
     [
-        (TaskSpec, {"name": "t"}, "a task has steps, or uses a document"),
+        (TaskSpec, {"name": "t"}, "a task needs `steps`, or `uses` with a document"),
         (TaskSpec, {"name": "t", "uses": "x.yaml", "steps": [STEP]}, "has no steps of its own"),
         (TaskSpec, {"name": "t", "steps": [STEP], "with": {"a": 1}}, "this task uses none"),
-        (ModuleSpec, {"name": "m"}, "a module has tasks, or uses a document"),
+        (ModuleSpec, {"name": "m"}, "a module needs `tasks`, or `uses` with a document"),
         (ModuleSpec, {"name": "m", "uses": "x", "tasks": [{"name": "t", "steps": [STEP]}]}, "has no tasks of its own"),
         (ModuleSpec, {"name": "m", "tasks": [{"name": "t", "steps": [STEP]}], "with": {"a": 1}}, "uses none"),
         (InventoryBody, {"hosts": [{"name": ""}]}, "at least 1 character"),

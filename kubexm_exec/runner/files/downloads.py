@@ -357,7 +357,7 @@ class Downloads:
         if result.exit_code == _MISMATCH:
             got = _GOT.search(result.out)
             return StepFailed(
-                f"{what}: it has another sha256 than it must: expected {wanted.sha256}, "
+                f"{what}: wrong sha256: expected {wanted.sha256}, "
                 f"got {got[1] if got else 'nothing'}; what arrived is kept as {part_of(wanted)}/rejected",
                 hint="the source was changed or is damaged, or `sha256` is of another version: compare it with what "
                 "its makers publish",
