@@ -24,44 +24,44 @@ from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, locate
 class ArchiveParams(FollowParams):
     """Parameters of ``archive``."""
 
-    path: HostPath = Field(description="Folder to unpack into; with `action: pack` the archive to be written.")
-    src: HostPath | None = Field(
-        None, description="Archive on the host; with `action: pack` the folder whose content is packed."
-    )
+    path: HostPath = Field(description="Folder to unpack into; with `action: pack` the archive to write.")
+    src: HostPath | None = Field(None, description="Archive on the host; with `action: pack` the folder to pack.")
     local_src: Annotated[str | None, LocalFile()] = Field(
         None,
-        description="Archive on the control node (or `resource:NAME`), instead of `src`; sent only if it is needed.",
+        description="Archive on the control node (or `resource:NAME`), instead of `src`; sent only if needed.",
     )
-    action: Literal["unpack", "pack"] = Field("unpack", description="What to do.")
+    action: Literal["unpack", "pack"] = Field("unpack", description="Whether to unpack or to pack.")
     format: Format | None = Field(
-        None, description="Kind of archive, if its name does not tell. `zip` is unpacked only."
+        None, description="Format of the archive, if its name does not tell. `zip` can only be unpacked."
     )
     strip_components: int = Field(
-        0, ge=0, description="How many leading parts to take off each name in a tar archive, as in `tar`."
+        0, ge=0, description="Number of leading path components to strip from names in a tar archive, as in `tar`."
     )
     sha256: str | None = Field(
         None, pattern="^[0-9a-fA-F]{64}$", description="Digest that the archive must have before it is unpacked."
     )
     creates: HostPath | None = Field(
-        None, description="Do nothing if this path exists. Quicker than comparing everything, and less exact."
+        None, description="Do nothing if this path exists. Faster than comparing everything, but less exact."
     )
-    owner: Account | None = Field(None, description="User that what is unpacked belongs to; else the one we work as.")
-    group: Account | None = Field(None, description="Group that what is unpacked belongs to.")
+    owner: Account | None = Field(
+        None, description="Owner of unpacked files; by default the user that kubexm works as."
+    )
+    group: Account | None = Field(None, description="Group of unpacked files.")
     mode: Mode | None = Field(
         None,
-        description="Permissions of the archive that is packed. Without it, those of the one that is there are kept, "
-        "and a new one is `0600`: what is in it may be closed to others.",
+        description="Mode of the packed archive. By default an existing archive keeps its mode, and a new one is "
+        "`0600`, because its content may not be public.",
     )
-    create_parents: bool = Field(False, description="Make missing folders above `path` (0755).")
+    create_parents: bool = Field(False, description="Create missing parent folders of `path` (0755).")
     allow_special: bool = Field(
         False,
-        description="Unpack also what runs as its owner or group (setuid, setgid), devices, pipes and sockets. Without "
-        "it, an archive that holds such a thing is refused.",
+        description="Also unpack setuid and setgid files, devices, pipes and sockets. By default an archive that "
+        "contains any of them is refused.",
     )
     follow: bool = Field(
         False,
-        description="Go through links: on the way to `path` also where other users may write, and in `path` where the "
-        "archive has a folder. Without it, both are a failure.",
+        description="Follow links: in the path to `path` even where other users can write, and in `path` where the "
+        "archive has a folder. By default both are a failure.",
     )
 
     @model_validator(mode="after")
@@ -93,10 +93,8 @@ class ArchiveParams(FollowParams):
 class ArchiveOutputs(Outputs):
     """What later steps can know of it."""
 
-    path: str = Field(description="The folder, or the archive that was packed.")
-    entries: int = Field(
-        0, description="How many things the archive holds; 0 after packing, or if `creates` was there."
-    )
+    path: str = Field(description="The folder, or the packed archive.")
+    entries: int = Field(0, description="Number of entries in the archive; 0 after packing, or if `creates` existed.")
 
 
 class _Plan(Struct, frozen=True):
@@ -136,16 +134,16 @@ class Seen(NamedTuple):
 class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
     """An archive unpacked into a folder, or a folder packed into an archive.
 
-    Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` by the host's `tar`, and `zip` by its `unzip`.
+    Formats: `tar`, `tar.gz`, `tar.xz`, `tar.bz2` with the host's `tar`, and `zip` with its `unzip`.
 
-    - What is there already with the same content is recognised, and left as it is: permissions are not compared.
+    - Existing files with the same content are left as they are; permissions are not compared.
     - An archive with names that lead out of the folder (`../`, absolute, through its own links) is refused as a whole;
       so is one with setuid programs or devices, unless `allowSpecial: true`.
-    - It is unpacked beside its place first, and then put there file by file. A link that is there in place of a file is
-      replaced; one in place of a folder is a failure, unless `follow: true`.
+    - It is first unpacked next to its destination, then moved there file by file. A link in place of a file is
+      replaced; a link in place of a folder is a failure, unless `follow: true`.
     - Unpacked files belong to the user that kubexm works as, or to `owner` and `group`, never to those in the archive.
     - Packing is repeated only if names, modes, owners, times or content in the folder have changed.
-    - Undo removes what was new and brings back what was replaced (up to 64 MiB).
+    - Undo removes new files and restores replaced ones (up to 64 MiB).
     """
 
     outputs_model = ArchiveOutputs

@@ -13,9 +13,9 @@ class AssertParams(Params):
     """Parameters of ``assert``."""
 
     that: Annotated[str | list[str], Expression()] = Field(
-        description="Expression, or a list of them, written as in `when` without braces. All must be true."
+        description="Expression, or a list of them, as in `when` without braces. All must be true."
     )
-    message: str = Field("", description="What to say if one is not: what it means, and what to do.")
+    message: str = Field("", description="Message if one is false: what it means, and what to do.")
 
     @field_validator("that")
     @classmethod
@@ -30,9 +30,9 @@ class AssertOutputs(Outputs):
 
 
 class AssertStep(Step[AssertParams]):
-    """Fails unless all conditions hold. It changes nothing.
+    """Fails unless all conditions are true. It changes nothing.
 
-    Use it before work begins, to say early and clearly what is wrong: too little memory, an even number of members, a
+    Use it to report problems before any work begins: too little memory, an even number of members, a
     missing parameter. `check` evaluates it too.
     """
 

@@ -44,19 +44,19 @@ def _public(texts: list[str]) -> list[str]:
 class AuthorizedKeyParams(Params):
     """Parameters of ``authorized-key``."""
 
-    user: AccountName = Field(description="User that the keys let in.")
+    user: AccountName = Field(description="User that the keys log in as.")
     keys: Annotated[
         list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str]), AfterValidator(_public)
-    ] = Field(description="Public keys as they stand in a `.pub` file, one or several; a text may hold several lines.")
+    ] = Field(description="Public keys as in a `.pub` file, one or several; a text can have several lines.")
     options: Annotated[list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
         default_factory=no_items,
-        description='What the keys are restricted to, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
+        description='Options of the keys, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
     )
     exclusive: bool = Field(False, description="Remove all other keys of the user.")
     path: HostPath | None = Field(
-        None, description="Another file than `.ssh/authorized_keys` in the user's home; its folder must be there."
+        None, description="File to use instead of `.ssh/authorized_keys` in the user's home; its folder must exist."
     )
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes the keys if they are there.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the keys.")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> AuthorizedKeyParams:
@@ -71,22 +71,22 @@ class AuthorizedKeyParams(Params):
 class AuthorizedKeyOutputs(Outputs):
     """What later steps can know of the keys."""
 
-    user: str = Field(description="User that the keys let in.")
-    path: str = Field("", description="The file that holds them; empty if there is no such user.")
-    keys: int = Field(0, description="How many keys the user has in all.")
+    user: str = Field(description="User that the keys log in as.")
+    path: str = Field("", description="File with the keys; empty if there is no such user.")
+    keys: int = Field(0, description="Total number of keys of the user.")
 
 
 class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
-    """Public keys that let somebody in as a user over SSH.
+    """Public SSH keys that log in as a user.
 
-    A key is recognised by its own text, whatever comment or options stand around it: it is never there twice. Other
-    keys, comments and lines are left alone, unless `exclusive: true` says that there shall be no other keys.
+    A key is identified by its key data, regardless of comment and options, so it is never listed twice. Other
+    keys, comments and lines are kept, unless `exclusive: true` removes all other keys.
 
-    - The keys are checked when the spec is compiled: a damaged or a private one never gets to a host.
+    - Keys are checked when the spec is compiled: a damaged or private key never reaches a host.
     - `~/.ssh` is `0700` and the file `0600`, and both belong to the user; a folder given by `path` is left as it is.
-    - A link in the place of the file or of `~/.ssh` is not followed: it could lead anywhere.
-    - The options of a key become what the step says, also if it says none.
-    - Undo brings back the old file with its mode and owner.
+    - A link in place of the file or of `~/.ssh` is not followed: it could lead anywhere.
+    - The options of a key are set to those of the step, even if the step has none.
+    - Undo restores the old file with its mode and owner.
     """
 
     outputs_model = AuthorizedKeyOutputs

@@ -12,16 +12,16 @@ from kubexm_steps.lib.types import Text
 class BlockInFileParams(PartParams):
     """Parameters of ``block-in-file``."""
 
-    content: Text | None = Field(None, description="The lines of the block. Needed unless `state: absent`.")
+    content: Text | None = Field(None, description="Lines of the block. Required unless `state: absent`.")
     name: str = Field(
         "block",
         min_length=1,
-        description="Name of the block in its markers. Give each block of a file a name of its own.",
+        description="Name of the block in its markers. Each block of a file needs its own name.",
     )
     comment: str = Field(
-        "#", min_length=1, description="What a comment begins with in this kind of file, such as `#`, `;` or `<!--`."
+        "#", min_length=1, description="Start of a comment in this kind of file, such as `#`, `;` or `<!--`."
     )
-    comment_end: str = Field("", description="What a comment ends with, where it needs that, such as `-->`.")
+    comment_end: str = Field("", description="End of a comment, if it needs one, such as `-->`.")
 
     @field_validator("name", "comment", "comment_end")
     @classmethod
@@ -47,17 +47,17 @@ class BlockInFileParams(PartParams):
 
 
 class BlockInFileStep(PartStep[BlockInFileParams]):
-    """Some lines between two markers in a file that others write too: they are in there, or they are not.
+    """Lines between two markers in a shared file, present or absent.
 
-    The markers are comments with the name of the block (`# BEGIN kubexm NAME` and `# END kubexm NAME`). What is between
-    them belongs to this step and is replaced as a whole; all else in the file is left alone. A new block goes where
-    `insertAfter` or `insertBefore` says, else to the end; one that is there stays where it is.
+    The markers are comments with the name of the block (`# BEGIN kubexm NAME` and `# END kubexm NAME`). The lines
+    between them belong to this step and are replaced as a whole; the rest of the file is kept. A new block is added at
+    `insertAfter` or `insertBefore`, or at the end; an existing block stays in its position.
 
-    - A file can have many blocks: give each a `name`. Where `#` begins no comment, say what does with `comment`.
-    - A marker without its partner is a failure: nothing is guessed about what belongs to the block.
-    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed;
-      where others may write, a link is a failure (`follow`).
-    - Undo puts the file back as it was. Writing, mode and owner are as in `file`.
+    - A file can have several blocks: give each one a `name`. Where comments do not begin with `#`, set `comment`.
+    - A marker without its partner is a failure: the extent of the block is never guessed.
+    - Line endings (LF or CRLF) are kept. A link is followed and its target changed;
+      where other users can write, a link is a failure (`follow`).
+    - Undo restores the file. Writing, mode and owner are as in `file`.
     """
 
     example = """\

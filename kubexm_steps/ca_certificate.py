@@ -86,11 +86,13 @@ class CaCertificateParams(Params):
     """Parameters of ``ca-certificate``."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(description="Name of its file on the host, such as `site-ca`.")
-    content: str | None = Field(None, description="The certificate in PEM form.")
+    content: str | None = Field(None, description="The certificate, in PEM format.")
     src: Annotated[str, LocalFile()] | None = Field(
-        None, description="A file on the control node with the certificate in PEM form, relative to the spec's file."
+        None, description="File on the control node with the certificate in PEM format, relative to the spec's file."
     )
-    state: Literal["present", "absent"] = Field("present", description="`absent`: the host does not trust it.")
+    state: Literal["present", "absent"] = Field(
+        "present", description="`absent`: the host does not trust the certificate."
+    )
 
     @model_validator(mode="after")
     def _fits_its_state(self) -> CaCertificateParams:
@@ -106,8 +108,8 @@ class CaCertificateOutputs(Outputs):
 
     path: str = Field(description="Its file on the host.")
     fingerprint: str = Field("", description="Its sha256; empty if it is absent.")
-    subject: str = Field("", description="Whose it is.")
-    not_after: str = Field("", description="When it expires.")
+    subject: str = Field("", description="Subject of the certificate.")
+    not_after: str = Field("", description="Expiry date.")
 
 
 class Seen(NamedTuple):
@@ -118,16 +120,16 @@ class Seen(NamedTuple):
 
 
 class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
-    """A certification authority that all programs of the host trust, or no longer trust.
+    """A certificate authority that all programs of the host trust, or no longer trust.
 
-    The certificate goes where the distribution wants it, and its own tool makes the bundle anew: Debian, Ubuntu and
-    Alpine (`/usr/local/share/ca-certificates`), Fedora and Red Hat, SUSE, Arch.
+    The certificate is stored where the distribution expects it, and the distribution's own tool updates the bundle:
+    Debian, Ubuntu and Alpine (`/usr/local/share/ca-certificates`), Fedora and Red Hat, SUSE, Arch.
 
-    - It is read first: what is damaged, is no CA's or holds a private key is refused. One that is expired is taken, and
-      the message says so.
-    - It counts as there only if the bundle has it too.
-    - Programs that run already go on with what they have read; restart them.
-    - Undo takes it away, or brings back what was there.
+    - It is examined first: a damaged file, a certificate of a non-CA and a file with a private key are refused. An
+      expired certificate is accepted, with a message.
+    - It counts as present only if the bundle contains it too.
+    - Running programs keep the certificates they have read; restart them.
+    - Undo removes it, or restores the previous one.
     """
 
     outputs_model = CaCertificateOutputs

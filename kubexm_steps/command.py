@@ -36,7 +36,7 @@ class UndoParams(Params):
     """How to undo a command: argv or shell, as for the command itself."""
 
     argv: list[Text] | None = Field(None, description="Program and arguments, without a shell.")
-    shell: str | None = Field(None, description="A line or more of POSIX shell.")
+    shell: str | None = Field(None, description="One or more lines of POSIX shell.")
 
     @model_validator(mode="after")
     def _one(self) -> UndoParams:
@@ -48,20 +48,20 @@ class CommandParams(RunParams):
     """Parameters of ``command``."""
 
     argv: list[Text] | None = Field(
-        None, description="Program and arguments. No shell reads them: nothing needs to be quoted."
+        None, description="Program and arguments. No shell interprets them: nothing needs quoting."
     )
     shell: str | None = Field(
         None,
-        description="A line or more of POSIX shell (`sh`), for pipes and the like. Values in it must be quoted: "
-        "`{{ value | quote }}`.",
+        description="One or more lines of POSIX shell (`sh`), for pipes and the like. Quote values: `{{ value | "
+        "quote }}`.",
     )
     pty: bool = Field(
         False,
-        description="Run it in a terminal, for programs that want one. Nobody types there, it takes no `stdin`, and "
-        "what it writes as errors is part of `stdout`.",
+        description="Run it in a terminal, for programs that need one. There is no input, no `stdin`, and stderr is "
+        "part of `stdout`.",
     )
     undo: UndoParams | None = Field(
-        None, description="Command that undoes this one, run in the same folder and environment if the run rolls back."
+        None, description="Command that undoes this one, run in the same folder and environment during a rollback."
     )
 
     @model_validator(mode="after")
@@ -77,19 +77,19 @@ class CommandParams(RunParams):
 class CommandStep(Step[CommandParams]):
     """A program, or a line of shell, run on the host.
 
-    Use it where no other step type fits. By itself a command runs every time and counts as a change every time; say
-    how to know better:
+    Use it if no other step type fits. By default a command runs every time and counts as a change every time. To
+    be more precise:
 
     - `creates`, `removes`, `unless`, `onlyIf`: when it need not run. These also make `check` exact.
-    - `changedWhen`: whether a run that took place changed anything; `changedWhen: false` for commands that never do.
-    - `readOnly: true`: it only asks. Then `check` and `drift` run it as well, and what depends on its outputs is known
-      to them. A command that they do not run is "not looked at".
+    - `changedWhen`: whether a run changed anything; `changedWhen: false` for commands that never do.
+    - `readOnly: true`: it only reads. `check` and `drift` then run it too and know its outputs. Commands that they do
+      not run are "not checked".
 
-    Its outputs are `stdout`, `stderr` (both without line breaks at the end) and `exitCode`, for later steps. Output is
-    shown while it runs. When its time is over or the run is cancelled, it is killed with all its children; what it has
-    started in the background lives on once it has ended by itself.
+    Its outputs are `stdout`, `stderr` (both without trailing line breaks) and `exitCode`. Output is
+    shown while it runs. After a timeout or a cancel it is killed with all its children; background processes
+    survive if the command ended by itself.
 
-    A command can be undone only if you say how, with `undo`.
+    A command can be undone only if `undo` says how.
     """
 
     outputs_model = RunOutputs

@@ -31,31 +31,31 @@ class CopyParams(TreeParams):
     """Parameters of ``copy``."""
 
     src: Annotated[str, LocalFile()] = Field(
-        description="File or folder on the control node, relative to the file that this step is written in."
+        description="File or folder on the control node, relative to the file that contains this step."
     )
-    path: InspectedPath = Field(description="Where it goes on the host, as an absolute path.")
+    path: InspectedPath = Field(description="Destination on the host, as an absolute path.")
 
 
 class CopyOutputs(Outputs):
     """What later steps can know of the copy."""
 
     path: str = Field(description="The file or folder on the host.")
-    files: int = Field(description="How many files and links it has.")
+    files: int = Field(description="Number of files and links.")
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")
 
 
 class CopyStep(RestoringStep[CopyParams, Change | Plan]):
-    """A file, or a folder with all that is in it, copied from the control node to the host.
+    """A file, or a folder with all its content, copied from the control node to the host.
 
-    What is the same on the host already (compared by sha256) is not sent. Each file is replaced in one go.
+    Files that are already the same on the host (by sha256) are not sent. Each file is replaced atomically.
 
-    - A folder: its content lands in `path`; links in it stay links. What else is in `path` on the host is left alone;
-      use `sync` to have it removed.
-    - Many small files go as one stream; a file of 8 MiB or more that was cut off is gone on with the next time.
-    - Without `mode`, a file that is there keeps its mode, and a new one has that of the source (without setuid, setgid
-      and sticky bits); those of a `sensitive` step are `0600`, and a resource that is fetched is `0644`. Folders that
-      are made have the mode of the source too.
-    - Undo brings back what was replaced (up to 64 MiB), and removes what was made.
+    - A folder: its content goes to `path`; links in it stay links. Other content of `path` is kept;
+      use `sync` to remove it.
+    - Many small files are sent as one stream; an interrupted upload of a file of 8 MiB or more continues the next time.
+    - Without `mode`, an existing file keeps its mode, and a new one has that of the source (without setuid, setgid
+      and sticky bits); files of a `sensitive` step are `0600`, and a fetched resource is `0644`. New folders
+      have the mode of the source too.
+    - Undo restores what was replaced (up to 64 MiB), and removes what was created.
     """
 
     outputs_model = CopyOutputs

@@ -45,14 +45,14 @@ Line = Annotated[Text, AfterValidator(_one_line)]
 class CronParams(Params):
     """Parameters of ``cron``."""
 
-    name: Line = Field(description="What it is called: a comment with it stands above the entry, and finds it again.")
+    name: Line = Field(description="Name of the entry; a comment with it above the entry identifies it.")
     schedule: CronSchedule | None = Field(
         None,
-        description="When it runs: minute, hour, day of the month, month and day of the week, such as `*/15 * * * *`; "
-        "or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, `@reboot`.",
+        description="Schedule: minute, hour, day of the month, month and day of the week, such as `*/15 * * * *`; or "
+        "`@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, `@reboot`.",
     )
-    command: Line | None = Field(None, description="A line of shell. A `%` in it is just that.")
-    user: AccountName = Field("root", description="User that it runs as.")
+    command: Line | None = Field(None, description="A line of shell. `%` is escaped automatically.")
+    user: AccountName = Field("root", description="User to run as.")
     file: Annotated[str, AfterValidator(_file_name)] | None = Field(
         None,
         description=f"Name of a file in {FOLDER} of its own for this entry. Without it, it goes into the user's "
@@ -84,21 +84,20 @@ class CronParams(Params):
 class CronOutputs(Outputs):
     """What later steps can know of the entry."""
 
-    name: str = Field(description="What it is called.")
-    path: str = Field("", description="Its file, if it has one of its own.")
+    name: str = Field(description="Name of the entry.")
+    path: str = Field("", description="Its own file, if it has one.")
 
 
 class CronStep(RestoringStep[CronParams, CronLook]):
-    """A command that cron runs at given times: in a user's crontab, or in a file of its own in `/etc/cron.d`.
+    """A command that cron runs on a schedule: in a user's crontab, or in its own file in `/etc/cron.d`.
 
-    An entry in a crontab is found again by its name, which stands as a comment in the line above; everything else in
-    the table is left alone. On hosts with systemd, `timer` gives you logs and missed runs.
+    An entry in a crontab is identified by its name in a comment above it; everything else in
+    the table is kept. On hosts with systemd, `timer` adds logs and catches up on missed runs.
 
-    - The schedule is checked before anything runs, and once more by crontab itself.
-    - A `%` in the command is escaped, so that it means what it means in a shell.
+    - The schedule is checked before anything runs, and again by crontab itself.
+    - A `%` in the command is escaped, so that it means the same as in a shell.
     - A host without cron is `unknown` in a check, and a failure in a run: install it first.
-    - Undo brings back the old entry, or takes out the new one; a table that others changed meanwhile keeps their
-      changes.
+    - Undo restores the old entry, or removes the new one, and keeps changes that others have made to the table since.
     """
 
     outputs_model = CronOutputs

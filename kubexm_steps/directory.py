@@ -87,12 +87,12 @@ class DirectoryParams(OwnedParams):
     """Parameters of ``directory``."""
 
     path: InspectedPath = Field(description="The folder on the host, as an absolute path.")
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes the folder if it is there.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the folder.")
     parents: bool = Field(
-        True, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
+        True, description="Create missing parent folders (0755, owned by the user that kubexm works as)."
     )
     recursive: bool = Field(
-        False, description="With `state: absent`: remove the folder with all that is in it, not only an empty one."
+        False, description="With `state: absent`: remove the folder with all its content, not only an empty one."
     )
 
     @model_validator(mode="after")
@@ -120,17 +120,17 @@ class Seen(NamedTuple):
 
 
 class DirectoryStep(LookingStep[DirectoryParams, Seen]):
-    """A folder with given permissions and owner, or no folder.
+    """A folder with given permissions and owner, or its absence.
 
-    Missing folders above it are made too. A link to a folder counts as that folder and is left alone; where others may
+    Missing parent folders are created too. A link to a folder counts as that folder and is kept; where other users can
     write, it is a failure (`follow`).
 
-    - A new folder is `0755` unless `mode` says otherwise, `0700` if the step is `sensitive`; one that is there keeps
+    - A new folder is `0755` unless `mode` is set, `0700` if the step is `sensitive`; an existing one keeps
       its mode and owner unless they are given.
-    - `state: absent` removes an empty folder; with `recursive: true` also all that is in it.
-    - Undo removes the folders that were made, if nothing else is in them by then, or puts back the mode and owner. A
-      removed folder comes back with its content, if that was not more than 64 MiB (packed). Where there is a folder
-      again, what is missing is put into it; one that holds something else is left alone.
+    - `state: absent` removes an empty folder; with `recursive: true` also its content.
+    - Undo removes the created folders if they are still empty, or restores mode and owner. A
+      removed folder is restored with its content, up to 64 MiB (packed). If the folder exists again,
+      missing content is added to it; a folder with other content is left alone.
     """
 
     outputs_model = DirectoryOutputs

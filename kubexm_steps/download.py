@@ -42,26 +42,28 @@ class DownloadParams(OneFileParams):
     """Parameters of ``download``."""
 
     resource: Annotated[str | None, ResourceName()] = Field(
-        None, description="Name of one of the spec's `resources`; or give the step a `url` of its own."
+        None, description="Name of one of the spec's `resources`; or use `url`."
     )
     url: Annotated[str | None, ResourceUrl()] = Field(
         None, description="Address of the file: http://, https:// or s3://BUCKET/KEY."
     )
     sha256: str | None = Field(
-        None, pattern="^[0-9a-fA-F]{64}$", description="Digest that it must have. Without it there is a warning."
+        None, pattern="^[0-9a-fA-F]{64}$", description="Expected digest. Without it there is a warning."
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="Headers of the request, with `url`; secrets as `{{ secret('env:NAME') }}`."
     )
     ca_file: str | None = Field(
-        None, description="CA on the control node that the server's certificate is checked with, with `url`."
+        None, description="CA file on the control node for the server's certificate, with `url`."
     )
-    timeout: Duration | None = Field(None, gt=0, description="Longest silence of the server, with `url`; else 30s.")
+    timeout: Duration | None = Field(
+        None, gt=0, description="Maximum silence of the server, with `url`; 30s by default."
+    )
     retries: int | None = Field(
-        None, ge=0, le=100, description="How often a broken transfer is taken up again, with `url`; else 5."
+        None, ge=0, le=100, description="How often an interrupted transfer is retried, with `url`; 5 by default."
     )
     fetch_on: Literal["control", "host"] | None = Field(
-        None, description="Who fetches it: the control node once for all (default), or each host for itself."
+        None, description="Who fetches it: the control node once for all hosts (default), or each host itself."
     )
 
     @model_validator(mode="after")
@@ -89,17 +91,17 @@ class Seen(NamedTuple):
 
 
 class DownloadStep(RestoringStep[DownloadParams, Seen]):
-    """A file from elsewhere on the host, with the digest that it must have.
+    """A file from elsewhere on the host, verified by its digest.
 
-    A file that has the digest already is left alone: then nothing is fetched and nobody is asked.
+    A file that already has the digest is kept, and nothing is fetched.
 
-    - The control node fetches it once, however many hosts want it, keeps it in its cache, and sends it. With
+    - The control node fetches it once, however many hosts need it, caches it, and sends it. With
       `fetchOn: host` each host fetches it with its own `curl` or `wget`.
-    - What arrives is compared with `sha256` before it is used. Other content is refused, and kept aside.
-    - A download that breaks off is taken up again where it was, also by a later run.
-    - Without `sha256` the source is asked in every run whether there is something newer. With `fetchOn: host` a file
-      that is there is taken for the right one.
-    - Undo brings back the file that was replaced (up to 64 MiB), or removes the new one.
+    - The content is verified by `sha256` before it is used. Other content is refused, and kept aside.
+    - An interrupted download continues where it stopped, even in a later run.
+    - Without `sha256` every run asks the source for a newer version. With `fetchOn: host` an existing file
+      is considered correct.
+    - Undo restores the replaced file (up to 64 MiB), or removes the new one.
     """
 
     outputs_model = FileOutputs

@@ -33,12 +33,13 @@ class FetchParams(FollowParams):
     path: HostPath = Field(description="The file on the host, as an absolute path.")
     to: str = Field(
         min_length=1,
-        description="Folder on the control node, relative to the file that this step is written in. It is made.",
+        description="Folder on the control node, relative to the file that contains this step. It is created if "
+        "missing.",
     )
     name: str | None = Field(
-        None, description="Name of the file in the host's folder, such as `etc/app.conf`; else the whole path it has."
+        None, description="Name of the file in the host's folder, such as `etc/app.conf`; by default its full path."
     )
-    required: bool = Field(True, description="Fail if the file is not there; else it is left out.")
+    required: bool = Field(True, description="Fail if the file does not exist; otherwise it is ignored.")
 
     @field_validator("name")
     @classmethod
@@ -54,8 +55,8 @@ class FetchOutputs(Outputs):
     """What later steps can know of the file."""
 
     path: str = Field(description="The file on the control node.")
-    found: bool = Field(True, description="Whether it was there.")
-    sha256: str = Field("", description="Digest of its content; empty if it was not there or the step is sensitive.")
+    found: bool = Field(True, description="Whether it exists on the host.")
+    sha256: str = Field("", description="Digest of its content; empty if it does not exist or the step is sensitive.")
     size: int = Field(0, description="Its size in bytes.")
 
 
@@ -67,16 +68,16 @@ class Seen(NamedTuple):
 
 
 class FetchStep(LookingStep[FetchParams, Seen]):
-    """A file brought from the host to the control node, into a folder of its own for each host.
+    """A file copied from the host to the control node, into one folder per host.
 
-    `/etc/hosts` of `web1` lands in `TO/web1/etc/hosts`. A file that is the same there already (compared by sha256) is
-    not sent. It is written beside its place and then renamed, however large it is.
+    `/etc/hosts` of `web1` is written to `TO/web1/etc/hosts`. A file that is already the same there (by sha256) is
+    not sent. It is written next to its destination and renamed, whatever its size.
 
-    - Nothing is ever written outside `to`: not through a link in it, nor by a path with `..`.
+    - Nothing is ever written outside `to`: neither through a link in it, nor by a path with `..`.
     - A file that changes while it is read is read again, three times at most.
-    - The copy is `0644`. Of a file that not everybody on the host may read, and in a `sensitive` step, it is `0600`,
-      and `check` does not show what is in it. For a folder, pack it first with `archive`.
-    - Undo brings back the copy that was replaced (up to 64 MiB), or removes the new one.
+    - The copy is `0644`. If not everybody on the host can read the file, and in a `sensitive` step, it is `0600`,
+      and `check` does not show its content. To fetch a folder, pack it first with `archive`.
+    - Undo restores the replaced copy (up to 64 MiB), or removes the new one.
     """
 
     outputs_model = FetchOutputs

@@ -15,11 +15,9 @@ class FileParams(OneFileParams):
     """Parameters of ``file``."""
 
     content: Text | None = Field(
-        None, description="The whole text of the file. Without it the file only has to be there; a new one is empty."
+        None, description="Whole content of the file. Without it the file only has to exist; a new one is empty."
     )
-    state: Literal["present", "absent"] = Field(
-        "present", description="`absent` removes the file, or the link, if it is there."
-    )
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the file or link.")
 
     @model_validator(mode="after")
     def _absent_has_nothing_else(self) -> FileParams:
@@ -31,18 +29,18 @@ class FileParams(OneFileParams):
 
 
 class FileStep(OneFileStep[FileParams]):
-    """A file with given content, permissions and owner; or no file at all.
+    """A file with given content, permissions and owner; or its absence.
 
-    Use it for short texts that stand in the spec itself. For longer ones with expressions in them use `template`, for
-    files that exist beside the spec use `copy`, for one line of a file that others write too use `line-in-file`.
+    Use it for short texts in the spec itself. For longer ones with expressions use `template`, for
+    files next to the spec use `copy`, for one line of a shared file use `line-in-file`.
 
-    - The file is replaced in one go: nobody ever reads half of it, and a failure leaves the old one.
-    - Mode and owner of a file that is there are kept unless they are given; a new file is `0644`.
-    - A file of a `sensitive` step, or with a secret in it, is `0600` unless `mode` says otherwise; its diff is hidden.
-    - A link at `path` is replaced by a file; what it points to is left alone. A link on the way to it is a failure
-      where others may write (`follow`).
-    - Undo brings back the old content, mode, owner and extended attributes (ACL, capabilities, label), or removes the
-      file and the folders made for it. The attributes need GNU tar on the host; where it has another one, that is said.
+    - The file is replaced atomically: nobody reads an incomplete file, and a failure leaves the old one.
+    - An existing file keeps its mode and owner unless they are given; a new file is `0644`.
+    - A file of a `sensitive` step, or with a secret in it, is `0600` unless `mode` is set; its diff is hidden.
+    - A link at `path` is replaced by a file; its target is not changed. A link elsewhere in the path is a failure
+      where other users can write (`follow`).
+    - Undo restores the old content, mode, owner and extended attributes (ACL, capabilities, label), or removes the file
+      and the folders created for it. Extended attributes need GNU tar on the host; a message says if it is missing.
     """
 
     example = """\

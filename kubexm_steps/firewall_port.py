@@ -49,13 +49,11 @@ class FirewallPortParams(Params):
         None, description="Only from this address or network, such as `10.0.0.0/8`."
     )
     zone: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_/.-]+$", description="Zone of firewalld; without it, its default one."
+        None, pattern=r"^[A-Za-z0-9_/.-]+$", description="Zone of firewalld; its default zone if not set."
     )
-    state: Literal["open", "closed"] = Field(
-        "open", description="`closed` takes the opening away; what else is open there, or who else opened it, stays."
-    )
+    state: Literal["open", "closed"] = Field("open", description="`closed` removes this rule and no other.")
     backend: Backend = Field(
-        "auto", description="Which firewall: `auto` finds the one that is active, in the order of this list."
+        "auto", description="Firewall to use: `auto` finds the active one, in the order of this list."
     )
 
     @model_validator(mode="after")
@@ -72,16 +70,16 @@ class FirewallPortOutputs(Outputs):
 
 
 class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
-    """A port, or a range of ports, that the host's firewall lets in, now and after a boot.
+    """A port, or a range of ports, that the host's firewall lets in, now and after a reboot.
 
-    It uses the firewall that is active: firewalld, ufw, or rules of nftables that turn packets away. With none of them
-    there is nothing to open, and the step is satisfied and says so.
+    It uses the active firewall: firewalld, ufw, or nftables rules that reject packets. If there is none,
+    nothing has to be opened, and a message says so.
 
-    - With nftables, a chain `kubexm` is put before the chains that turn packets away. It is kept for the next boot in
+    - With nftables, a chain `kubexm` is inserted before the chains that reject packets. It is saved in
       `/etc/nftables.d/kubexm.nft`, which the main file includes; without a main file it lasts until the next boot.
-    - With `backend: ufw` or `firewalld` it is also written while that firewall is not active, to be there when it is.
-    - Rules that were made by iptables alone are not touched: that is a failure with a hint.
-    - `closed` takes away this very opening. A wider one (another range, a service, any source) still lets packets in.
+    - With `backend: ufw` or `firewalld` the rule is also written while that firewall is inactive.
+    - Rules made by iptables alone are not touched: they are a failure with a hint.
+    - `closed` removes exactly this rule. A wider one (another range, a service, any source) still lets packets in.
     - Undo closes or opens it again.
     """
 

@@ -14,7 +14,7 @@ class FragmentParams(Params):
 
     steps: Annotated[list[dict[str, Any]], StepList()] = Field(
         min_length=1,
-        description="Steps as they stand under `steps:` of a task. Expressions in them are evaluated when they run.",
+        description="Steps, as under `steps:` of a task. Expressions in them are evaluated when they run.",
     )
 
 
@@ -23,11 +23,10 @@ class FragmentOutputs(Outputs):
 
 
 class FragmentStep(Step[FragmentParams]):
-    """Adds steps to the run while it goes on, on the same host, before anything that waits for this step.
+    """Adds steps during the run, on the same host, before anything that depends on this step.
 
-    Use it with `when` or `forEach` over something that is known only by then, such as the output of an earlier step.
-    What comes after this step also waits for the added ones. Steps that are known from the start are better written
-    directly.
+    Use it with `when` or `forEach` over something known only during the run, such as the output of an earlier step.
+    Dependents of this step also wait for the added ones. Write steps that are known from the start directly.
     """
 
     undo = Undo.NEEDLESS

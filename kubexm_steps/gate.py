@@ -10,27 +10,25 @@ from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Step, 
 class GateParams(Params):
     """Parameters of ``gate``."""
 
-    question: str = Field(min_length=1, description="Question that is answered with yes or no.")
-    timeout: Duration | None = Field(
-        None, description="How long to wait for an answer; without it, as long as it takes."
-    )
+    question: str = Field(min_length=1, description="Question to answer with yes or no.")
+    timeout: Duration | None = Field(None, description="How long to wait for an answer; forever by default.")
     default: bool | None = Field(
         None,
-        description="Answer if nobody is there, or none comes in time. Without it that is a failure.",
+        description="Answer without a terminal or after `timeout`. Without a default, both are a failure.",
     )
 
 
 class GateOutputs(Outputs):
     """What later steps can know of the answer."""
 
-    approved: bool = Field(description="Always true: a no fails the step.")
+    approved: bool = Field(description="Always true: the answer no fails the step.")
 
 
 class GateStep(Step[GateParams]):
-    """Asks the person who runs this, and goes on only with a yes. It changes nothing.
+    """Waits for the approval of the person who runs this. It changes nothing.
 
-    A no fails the step, and with it what comes after. Without a terminal, or after `timeout`, the `default` counts.
-    With `runOnce` on its task it is asked once, not for every host.
+    The answer no fails the step, and with it its dependents. Without a terminal, or after `timeout`, the `default` is
+    used. With `runOnce` on its task it asks once, not for every host.
     """
 
     undo = Undo.NEEDLESS

@@ -42,18 +42,18 @@ class GitParams(FollowParams):
     repo: Annotated[str, AfterValidator(_repo)] = Field(
         description="Address of the repository, as for `git clone`: https, ssh, a path on the host."
     )
-    path: HostPath = Field(description="The folder on the host that is the checkout.")
+    path: HostPath = Field(description="Folder of the checkout on the host.")
     ref: Annotated[str, AfterValidator(_ref)] = Field(
-        "HEAD", description="Branch, tag or commit. Without it, what the repository itself has as HEAD."
+        "HEAD", description="Branch, tag or commit. By default the HEAD of the repository."
     )
-    depth: int | None = Field(None, ge=1, description="Get only that many commits of history.")
-    force: bool = Field(False, description="Give up local changes and commits; without it they are a failure.")
-    submodules: bool = Field(False, description="Get submodules too, and theirs.")
+    depth: int | None = Field(None, ge=1, description="Fetch only this many commits of history.")
+    force: bool = Field(False, description="Discard local changes and commits; by default they are a failure.")
+    submodules: bool = Field(False, description="Fetch submodules too, recursively.")
     username: Annotated[str, AfterValidator(_one_line)] | None = Field(
-        None, description="User for https; many servers take any with a token."
+        None, description="User for https; many servers accept any user with a token."
     )
     password: Annotated[str, AfterValidator(_one_line)] | None = Field(
-        None, description="Password or token for https, as a secret. It is never written down on the host."
+        None, description="Password or token for https, as a secret. It is never stored on the host."
     )
     ssh_key: HostPath | None = Field(None, description="Key for ssh: a file on the host, without a passphrase.")
 
@@ -69,22 +69,22 @@ class GitParams(FollowParams):
 class GitOutputs(Outputs):
     """What later steps can know of the checkout."""
 
-    path: str = Field(description="The checkout.")
+    path: str = Field(description="Folder of the checkout.")
     commit: str = Field(description="The commit that is checked out.")
 
 
 class GitStep(LookingStep[GitParams, Checkout]):
     """A checkout of a git repository at a branch, a tag or a commit.
 
-    The repository is asked first which commit the name stands for; if the checkout has it, nothing is done. The host
-    itself fetches, so it needs git and a way to the repository.
+    kubexm first asks the repository for the commit of the name; if the checkout has it, nothing is done. The host
+    itself fetches, so it needs git and access to the repository.
 
-    - A branch is checked out as a branch of that name; tags and commits (`detached HEAD`) as they are.
-    - Local changes to files that git knows, and commits that are nowhere else, are never lost: they are a failure
-      unless `force: true`. Files that git does not know stay.
-    - User and password go to git on standard input: they are in no list of processes, in no file and in no address.
-      New host keys of ssh servers are taken, changed ones refused.
-    - Undo goes back to the former commit and branch with their local changes, or removes a new checkout.
+    - A branch is checked out as a branch of that name; tags and commits as a detached HEAD.
+    - Local changes to tracked files and unpushed commits are never lost: they are a failure
+      unless `force: true`. Untracked files are kept.
+    - User and password are passed to git on standard input: they appear in no process list, file or address.
+      New host keys of ssh servers are accepted, changed ones refused.
+    - Undo restores the former commit and branch with their local changes, or removes a new checkout.
     """
 
     outputs_model = GitOutputs

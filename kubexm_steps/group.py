@@ -19,15 +19,15 @@ class GroupParams(Params):
     """Parameters of ``group``."""
 
     name: AccountName = Field(description="Name of the group.")
-    gid: int | None = Field(None, ge=0, le=2**32 - 2, description="Its number. Without it: the next one that is free.")
-    system: bool = Field(False, description="Take the number of a new group from those for system groups.")
+    gid: int | None = Field(None, ge=0, le=2**32 - 2, description="Group id; by default the next free one.")
+    system: bool = Field(False, description="Choose the id of a new group from the range of system groups.")
     members: AccountNames | None = Field(
         None,
-        description="Users that are in it; they must exist. Without it, members are left alone. Users whose own first "
-        "group it is are not listed.",
+        description="Members; the users must exist. By default members are not changed. Users with this primary "
+        "group are not listed.",
     )
-    append_members: bool = Field(False, description="Leave other members in it. Without it, they are taken out.")
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes the group if it is there.")
+    append_members: bool = Field(False, description="Keep other members. By default they are removed.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the group.")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> GroupParams:
@@ -42,20 +42,20 @@ class GroupOutputs(Outputs):
     """What later steps can know of the group."""
 
     name: str = Field(description="Name of the group.")
-    gid: int | None = Field(None, description="Its number; nothing (null) if it was removed.")
+    gid: int | None = Field(None, description="Group id; null if it was removed.")
 
 
 class GroupStep(LookingStep[GroupParams, Accounts]):
-    """A group of users, or none.
+    """A group of users, or its absence.
 
-    Use it for groups that must exist before something else: a service's own group with a fixed number, say. To put one
-    user into groups, `user` with `groups` is shorter.
+    Use it for groups that must exist before something else, such as a service's own group with a fixed id. To add one
+    user to groups, use `user` with `groups`.
 
-    - With `members`, those and no others are in the group; with `appendMembers: true` the others stay.
-    - Another `gid` changes the group and the users whose first group it is; files keep the old number.
-    - A group from a directory such as LDAP is taken as it is; if it would have to change, that is a failure.
-    - A group that is the first one of a user cannot be removed.
-    - Undo puts back number and members, makes a removed group again, or removes a new one.
+    - With `members`, exactly those are in the group; with `appendMembers: true` others stay.
+    - Another `gid` changes the group and the users with this primary group; files keep the old id.
+    - A group from a directory such as LDAP is accepted as it is; if it would have to change, that is a failure.
+    - The primary group of a user cannot be removed.
+    - Undo restores id and members, recreates a removed group, or removes a new one.
     """
 
     outputs_model = GroupOutputs

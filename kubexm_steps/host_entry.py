@@ -36,15 +36,15 @@ class HostEntryParams(Params):
         ],
     ] = Field(
         default_factory=dict,
-        description="Names by address: a list, or one text with blanks. The first name is the host's main one.",
+        description="Names by address: a list, or a text with spaces. The first name is the canonical one.",
     )
     block: Annotated[str, AfterValidator(_block)] | None = Field(
         None,
-        description="Name of a block that holds just these entries: what is no longer listed goes. Without it, each "
-        "address has a line of its own, wherever it is.",
+        description="Name of a block with exactly these entries: entries no longer listed are removed. Without it, "
+        "each address has its own line.",
     )
     state: Literal["present", "absent"] = Field(
-        "present", description="`absent` takes these names from these addresses, or removes the whole block."
+        "present", description="`absent` removes these names from these addresses, or the whole block."
     )
 
     @model_validator(mode="after")
@@ -63,15 +63,15 @@ class HostEntryOutputs(Outputs):
 
 
 class HostEntryStep(RestoringStep[HostEntryParams, Edit]):
-    """Names of hosts in `/etc/hosts`, for as many hosts as there are, in one go.
+    """Names of hosts in `/etc/hosts`, any number at once.
 
-    Without `block`, each address has a line with just its names, wherever that line is, and a name that was listed for
-    another address of the same kind (IPv4 or IPv6) is taken from there. With `block`, all entries stand between two
-    markers, and entries that are no longer listed go: the way to keep all hosts of a cluster.
+    Without `block`, each address has one line with exactly its names, and a name listed for
+    another address of the same family (IPv4 or IPv6) is removed there. With `block`, all entries are between two
+    markers, and entries that are no longer listed are removed: use it for the hosts of a cluster.
 
-    - Lines of the host itself (127.x, ::1, localhost) only gain names: none of theirs is ever taken away.
-    - Comments and all other lines stay as they are.
-    - Undo puts the file back as it was.
+    - Lines of the host itself (127.x, ::1, localhost) never lose a name.
+    - Comments and all other lines are kept.
+    - Undo restores the file.
     """
 
     outputs_model = HostEntryOutputs

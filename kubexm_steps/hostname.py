@@ -32,7 +32,7 @@ class HostnameParams(Params):
     )
     hosts_file: bool = Field(
         False,
-        description="Let the host find its own name: if `/etc/hosts` has it nowhere, the line of 127.0.1.1 gets it.",
+        description="Make the name resolvable: if `/etc/hosts` lacks it, it is added to the line of 127.0.1.1.",
     )
 
 
@@ -45,12 +45,12 @@ class HostnameOutputs(Outputs):
 class HostnameStep(RestoringStep[HostnameParams, Names]):
     """The name of the host, now and after every boot.
 
-    The running system is told by `hostnamectl` where systemd rules, else by `hostname`; `/etc/hostname` keeps the name
+    The name is set with `hostnamectl` on hosts with systemd, otherwise with `hostname`; `/etc/hostname` keeps it
     for the next boot.
 
-    - Programs that asked for the name before keep the old one until they are restarted.
-    - With `hostsFile: true` the host can also look up its own name, which sudo and others want to.
-    - Undo brings back the former name and files.
+    - Running programs keep the old name until they are restarted.
+    - With `hostsFile: true` the host can also resolve its own name, as sudo and others expect.
+    - Undo restores the former name and files.
     """
 
     outputs_model = HostnameOutputs

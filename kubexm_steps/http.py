@@ -33,12 +33,12 @@ _SHOWN: Final = 300
 class HttpExpect(Params):
     """What the answer must be like."""
 
-    status: list[int] | None = Field(None, min_length=1, description="Status codes that are fine; without it any 2xx.")
-    body_contains: str | None = Field(None, description="Text that must be in the body.")
+    status: list[int] | None = Field(None, min_length=1, description="Accepted status codes; any 2xx by default.")
+    body_contains: str | None = Field(None, description="Text that the body must contain.")
     json_: Any = Field(
         None,
         alias="json",
-        description="Values that the JSON body must have. Objects may have more keys than are named here.",
+        description="Values that the JSON body must have. Objects can have additional keys.",
     )
 
 
@@ -48,15 +48,15 @@ class HttpParams(Params):
     url: Annotated[str, AfterValidator(check_url)] = Field(description="Address, with http:// or https://.")
     method: Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="Method.")
     headers: dict[str, Text] = Field(default_factory=dict, description="Headers of the request.")
-    body: Text | None = Field(None, description="Text to send.")
-    json_: Any = Field(None, alias="json", description="Value to send as JSON, instead of `body`.")
-    timeout: Duration = Field(30.0, description="How long to wait for the whole answer.")
-    expect: HttpExpect = Field(default_factory=HttpExpect, description="What the answer must be like.")
+    body: Text | None = Field(None, description="Request body as text.")
+    json_: Any = Field(None, alias="json", description="Request body as a value to send as JSON, instead of `body`.")
+    timeout: Duration = Field(30.0, description="Time limit for the whole response.")
+    expect: HttpExpect = Field(default_factory=HttpExpect, description="Expectations of the response.")
     ca_file: Annotated[str | None, LocalFile()] = Field(
-        None, description="File on the control node with the CA certificates (PEM) that the server's is checked by."
+        None, description="File on the control node with the CA certificates (PEM) for the server's certificate."
     )
-    insecure: bool = Field(False, description="Do not check the server's certificate. For tests only.")
-    follow_redirects: bool = Field(True, description="Go where a redirect leads.")
+    insecure: bool = Field(False, description="Do not verify the server's certificate. For tests only.")
+    follow_redirects: bool = Field(True, description="Follow redirects.")
 
     @model_validator(mode="after")
     def _one_body(self) -> HttpParams:
@@ -75,16 +75,17 @@ class HttpOutputs(Outputs):
 
 
 class HttpStep(Step[HttpParams, Reply | HttpError | None]):
-    """A request to a server, sent from the control node (not from the host), with expectations of the answer.
+    """A request to a server, sent from the control node (not from the host), with expectations of the response.
 
-    Use it for health checks and APIs. To wait until something answers at all, use `wait` with `url`, or give this step
+    Use it for health checks and APIs. To wait until something responds at all, use `wait` with `url`, or give this step
     a `retry`.
 
     - GET, HEAD and OPTIONS never count as a change; `check` sends them too. All others always count as one.
-    - Certificates are checked, by the system's CAs or by those in `caFile`.
+    - Certificates are verified, with the system's CAs or those in `caFile`.
     - Up to 5 redirects are followed, never from https to http. Another server (host, port or scheme) gets none of the
-      `headers` and no body; a request that is more than a question is not sent on to it.
-    - A proxy is taken from `http_proxy`, `https_proxy` and `no_proxy` in the environment, never for this machine.
+      `headers` and no body; requests other than GET, HEAD and OPTIONS are not sent on to it.
+    - Proxies come from `http_proxy`, `https_proxy` and `no_proxy` in the environment; they are never used for this
+      machine.
     """
 
     outputs_model = HttpOutputs

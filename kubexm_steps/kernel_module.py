@@ -33,12 +33,12 @@ class KernelModuleParams(Params):
     name: Annotated[str, AfterValidator(_module)] = Field(description="The module, such as `br_netfilter`.")
     state: Literal["loaded", "absent", "blacklisted"] = Field(
         "loaded",
-        description="`loaded`; `absent`: unloaded, and not loaded at boot by kubexm; `blacklisted`: unloaded, and the "
-        "system does not load it by itself.",
+        description="`loaded`; `absent`: unloaded, and not loaded at boot by kubexm; `blacklisted`: unloaded, and "
+        "not loaded automatically.",
     )
-    persist: bool = Field(True, description="With `loaded`: load it at every boot too.")
+    persist: bool = Field(True, description="With `loaded`: also load it at every boot.")
     options: Annotated[str, AfterValidator(_options)] | None = Field(
-        None, description="With `loaded`: its options, such as `hashsize=131072`. They count when it is loaded."
+        None, description="With `loaded`: its options, such as `hashsize=131072`. They take effect when it is loaded."
     )
 
     @model_validator(mode="after")
@@ -52,19 +52,19 @@ class KernelModuleOutputs(Outputs):
     """What later steps can know of the module."""
 
     name: str = Field(description="The module, as the kernel spells it.")
-    builtin: bool = Field(description="Whether it is a part of the kernel itself.")
+    builtin: bool = Field(description="Whether it is built into the kernel.")
 
 
 class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
-    """A kernel module: loaded now and at every boot, or not loaded, or kept from being loaded.
+    """A kernel module: loaded now and at every boot, not loaded, or blacklisted.
 
-    It is loaded with modprobe, named in `/etc/modules-load.d/kubexm-NAME.conf`, and its options or its blacklisting are
-    in `/etc/modprobe.d/kubexm-NAME.conf`. Files that others wrote are left alone.
+    It is loaded with modprobe and listed in `/etc/modules-load.d/kubexm-NAME.conf`; its options or blacklisting are
+    in `/etc/modprobe.d/kubexm-NAME.conf`. Other files are not changed.
 
-    - A module that is built into the kernel counts as loaded; it cannot be absent or blacklisted.
-    - Options of a module that is loaded already count from its next loading on; the message says so.
-    - `-` and `_` in a name are the same.
-    - Undo brings back the files, and loads or unloads the module as it was.
+    - A module built into the kernel counts as loaded; it cannot be absent or blacklisted.
+    - New options of a loaded module take effect when it is loaded again; the message says so.
+    - `-` and `_` in a name are equivalent.
+    - Undo restores the files, and loads or unloads the module as before.
     """
 
     outputs_model = KernelModuleOutputs

@@ -22,12 +22,12 @@ class LineInFileParams(PartParams):
 
     line: Annotated[Text, AfterValidator(_one_line)] | None = Field(
         None,
-        description="The line, without a line break. With `state: absent`: every line that is just this is removed.",
+        description="The line, without a line break. With `state: absent`: every line equal to it is removed.",
     )
     match: Pattern | None = Field(
         None,
-        description="Regular expression (RE2's, searched in each line). The last line that matches is replaced by "
-        "`line`; with `state: absent` every line that matches is removed.",
+        description="Regular expression (RE2), searched in each line. The last matching line is replaced by `line`; "
+        "with `state: absent` every matching line is removed.",
     )
 
     @model_validator(mode="after")
@@ -40,17 +40,17 @@ class LineInFileParams(PartParams):
 
 
 class LineInFileStep(PartStep[LineInFileParams]):
-    """One line of a file that others write too: it is in there, or it is not.
+    """One line of a shared file, present or absent.
 
-    Use it for settings in files that belong to the system, such as `/etc/hosts`. A file that is yours as a whole is
-    better written by `file` or `template`.
+    Use it for settings in system files such as `/etc/hosts`. For files that belong to you as a whole, use
+    `file` or `template`.
 
-    With `match`, the last line that matches becomes `line`; if none matches and `line` is nowhere in the file, it is
-    added: where `insertAfter` or `insertBefore` says, else at the end.
+    With `match`, the last matching line becomes `line`; if none matches and `line` is not in the file, it is
+    added at `insertAfter` or `insertBefore`, or at the end.
 
-    - If `line` itself does not match `match` and is in the file already, nothing changes.
-    - The file's line ends (LF or CRLF) are kept. A link is followed: the file it leads to is changed;
-      where others may write, a link is a failure (`follow`).
+    - If `line` itself does not match `match` and is already in the file, nothing changes.
+    - Line endings (LF or CRLF) are kept. A link is followed and its target changed;
+      where other users can write, a link is a failure (`follow`).
     - Writing, mode, owner and undo are as in `file`.
     """
 

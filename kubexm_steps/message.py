@@ -13,8 +13,8 @@ from kubexm_steps.lib.types import Text
 class MessageParams(Params):
     """Parameters of ``message``."""
 
-    text: Text = Field(description="What to say; it may have several lines.")
-    level: Literal["info", "warning"] = Field("info", description="`warning` also goes into the log as one.")
+    text: Text = Field(description="The text; it can have several lines.")
+    level: Literal["info", "warning"] = Field("info", description="`warning` is also logged as a warning.")
 
 
 class MessageOutputs(Outputs):
@@ -24,8 +24,8 @@ class MessageOutputs(Outputs):
 class MessageStep(Step[MessageParams]):
     """Shows a text to the people who watch the run. It changes nothing.
 
-    Use it to say what was made and how to reach it, or what somebody has to know. With `runOnce` on its task it is said
-    once, not for every host.
+    Use it to say what was created and how to reach it, or what somebody has to know. With `runOnce` on its task it is
+    shown once, not for every host.
     """
 
     undo = Undo.NEEDLESS

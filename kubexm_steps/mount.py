@@ -35,24 +35,24 @@ def _no_blanks(text: str) -> str:
 class MountParams(Params):
     """Parameters of ``mount``."""
 
-    path: HostPath = Field(description="The mount point. It is made if it is missing.")
+    path: HostPath = Field(description="The mount point. It is created if missing.")
     src: Annotated[str, AfterValidator(_one_word)] | None = Field(
         None,
-        description="What is mounted: a device, `UUID=...`, `LABEL=...`, a folder (with the option `bind`), "
-        "`host:/path`, or any word for `tmpfs` and the like. Needed for `mounted` and `present`.",
+        description="Source: a device, `UUID=...`, `LABEL=...`, a folder (with the option `bind`), `host:/path`, or "
+        "any word for `tmpfs` and the like. Required for `mounted` and `present`.",
     )
     fstype: Annotated[str, AfterValidator(_no_blanks)] = Field(
         "auto", description="Type of the file system, such as `ext4`, `xfs`, `nfs` or `tmpfs`; `none` for `bind`."
     )
     options: Annotated[
         str, AfterValidator(_no_blanks), BeforeValidator(_joined, json_schema_input_type=str | list[str])
-    ] = Field("defaults", description="Options as a list, or as one text with commas.")
-    dump: int = Field(0, ge=0, description="The fifth field in fstab.")
-    pass_: int = Field(0, ge=0, alias="pass", description="The sixth field in fstab: when it is checked at boot.")
+    ] = Field("defaults", description="Options, as a list or a text with commas.")
+    dump: int = Field(0, ge=0, description="Fifth field in fstab.")
+    pass_: int = Field(0, ge=0, alias="pass", description="Sixth field in fstab: order of checks at boot.")
     state: Literal["mounted", "unmounted", "present", "absent"] = Field(
         "mounted",
-        description="`mounted`: in fstab and mounted; `present`: in fstab only; `unmounted`: not mounted now, fstab is "
-        "left alone; `absent`: neither mounted nor in fstab.",
+        description="`mounted`: in fstab and mounted; `present`: only in fstab; `unmounted`: not mounted now, fstab "
+        "unchanged; `absent`: neither mounted nor in fstab.",
     )
 
     @model_validator(mode="after")
@@ -67,21 +67,21 @@ class MountParams(Params):
 class MountOutputs(Outputs):
     """What later steps can know of the mount."""
 
-    path: str = Field(description="The mount point, with links followed.")
+    path: str = Field(description="The mount point, with links resolved.")
     mounted: bool = Field(description="Whether something is mounted there.")
 
 
 class MountStep(RestoringStep[MountParams, Mounts]):
-    """A file system that is mounted now and at every boot, only in fstab, or neither.
+    """A file system that is mounted now and at every boot, only listed in fstab, or neither.
 
-    Only the line of this mount point is changed in `/etc/fstab`; comments and other lines stay as they are. It is
-    mounted first and written to fstab after that: what cannot be mounted never gets in the way of a boot.
+    Only the line of this mount point is changed in `/etc/fstab`; comments and other lines are kept. It is
+    mounted first and added to fstab afterwards, so that a failing mount never blocks a boot.
 
     - If another source is mounted there, it is unmounted first. If only options differ, it is remounted.
-    - Options that can be seen are compared with the running system (`ro`, `noexec`, `nosuid`, `nodev`, `noatime` and
-      the like, sizes of tmpfs); others count as right if fstab says so.
-    - The folder of the mount point is made, and never removed but by undo.
-    - Undo brings back fstab and what was mounted before. What was in a tmpfs is gone.
+    - Visible options are compared with the running system (`ro`, `noexec`, `nosuid`, `nodev`, `noatime` and
+      the like, sizes of tmpfs); others only with fstab.
+    - The folder of the mount point is created, and removed only by undo.
+    - Undo restores fstab and the former mount. The content of a tmpfs is lost.
     """
 
     outputs_model = MountOutputs

@@ -63,8 +63,8 @@ class Named(Params):
         | None
     ) = Field(
         None,
-        description="Version it should have: a whole one (`1.24.0-2`), one without a release (`1.24.0`: any release "
-        "of it), or a pattern (`1.24.*`). Without it: any.",
+        description="Version: a full one (`1.24.0-2`), one without a release (`1.24.0`: any release of it), or a "
+        "pattern (`1.24.*`). Any by default.",
     )
 
     @model_validator(mode="after")
@@ -96,38 +96,34 @@ class PackageParams(Params):
     names: Annotated[list[Named], BeforeValidator(_entries, json_schema_input_type=str | Named | list[str | Named])] = (
         Field(
             min_length=1,
-            description="The packages: one, or a list. Each is a name, `name=version`, `{name, version}`, or the "
-            "absolute path of a package file on the host.",
+            description="One package, or a list. Each is a name, `name=version`, `{name, version}`, or the absolute "
+            "path of a package file on the host.",
         )
     )
     state: Literal["present", "latest", "absent"] = Field(
         "present",
-        description="`present`: installed, in the version if one is given. `latest`: the newest that the index has "
-        "(of that version). `absent`: not installed.",
+        description="`present`: installed, in the given version if any. `latest`: the newest one in the index (of "
+        "that version). `absent`: not installed.",
     )
     hold: bool | None = Field(
         None,
-        description="`true` holds them at their version: nobody upgrades them by chance. `false` releases them. "
-        "Without it, holds are left alone, and a package that is held is not changed.",
+        description="`true` holds them at their version: nothing upgrades them accidentally. `false` releases them. "
+        "By default holds are not changed, and neither are held packages.",
     )
     update: Literal["never", "always"] | Duration = Field(
         86400.0,
-        description="When to refresh the index of packages before something is looked up in it: `never`, `always`, or "
-        "a time: if it is older than that, or does not have what is wanted.",
+        description="When to refresh the package index: `never`, `always`, or a time: if it is older than that, or "
+        "lacks a wanted package.",
     )
-    purge: bool = Field(False, description="With `absent`: remove configuration files too. Only apt leaves them.")
+    purge: bool = Field(False, description="With `absent`: also remove configuration files. Only apt keeps them.")
     allow_downgrade: bool = Field(
-        False, description="Whether an older version may replace a newer one; without it that is a failure."
+        False, description="Allow an older version to replace a newer one; by default that is a failure."
     )
-    recommends: bool = Field(
-        False, description="Install what the packages only recommend, too (weak dependencies); apk has none."
-    )
+    recommends: bool = Field(False, description="Also install recommended packages (weak dependencies); apk has none.")
     manager: ManagerName = Field(
         "auto", description="Package manager: by default the host's own. `yum` is taken as dnf."
     )
-    lock_timeout: Duration = Field(
-        120.0, description="How long to wait while another package manager is at work on the host."
-    )
+    lock_timeout: Duration = Field(120.0, description="How long to wait for another package manager on the host.")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> PackageParams:
@@ -148,7 +144,7 @@ class PackageOutputs(Outputs):
     """What later steps can know of the packages."""
 
     versions: dict[str, str] = Field(
-        default_factory=dict, description="The version that is installed of each; empty if it is absent."
+        default_factory=dict, description="Installed version of each package; empty if it is absent."
     )
 
 
@@ -161,22 +157,22 @@ class Seen(NamedTuple):
 
 
 class PackageStep(Step[PackageParams, Seen]):
-    """Packages that are installed, up to date or absent, and perhaps held at their version.
+    """Packages that are installed, up to date or absent, and optionally held at their version.
 
-    It works with apt, dnf, zypper and apk, and asks for all packages in one transaction. What is installed as it
-    should be is left alone, and then the index is not even looked at.
+    It works with apt, dnf, zypper and apk, in one transaction for all packages. If the installed packages already
+    match, nothing is done and the index is not used.
 
-    - Nobody is asked anything: configuration files that were changed on the host are kept, and services are restarted
+    - It is never interactive: configuration files changed on the host are kept, and services are restarted
       only by the packages' own scripts.
-    - The index is refreshed when it is old (`update`), or when it does not have what is wanted. If that fails and the
-      old one will do, it is used, with a warning; with `update: always` it is a failure.
-    - A check shows versions, also of packages that come or go along. It fetches no index.
-    - While another package manager is at work, the step waits (`lockTimeout`), and then names who is.
+    - The index is refreshed when it is old (`update`), or when it lacks a wanted package. If that fails and the
+      old one suffices, it is used with a warning; with `update: always` it is a failure.
+    - A check shows versions, including packages that are added or removed as a consequence. It downloads no index.
+    - If another package manager is running, the step waits (`lockTimeout`), and then names its process.
     - Holds: apt's marks, dnf's versionlock plugin, zypper's locks, and the version in apk's world file.
-    - apk removes what nothing needs any more together with a package; the others leave it.
-    - Package files are not checked for a signature.
-    - Undo removes what was installed, also for dependencies, puts back former versions that a repository still has, and
-      restores holds. It removes nothing that was installed by others since: then it fails instead.
+    - apk removes packages that are no longer needed together with a package; the others keep them.
+    - Signatures of package files are not checked.
+    - Undo removes what was installed, including dependencies, restores former versions that a repository still has, and
+      restores holds. It never removes what others have installed since: then it fails instead.
     """
 
     outputs_model = PackageOutputs

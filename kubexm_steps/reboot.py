@@ -26,16 +26,16 @@ class RebootParams(Params):
     )
     only_if: CommandLine | None = Field(
         None,
-        description="Reboot only if this command succeeds: a shell line, or a list of arguments. It is run by `check` "
+        description="Reboot only if this command succeeds: a shell line, or a list of arguments. `check` runs it "
         "too, so it must change nothing.",
     )
-    message: str = Field("kubexm reboots this host", max_length=200, description="What users on the host are told.")
+    message: str = Field("kubexm reboots this host", max_length=200, description="Message to users on the host.")
     delay: Duration = Field(0.0, description="Time between the message and the reboot.")
-    timeout: Duration = Field(600.0, description="How long the host may take until it is back.")
+    timeout: Duration = Field(600.0, description="Time limit for the host to come back.")
     ready_when: CommandLine | None = Field(
         None,
         description="Command on the host that must succeed before it counts as back: a shell line, or a list of "
-        "arguments. Without it, it is enough that commands can be run.",
+        "arguments. By default it is enough that commands can run.",
     )
 
     @field_validator("only_if", "ready_when")
@@ -49,21 +49,21 @@ class RebootParams(Params):
 class RebootOutputs(Outputs):
     """What later steps can know of the reboot."""
 
-    rebooted: bool = Field(description="Whether it took place.")
-    boot_id: str = Field(description="The id of the boot that the host runs now.")
-    seconds: float = Field(description="How long it took until the host was back.")
+    rebooted: bool = Field(description="Whether it rebooted.")
+    boot_id: str = Field(description="Id of the current boot.")
+    seconds: float = Field(description="Time until the host was back.")
 
 
 class RebootStep(Step[RebootParams, BootState]):
-    """Boots the host anew and waits until commands can be run on it again.
+    """Reboots the host and waits until commands can run on it again.
 
-    That it has booted is seen by its boot id, never by a connection that breaks. Facts are gathered again afterwards.
+    A reboot is detected by the boot id, never by a broken connection. Facts are gathered again afterwards.
 
-    - Without `ifFile` or `onlyIf` it reboots each time. Usually a reboot follows from something: `ifFile:
-      /run/reboot-required` on Debian and Ubuntu, `onlyIf: "! needs-restarting -r"` on RHEL and its kin, or
-      `when: steps.kernel.changed` for a step that changed it.
-    - It needs root on the host. The machine that kubexm itself runs on is refused.
-    - `strategy` and `batch` of the task say how many hosts are down at once.
+    - Without `ifFile` or `onlyIf` it reboots every time. Usually it depends on something: `ifFile:
+      /run/reboot-required` on Debian and Ubuntu, `onlyIf: "! needs-restarting -r"` on RHEL and derivatives, or
+      `when: steps.kernel.changed`.
+    - It needs root on the host. The control node is refused.
+    - `strategy` and `batch` of the task decide how many hosts are down at once.
     - A reboot cannot be undone.
     """
 

@@ -91,45 +91,43 @@ class RepositoryParams(Params):
     """Parameters of ``repository``."""
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Its name on the host: the files are called after it."
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name on the host; its files have this name."
     )
     url: Annotated[
         list[Annotated[str, AfterValidator(_url)]],
         BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
-    ] = Field(default_factory=no_items, description="Where it is: one address, or several with the same content.")
+    ] = Field(default_factory=no_items, description="Address, or several with the same content.")
     suites: Words = Field(
         default_factory=no_items,
-        description="apt: its suites, such as `bookworm`, or a folder with a slash at its end (`./`) for a flat one. "
-        "Without it: the name of the host's own release.",
+        description="apt: suites, such as `bookworm`, or a folder with a trailing slash (`./`) for a flat "
+        "repository. By default the host's own release.",
     )
-    components: Words = Field(default_factory=lambda: ["main"], description="apt: its components.")
+    components: Words = Field(default_factory=lambda: ["main"], description="apt: components.")
     architectures: Words = Field(default_factory=no_items, description="apt: only these architectures.")
-    description: Annotated[str, AfterValidator(_line)] = Field("", description="What it is, for people.")
-    enabled: bool = Field(True, description="`false` writes it down, but it is not used.")
-    key: str | None = Field(None, description="The public key that it is signed with, as text.")
+    description: Annotated[str, AfterValidator(_line)] = Field("", description="Description.")
+    enabled: bool = Field(True, description="`false` adds it as disabled.")
+    key: str | None = Field(None, description="Public key of its signatures, as text.")
     key_file: Annotated[str | None, LocalFile()] = Field(
-        None, description="The key in a file on the control node, as text or binary."
+        None, description="File on the control node with the key, as text or binary."
     )
     key_url: Annotated[str, AfterValidator(check_url)] | None = Field(
         None,
-        description="Where the control node fetches the key; `fingerprint` or `keySha256` must say which one is right.",
+        description="Address from which the control node fetches the key; requires `fingerprint` or `keySha256`.",
     )
     key_sha256: str | None = Field(
-        None, pattern="^[0-9a-fA-F]{64}$", description="Digest that the key must have, as it is given or fetched."
+        None, pattern="^[0-9a-fA-F]{64}$", description="Expected digest of the key, as it is given or fetched."
     )
     key_name: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._+-]*\.pub$",
-        description="apk: file name of the key, which its signatures name; by default that of `keyFile` or `keyUrl`.",
+        description="apk: file name of the key as in its signatures; by default that of `keyFile` or `keyUrl`.",
     )
     fingerprint: Annotated[
         list[Annotated[str, AfterValidator(_plain_fingerprint)]],
         BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
-    ] = Field(
-        default_factory=no_items, description="Fingerprint that the key must have; several if there are several keys."
-    )
+    ] = Field(default_factory=no_items, description="Expected fingerprint of the key; several for several keys.")
     trusted: bool = Field(
-        False, description="Use it without any signature. Whoever can change what it serves then owns the host."
+        False, description="Use it without signatures. Anyone who controls its content then controls the host."
     )
     options: dict[
         Annotated[str, AfterValidator(_option_name)],
@@ -138,19 +136,15 @@ class RepositoryParams(Params):
         ],
     ] = Field(
         default_factory=dict,
-        description="Further lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that the "
-        "host has) or `tag` (apk).",
+        description="Additional lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that "
+        "the host has) or `tag` (apk).",
     )
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes it, and its key.")
-    refresh: bool = Field(
-        True, description="Fetch its index when something was changed; if that fails, all is put back as it was."
-    )
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes it and its key.")
+    refresh: bool = Field(True, description="Fetch its index after a change; if that fails, the change is reverted.")
     manager: ManagerName = Field(
         "auto", description="Package manager: by default the host's own. `yum` is taken as dnf."
     )
-    lock_timeout: Duration = Field(
-        120.0, description="How long to wait while another package manager is at work on the host."
-    )
+    lock_timeout: Duration = Field(120.0, description="How long to wait for another package manager on the host.")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> RepositoryParams:
@@ -175,8 +169,8 @@ class RepositoryParams(Params):
 class RepositoryOutputs(Outputs):
     """What later steps can know of the repository."""
 
-    path: str = Field(description="The file that names it on the host.")
-    key_path: str = Field("", description="The file with its key; empty without one.")
+    path: str = Field(description="File that defines it on the host.")
+    key_path: str = Field("", description="File with its key; empty without one.")
     fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
 
 
@@ -191,18 +185,18 @@ class Seen(NamedTuple):
 
 
 class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
-    """A repository of packages with the key that it is signed with, or none.
+    """A package repository with its signing key, or its absence.
 
-    - apt: a `.sources` file whose `Signed-By` names a key file of its own in `/etc/apt/keyrings`, so that the key is
+    - apt: a `.sources` file whose `Signed-By` names its own key file in `/etc/apt/keyrings`, so that the key is
       trusted for this repository only.
-    - dnf and zypper: a `.repo` file with `gpgcheck=1`, and the key in `/etc/pki/rpm-gpg`. zypper trusts only what is in
-      rpm's database, so the key is put there too.
+    - dnf and zypper: a `.repo` file with `gpgcheck=1`, and the key in `/etc/pki/rpm-gpg`. zypper trusts only keys in
+      rpm's database, so the key is added there too.
     - apk: a file in `/etc/apk/repositories.d`, and the key in `/etc/apk/keys`.
-    - Keys may be armoured or binary; the host needs no gpg. With `fingerprint` every key in the file has to be one of
-      those named.
-    - The index of just this repository is fetched when something was changed. If that fails (address, signature), the
-      files are put back as they were: a repository that does not work never stays.
-    - Without a key it is used with the keys that the host trusts already.
+    - Keys can be armoured or binary; the host needs no gpg. With `fingerprint`, every key in the file must be one of
+      those listed.
+    - After a change the index of this repository is fetched. If that fails (address, signature), the
+      files are restored: a broken repository is never kept.
+    - Without a key, the keys that the host already trusts apply.
     - Undo restores the files, and rpm's trust in the key.
     """
 

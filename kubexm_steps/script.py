@@ -21,13 +21,13 @@ class ScriptParams(RunParams):
     """Parameters of ``script``."""
 
     src: Annotated[str | None, LocalFile()] = Field(
-        None, description="Script on the control node, relative to the file that this step is written in."
+        None, description="Script on the control node, relative to the file that contains this step."
     )
     content: str | None = Field(None, description="The script itself, instead of `src`.")
     interpreter: str | None = Field(
         None,
         min_length=1,
-        description="What runs it on the host, such as `bash -eu` or `python3`. Without it: its `#!` line, else `sh`.",
+        description="Interpreter on the host, such as `bash -eu` or `python3`. By default its `#!` line, else `sh`.",
     )
     args: list[Text] = Field(default_factory=no_items, description="Arguments for the script.")
 
@@ -48,12 +48,12 @@ class ScriptParams(RunParams):
 class ScriptStep(Step[ScriptParams]):
     """A script from the control node, or from the spec itself, run on the host.
 
-    It is sent into a folder that only its user can enter, run, and removed again, whatever happens. Guards, exit codes,
+    It is sent to a folder that only its user can enter, run, and always removed. Guards, exit codes,
     `changedWhen`, `readOnly` and outputs are those of `command`.
 
-    - Values are best given as `args` or `env`: `content` is a text with expressions, in which values need quoting.
+    - Pass values as `args` or `env`: in `content`, a text with expressions, they need quoting.
     - With `readOnly`, `check` sends and removes it too.
-    - A script cannot be undone; put what must be undoable into `command` with `undo`, or into steps of other types.
+    - A script cannot be undone; use `command` with `undo`, or other step types, for what must be undoable.
     """
 
     outputs_model = RunOutputs

@@ -32,21 +32,21 @@ class ServiceParams(Params):
     """Parameters of ``service``."""
 
     name: ServiceName = Field(
-        description="Name of the service: `nginx`, or with its kind for other units of systemd: `docker.socket`."
+        description="Name of the service: `nginx`, or with the type of another systemd unit: `docker.socket`."
     )
     state: Literal["started", "stopped", "restarted", "reloaded"] | None = Field(
         None,
-        description="What it does now. `restarted` and `reloaded` are done every time, and start it if it does not "
-        "run. Without it, it is left as it is.",
+        description="Desired state. `restarted` and `reloaded` happen every time, and start a stopped service. By "
+        "default it is not changed.",
     )
-    enabled: bool | None = Field(None, description="Whether it is started at boot. Without it: left as it is.")
+    enabled: bool | None = Field(None, description="Whether it starts at boot. By default not changed.")
     masked: bool | None = Field(
-        None, description="Whether it is kept from being started by anything (systemd only). Without it: left as it is."
+        None, description="Whether it is masked, so that nothing can start it (systemd only). By default not changed."
     )
     runlevel: str = Field("default", pattern=r"^[A-Za-z0-9_-]+$", description="Runlevel that enables it (openrc only).")
-    wait: Duration = Field(90.0, description="How long it may take until it runs, or has stopped.")
+    wait: Duration = Field(90.0, description="Time limit for starting or stopping.")
     settle: Duration = Field(
-        0.5, description="After a start, look again so much later: one that fails at once is a failure."
+        0.5, description="Check again this long after a start: a service that fails at once is a failure."
     )
 
     @model_validator(mode="after")
@@ -63,23 +63,23 @@ class ServiceOutputs(Outputs):
 
     name: str = Field(description="Name of the service, as the host knows it.")
     active: bool = Field(description="Whether it runs.")
-    enabled: bool = Field(description="Whether it is started at boot.")
+    enabled: bool = Field(description="Whether it starts at boot.")
 
 
 class ServiceStep(LookingStep[ServiceParams, ServiceState]):
-    """A service that runs or does not, and that is started at boot or not; by systemd or openrc.
+    """A service that runs or not, and starts at boot or not; with systemd or openrc.
 
-    The step waits until the service really runs. If it does not get there, the failure shows its status and the last
-    lines that it wrote.
+    The step waits until the service really runs. If it does not, the failure shows its status and the last
+    lines of its log.
 
-    A restart is a change every time. To restart only when a file of the service changed, make the step depend on that:
-    `when: steps.config.changed`, with the step that writes the file before it in the same task.
+    A restart is a change every time. To restart only after a change of a file, make the step depend on it:
+    `when: steps.config.changed`, after the step that writes the file in the same task.
 
-    - `reloaded` needs a service that can read its configuration again; `restarted` works for all.
-    - A unit without an `[Install]` section (`static`) counts as enabled: it is started by what needs it.
-    - A service that is not there yet is `unknown` in a check, and a failure in a run.
-    - Undo starts or stops, enables or disables, masks or unmasks it again, as it was. A restart itself stays done, and
-      files that are put back after it are not read: a warning tells which services to restart.
+    - `reloaded` needs a service that can reload its configuration; `restarted` works for all.
+    - A unit without an `[Install]` section (`static`) counts as enabled: its dependents start it.
+    - A service that does not exist yet is `unknown` in a check, and a failure in a run.
+    - Undo starts or stops, enables or disables, masks or unmasks it as before. A restart is not undone, and
+      files restored after it are not reread: a warning names the services to restart.
     """
 
     outputs_model = ServiceOutputs

@@ -13,7 +13,7 @@ class SetParams(Params):
     """Parameters of ``set``."""
 
     values: Annotated[dict[str, Any], OutputNames()] = Field(
-        min_length=1, description="Names and their values; expressions are evaluated."
+        min_length=1, description="Values by name; expressions are evaluated."
     )
 
 
@@ -24,9 +24,9 @@ class SetOutputs(Outputs):
 
 
 class SetStep(Step[SetParams]):
-    """Gives names to values, for later steps: `steps.NAME.outputs.KEY`. It changes nothing.
+    """Names values for later steps: `steps.NAME.outputs.KEY`. It changes nothing.
 
-    Use it to work something out once, from outputs of earlier steps, and use it in several places.
+    Use it to compute something once from outputs of earlier steps, and use it in several places.
     """
 
     undo = Undo.NEEDLESS

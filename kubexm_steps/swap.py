@@ -45,11 +45,11 @@ class SwapParams(Params):
     ] = Field(
         "on",
         description="`on`: used now and at every boot; `off`: not used, and its lines in fstab are commented out; "
-        "`absent`: not used, its line and its file are removed.",
+        "`absent`: not used, and its line and file are removed.",
     )
     path: HostPath | None = Field(
         None,
-        description="The file, or a device that is a swap space already. `off` without it means all swap space.",
+        description="The file, or a device that is already a swap space. `off` without it means all swap spaces.",
     )
     size: (
         Annotated[
@@ -72,20 +72,20 @@ class SwapParams(Params):
 class SwapOutputs(Outputs):
     """What later steps can know of the swap space."""
 
-    active: list[str] = Field(description="All swap spaces that are in use.")
+    active: list[str] = Field(description="All swap spaces in use.")
 
 
 class SwapStep(RestoringStep[SwapParams, Swaps]):
     """Swap space: a file or device that is in use, or no swap space at all.
 
-    `state: off` without a path is what Kubernetes wants: nothing is swapped to, and all swap lines of `/etc/fstab` are
-    commented out. Only these lines are touched.
+    `state: off` without a path is what Kubernetes requires: swap is turned off, and all swap lines of `/etc/fstab` are
+    commented out. Only these lines are changed.
 
-    - With `on` and a `size`, the file is made (0600) if it is missing or of another size. A device is used only if it
-      is a swap space already: nothing is ever overwritten.
-    - Swap space that is in use and not in fstab (zram, a systemd unit) is turned off too; the message says that
+    - With `on` and a `size`, the file is created (0600) if it is missing or has another size. A device is used only if
+      it is already a swap space: nothing is ever overwritten.
+    - Swap space in use but not in fstab (zram, a systemd unit) is turned off too; the message warns that
       something else may turn it on again at the next boot.
-    - Undo brings back fstab, and turns on and off what was so before.
+    - Undo restores fstab, and turns swap spaces on and off as before.
     """
 
     outputs_model = SwapOutputs

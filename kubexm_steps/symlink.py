@@ -17,10 +17,10 @@ class SymlinkParams(FollowParams):
 
     path: InspectedPath = Field(description="The link on the host, as an absolute path.")
     target: str | None = Field(
-        None, min_length=1, description="What it points to: absolute, or relative to the folder of the link."
+        None, min_length=1, description="Target: absolute, or relative to the folder of the link."
     )
-    force: bool = Field(False, description="Replace a file of that name; without it that is a failure.")
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes the link if it is there.")
+    force: bool = Field(False, description="Replace an existing file; by default that is a failure.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the link.")
 
     @model_validator(mode="after")
     def _fits_its_state(self) -> SymlinkParams:
@@ -33,18 +33,18 @@ class SymlinkOutputs(Outputs):
     """What later steps can know of the link."""
 
     path: str = Field(description="The link on the host.")
-    target: str = Field("", description="What it points to; empty if it was removed.")
+    target: str = Field("", description="Target; empty if it was removed.")
 
 
 class SymlinkStep(RestoringStep[SymlinkParams, Change]):
-    """A symbolic link, or none.
+    """A symbolic link, or its absence.
 
-    A link that points elsewhere is changed in one go: there is no moment without it. That makes it the way to switch
+    A link with another target is replaced atomically, without a moment in which it is missing. Use it to switch
     between versions, such as `/opt/app/current`.
 
     - The target need not exist.
     - A file of that name is replaced only with `force: true`; a folder never.
-    - Undo brings back the old link or file, or removes the new link.
+    - Undo restores the old link or file, or removes the new link.
     """
 
     outputs_model = SymlinkOutputs

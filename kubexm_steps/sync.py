@@ -29,12 +29,12 @@ class SyncParams(TreeParams):
     """Parameters of ``sync``."""
 
     src: Annotated[str, LocalFile()] = Field(
-        description="Folder on the control node, relative to the file that this step is written in."
+        description="Folder on the control node, relative to the file that contains this step."
     )
-    delete: bool = Field(False, description="Remove what is in `path` on the host and not in `src`.")
+    delete: bool = Field(False, description="Remove content of `path` that is not in `src`.")
     exclude: list[Annotated[str, AfterValidator(checked_pattern)]] = Field(
         default_factory=no_items,
-        description="Patterns as in a .gitignore; what they match is neither sent nor removed.",
+        description="Patterns as in a .gitignore; matching files are neither sent nor removed.",
     )
 
     @model_validator(mode="after")
@@ -48,25 +48,25 @@ class SyncOutputs(Outputs):
     """What later steps can know of the folder."""
 
     path: str = Field(description="The folder on the host.")
-    files: int = Field(description="How many files and links the source has, without those excluded.")
+    files: int = Field(description="Number of files and links in the source, without excluded ones.")
 
 
 class SyncStep(Step[SyncParams, Plan]):
-    """A folder on the host that holds what a folder on the control node holds.
+    """A folder on the host with the same content as a folder on the control node.
 
-    The two are compared in one round trip, by sha256. What differs goes as one stream, is put on the disk beside its
-    place, and then each file is replaced in one go.
+    The two are compared in one round trip, by sha256. What differs is sent as one stream, written to disk next to its
+    destination, and then each file is replaced atomically.
 
-    - `delete: true` removes what is not in the source, and what is of another kind than there: a link where the source
-      has a folder becomes a folder, and what it leads to is left alone. Without `delete`, `sync` is a `copy` with
+    - `delete: true` removes what is not in the source or is of another kind there: a link where the source
+      has a folder becomes a folder, and its target is not changed. Without `delete`, `sync` is a `copy` with
       `exclude`, and a link to a folder counts as that folder.
     - `exclude` takes patterns as in a `.gitignore`: `*.log` at any depth, `/cache` at the top, `build/` for folders
-      only, `**` for any number of folders, and `!keep.log` for an exception. What is excluded is neither sent nor
-      removed. Folders that hold something excluded stay, and so do other file systems that are mounted inside.
-    - Without `mode`, a file that is there keeps its mode, and a new one has that of the source (without setuid, setgid
-      and sticky bits); those of a `sensitive` step are `0600`. Folders that are made have the mode of the source too.
+      only, `**` for any number of folders, and `!keep.log` for an exception. Excluded files are neither sent nor
+      removed. Folders with excluded content are kept, and so are other file systems mounted inside.
+    - Without `mode`, an existing file keeps its mode, and a new one has that of the source (without setuid, setgid
+      and sticky bits); files of a `sensitive` step are `0600`. New folders have the mode of the source too.
     - `check` shows what would be added, changed and removed.
-    - Undo brings back what was replaced and removed (up to 64 MiB), and removes what was made.
+    - Undo restores what was replaced and removed (up to 64 MiB), and removes what was created.
     """
 
     outputs_model = SyncOutputs

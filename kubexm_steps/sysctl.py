@@ -59,7 +59,7 @@ class SysctlParams(Params):
     file: Annotated[str, AfterValidator(_file_name)] = Field(
         "90-kubexm.conf", description=f"Name of the file in `{_FOLDER}` that sets them at boot."
     )
-    live: bool = Field(True, description="Set them in the running kernel too; `false` leaves them to the next boot.")
+    live: bool = Field(True, description="Also set them in the running kernel; `false` waits for the next boot.")
 
 
 class SysctlOutputs(Outputs):
@@ -71,14 +71,14 @@ class SysctlOutputs(Outputs):
 class SysctlStep(RestoringStep[SysctlParams, Settings]):
     """Kernel settings, in the running kernel and at every boot.
 
-    They are written to a file of kubexm's own in `/etc/sysctl.d` and set at once. Several steps may use the same file:
-    each changes only its own keys in it.
+    They are written to kubexm's own file in `/etc/sysctl.d` and applied at once. Several steps can use the same file:
+    each changes only its own keys.
 
-    - A key that the kernel does not have is a failure with a suggestion. Some come with a module: load it first with a
+    - An unknown key is a failure with a suggestion. Some keys belong to a module: load it first with a
       `kernel-module` step.
-    - A value that the kernel refuses, or turns into another one, is a failure that says so; then nothing is changed.
-    - If a file that is read later sets a key to something else, the message says so: at boot that one would win.
-    - Undo brings back the file and the former values of the running kernel.
+    - A value that the kernel refuses or changes is a failure; then nothing is changed.
+    - If a file that is read later sets another value, the message says so: that value would win at boot.
+    - Undo restores the file and the former values of the running kernel.
     """
 
     outputs_model = SysctlOutputs

@@ -28,26 +28,24 @@ def _dropin(name: str) -> str:
 class SystemdUnitParams(Params):
     """Parameters of ``systemd-unit``."""
 
-    name: UnitName = Field(description="Name of the unit, such as `etcd.service`; without a kind it is a service.")
-    content: Text | None = Field(None, description="The whole text of the unit file.")
+    name: UnitName = Field(description="Name of the unit, such as `etcd.service`; a service by default.")
+    content: Text | None = Field(None, description="Whole content of the unit file.")
     template: Annotated[str, TemplateName()] | None = Field(
-        None, description="Name of a template that gives the text of the unit file, instead of `content`."
+        None, description="Template for the content of the unit file, instead of `content`."
     )
-    vars: dict[str, Any] = Field(default_factory=dict, description="More names for the template.")
+    vars: dict[str, Any] = Field(default_factory=dict, description="Additional variables for the template.")
     drop_ins: dict[Annotated[str, AfterValidator(_dropin)], Text] = Field(
         default_factory=dict,
-        description="Texts of drop-ins by their names, such as `limits`; they change a unit that is there or is made "
-        "here. Others that the unit has are left alone.",
+        description="Content of drop-ins by name, such as `limits`, for a unit that exists or is created here. Other "
+        "drop-ins are kept.",
     )
-    folder: HostPath = Field(FOLDER, description="Where unit files go.")
-    enabled: bool | None = Field(None, description="Whether it is started at boot. Without it: left as it is.")
-    started: bool | None = Field(None, description="Whether it runs now. Without it: left as it is.")
-    restart: bool = Field(
-        True, description="With `started: true`: restart a unit that runs when its files changed, so that it uses them."
-    )
-    wait: Duration = Field(90.0, description="How long it may take until it runs, or has stopped.")
+    folder: HostPath = Field(FOLDER, description="Folder of unit files.")
+    enabled: bool | None = Field(None, description="Whether it starts at boot. By default not changed.")
+    started: bool | None = Field(None, description="Whether it runs now. By default not changed.")
+    restart: bool = Field(True, description="With `started: true`: restart a running unit after a change of its files.")
+    wait: Duration = Field(90.0, description="Time limit for starting or stopping.")
     settle: Duration = Field(
-        0.5, description="After a start, look again so much later: one that fails at once is a failure."
+        0.5, description="Check again this long after a start: a unit that fails at once is a failure."
     )
     state: Literal["present", "absent"] = Field(
         "present",
@@ -78,21 +76,21 @@ class SystemdUnitOutputs(Outputs):
     name: str = Field(description="Name of the unit.")
     path: str = Field("", description="Its file; empty if it has none in `folder`.")
     active: bool = Field(False, description="Whether it runs.")
-    enabled: bool = Field(False, description="Whether it is started at boot.")
+    enabled: bool = Field(False, description="Whether it starts at boot.")
 
 
 class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
-    """A unit of systemd: its file, drop-ins to it, and whether it runs and is started at boot.
+    """A systemd unit: its file, its drop-ins, and whether it runs and starts at boot.
 
-    The files are checked by `systemd-analyze verify` before they are used: what systemd would not load is a failure
-    that changes nothing, what it only warns of is shown. systemd reads its files again only if they changed.
+    The files are checked by `systemd-analyze verify` before they are used: a unit that systemd would not load is a
+    failure and changes nothing; warnings are shown. systemd reloads its files only if they changed.
 
     For a unit that comes with a package, give only `dropIns`; to start and stop one, use `service`.
 
-    - With `started: true` a unit that runs is restarted when its files changed; `restart: false` leaves it alone.
-    - A file with a secret in it is `0600`, and its diff is hidden. Prefer `EnvironmentFile=` or `LoadCredential=`.
-    - `state: absent` leaves a unit alone that has no file in `folder`: it belongs to a package.
-    - Undo brings back the old files, and starts or stops, enables or disables the unit as it was.
+    - With `started: true` a running unit is restarted after a change of its files, unless `restart: false`.
+    - A file that contains a secret is `0600`, and its diff is hidden. Prefer `EnvironmentFile=` or `LoadCredential=`.
+    - `state: absent` does not touch a unit without a file in `folder`: it belongs to a package.
+    - Undo restores the old files, and starts or stops, enables or disables the unit as before.
     """
 
     outputs_model = SystemdUnitOutputs

@@ -15,18 +15,19 @@ class TemplateParams(OneFileParams):
     """Parameters of ``template``."""
 
     src: Annotated[str, TemplateName()] = Field(
-        description="Name of the template, such as `etcd/etcd.env.j2`; your own folders come before the shipped ones."
+        description="Name of the template, such as `etcd/etcd.env.j2`; your own folders are searched before the "
+        "shipped ones."
     )
     vars: dict[str, Any] = Field(
-        default_factory=dict, description="More names for the template, beside those that every expression sees."
+        default_factory=dict, description="Additional variables for the template, besides those of every expression."
     )
 
 
 class TemplateStep(OneFileStep[TemplateParams]):
     """A file rendered from a Jinja2 template, for each host with its own values.
 
-    The template sees all that expressions see (`host`, `facts`, `params`, `vars`, `steps`, ...) and, as names of their
-    own, those in `vars`. A name that does not exist is an error before anything runs.
+    The template can use all names of expressions (`host`, `facts`, `params`, `vars`, `steps`, ...) and those in `vars`
+    directly. An unknown name is an error before anything runs.
 
     - Writing, mode, owner and undo are as in `file`.
     - `check` shows what would change in the rendered text.

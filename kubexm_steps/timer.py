@@ -46,25 +46,27 @@ class TimerParams(Params):
     """Parameters of ``timer``."""
 
     name: Annotated[str, AfterValidator(_timer_name)] = Field(
-        description="Name of the timer; NAME.timer and NAME.service are written for it."
+        description="Name of the timer; creates NAME.timer and NAME.service."
     )
     schedule: Annotated[
         list[Annotated[str, AfterValidator(_one_line)]],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
     ] = Field(
         default_factory=no_items,
-        description="When it runs, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
+        description="Schedule, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
     )
     command: str | list[str] | None = Field(None, description="A line of POSIX shell, or a list of arguments.")
-    user: AccountName | None = Field(None, description="User that it runs as. Without it: root.")
-    cwd: HostPath | None = Field(None, description="Folder that it runs in.")
+    user: AccountName | None = Field(None, description="User to run as; root by default.")
+    cwd: HostPath | None = Field(None, description="Folder to run in.")
     env: dict[Annotated[str, AfterValidator(_variable)], Text] = Field(
-        default_factory=dict, description="Variables of its environment."
+        default_factory=dict, description="Environment variables."
     )
-    persistent: bool = Field(True, description="If the host was off at the time, run it at the next start.")
-    random_delay: Duration = Field(0.0, description="Wait up to so long, so that many hosts do not do it at once.")
-    description: Annotated[Text, AfterValidator(_one_line)] | None = Field(None, description="What it is for.")
-    enabled: bool = Field(True, description="Whether the timer is active, now and after a boot.")
+    persistent: bool = Field(True, description="If the host was off at the time, run at the next start.")
+    random_delay: Duration = Field(
+        0.0, description="Random delay up to this time, so that many hosts do not run at once."
+    )
+    description: Annotated[Text, AfterValidator(_one_line)] | None = Field(None, description="Description.")
+    enabled: bool = Field(True, description="Whether the timer is active, now and after a reboot.")
     state: Literal["present", "absent"] = Field("present", description="`absent` stops and removes both units.")
 
     @model_validator(mode="after")
@@ -92,15 +94,15 @@ class TimerOutputs(Outputs):
 
 
 class TimerStep(_units.UnitStep[TimerParams]):
-    """A command that systemd runs at given times: a timer and the service that it starts.
+    """A command that systemd runs on a schedule: a timer and the service that it starts.
 
-    Its output is in the journal: `journalctl -u NAME.service`; `systemctl list-timers` says when it runs next. On a
+    Its output is in the systemd journal: `journalctl -u NAME.service`; `systemctl list-timers` shows the next run. On a
     host without systemd use `cron`.
 
-    - The schedule is tried on the host (`systemd-analyze calendar`) before anything is changed.
-    - Arguments of a command in a list reach it just as they are; no shell and no systemd reads them.
-    - A change of the command needs no restart; one of the schedule restarts the timer.
-    - Undo brings back the old units and whether they were active, or removes the new ones.
+    - The schedule is checked on the host (`systemd-analyze calendar`) before anything is changed.
+    - Arguments of a command in a list are passed unchanged; neither a shell nor systemd interprets them.
+    - A new command needs no restart; a new schedule restarts the timer.
+    - Undo restores the old units and their state, or removes the new ones.
     """
 
     outputs_model = TimerOutputs

@@ -24,21 +24,21 @@ class Seen(NamedTuple):
 
 
 class UserStep(LookingStep[UserParams, Seen]):
-    """A user of the host with its groups, home, shell and password; or none.
+    """A user of the host with its groups, home, shell and password; or its absence.
 
-    Only what is given is changed; the rest of a user that is there is left alone, and that of a new one is up to the
-    host. The groups must exist: make them with `group` before.
+    Only the given properties are changed; a new user gets the host's defaults for the others.
+    The groups must exist: create them with `group` before.
 
-    - `groups` are all the groups it is in, besides `group`; with `appendGroups: true` it stays in others too.
-    - A password comes as a hash and from a secret, and is sent over standard input only:
-      `openssl passwd -6` makes one. `locked: true` locks the password, not the keys of the user: `expires` with a day
-      that is over closes the account.
-    - A home folder is made for new users that are no `system` users, or as `createHome` says. Another `home` does not
-      move the files of the old one. With another `uid` the files in its home get it too, files elsewhere do not.
-    - A user from a directory such as LDAP is taken as it is; if it would have to change, that is a failure.
-    - Undo puts back what was changed. A new user is removed again; its home only if it holds nothing but the skeleton.
-      A removed user comes back with its numbers, groups and password, and with `removeHome` its home, if that was not
-      more than 64 MiB (packed).
+    - `groups` are all groups of the user besides `group`; with `appendGroups: true` it stays in others too.
+    - A password is given as a hash from a secret, and is sent over standard input only:
+      `openssl passwd -6` creates one. `locked: true` locks the password, not the keys of the user: `expires` with a
+      past date closes the account.
+    - A home folder is created for new users other than `system` users, or as `createHome` says. Another `home` does not
+      move files. Another `uid` also changes the owner of files in its home, but not elsewhere.
+    - A user from a directory such as LDAP is accepted as it is; if it would have to change, that is a failure.
+    - Undo restores what was changed. A new user is removed again; its home only if it contains nothing but the
+      skeleton. A removed user is restored with its ids, groups and password, and with `removeHome` its home, up to 64
+      MiB (packed).
     """
 
     outputs_model = UserOutputs

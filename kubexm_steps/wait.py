@@ -32,13 +32,13 @@ _LONGEST_TRY: Final = 5.0
 class WaitParams(Params):
     """Parameters of ``wait``."""
 
-    port: int | None = Field(None, ge=1, le=65535, description="TCP port that must take connections.")
+    port: int | None = Field(None, ge=1, le=65535, description="TCP port that must accept connections.")
     host: str | None = Field(
-        None, min_length=1, description="Where the port is; without it the host's own address, or this machine's."
+        None, min_length=1, description="Address of the port; by default that of the host, or of this machine."
     )
-    file: HostPath | None = Field(None, description="File, folder or link that must be on the host.")
+    file: HostPath | None = Field(None, description="File, folder or link that must exist on the host.")
     url: Annotated[str, AfterValidator(check_url)] | None = Field(
-        None, description="Address that must answer with one of `status`."
+        None, description="Address that must respond with one of `status`."
     )
     command: CommandLine | None = Field(
         None, description="Command on the host that must succeed: a shell line, or a list of arguments."
@@ -46,9 +46,11 @@ class WaitParams(Params):
     state: Literal["present", "absent"] = Field(
         "present", description="With `port` or `file`: `absent` waits until it is gone."
     )
-    status: list[int] = Field(default_factory=lambda: [200], min_length=1, description="With `url`: what is fine.")
-    deadline: Duration = Field(60.0, description="How long to wait at most.")
-    interval: Duration = Field(1.0, description="Pause between two looks.")
+    status: list[int] = Field(
+        default_factory=lambda: [200], min_length=1, description="With `url`: accepted status codes."
+    )
+    deadline: Duration = Field(60.0, description="Maximum time to wait.")
+    interval: Duration = Field(1.0, description="Pause between two checks.")
 
     @field_validator("command")
     @classmethod
@@ -73,17 +75,17 @@ class WaitParams(Params):
 class WaitOutputs(Outputs):
     """What later steps can know of the waiting."""
 
-    seconds: float = Field(description="How long it took.")
+    seconds: float = Field(description="Time it took.")
 
 
 class WaitStep(Step[WaitParams, str]):
-    """Waits until a port takes connections, a file is there, a URL answers, or a command succeeds.
+    """Waits until a port accepts connections, a file exists, a URL responds, or a command succeeds.
 
-    It looks at once, then again after each `interval`, until it is so or the `deadline` is over; then it fails and says
-    what was seen last. Waiting never counts as a change.
+    It checks at once, then again after each `interval`, until the condition is met or the `deadline` expires; then it
+    fails with the last observation. Waiting never counts as a change.
 
-    - `port` and `url` are tried from the control node, `file` and `command` on the host. For a port that only the host
-      itself can reach use `command`.
+    - `port` and `url` are checked from the control node, `file` and `command` on the host. For a port that only the
+      host itself can reach use `command`.
     - `state: absent` waits until a port is closed or a file is gone.
     """
 

@@ -298,8 +298,8 @@ class Expressions:
             if result.strip().lower() not in ("true", "false"):
                 shown = result if len(result) <= 40 else result[:37] + "..."
                 raise ExpressionError(
-                    f"a condition must be true or false, but this is the text {shown!r}; compare it, such as x == 'yes', "
-                    "or x != '' for any text"
+                    f"a condition must be true or false, but this is the text {shown!r}; compare it, such as "
+                    "x == 'yes', or x != '' for any text"
                 )
             return result.strip().lower() == "true"
         if result is None or isinstance(result, bool | int | float | list | tuple | Mapping):

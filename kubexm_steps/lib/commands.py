@@ -20,9 +20,9 @@ RESULT_NAMES = ("stdout", "stderr", "exitCode")
 class RunParams(Params):
     """The parameters of everything that runs a program on the host."""
 
-    cwd: HostPath | None = Field(None, description="Folder on the host that it runs in.")
-    env: dict[str, Text] = Field(default_factory=dict, description="Variables added to the usual environment.")
-    stdin: Text | None = Field(None, description="Text for its standard input; without it there is none to read.")
+    cwd: HostPath | None = Field(None, description="Folder on the host to run in.")
+    env: dict[str, Text] = Field(default_factory=dict, description="Variables to add to the usual environment.")
+    stdin: Text | None = Field(None, description="Text for its standard input; empty by default.")
     expect: list[int] = Field(
         default_factory=lambda: [0], min_length=1, description="Exit codes that mean success; any other is a failure."
     )
@@ -30,21 +30,21 @@ class RunParams(Params):
     removes: HostPath | None = Field(None, description="Do nothing if this path does not exist on the host.")
     unless: CommandLine | None = Field(
         None,
-        description="Do nothing if this command succeeds (exit code 0): a shell line, or a list of arguments. It is "
-        "run by `check` too, so it must change nothing.",
+        description="Do nothing if this command succeeds (exit code 0): a shell line, or a list of arguments. "
+        "`check` runs it too, so it must change nothing.",
     )
     only_if: CommandLine | None = Field(
         None, description="Do nothing unless this command succeeds; written and run like `unless`."
     )
     read_only: bool = Field(
         False,
-        description="It only asks: it changes nothing, as `changedWhen: false` says, and `check` and `drift` run it "
-        "too, so that what depends on its outputs is known.",
+        description="It only reads: it changes nothing, as with `changedWhen: false`, and `check` and `drift` run it "
+        "too, so that its outputs are known.",
     )
     changed_when: Annotated[str | bool | None, Expression(names=RESULT_NAMES)] = Field(
         None,
-        description="Expression over `stdout`, `stderr` and `exitCode` that says whether something was changed. "
-        "Without it every run counts as a change.",
+        description="Expression over `stdout`, `stderr` and `exitCode` that tells whether something changed. By "
+        "default every run counts as a change.",
     )
 
     @field_validator("unless", "only_if")
@@ -64,9 +64,9 @@ class RunParams(Params):
 class RunOutputs(Outputs):
     """What later steps can know of a command."""
 
-    stdout: str = Field(description="Standard output as text, without line breaks at its end (its last 1 MiB).")
-    stderr: str = Field(description="Standard error, in the same way.")
-    exit_code: int | None = Field(description="Exit code; nothing (null) if a guard said that it need not run.")
+    stdout: str = Field(description="Standard output as text, without trailing line breaks (its last 1 MiB).")
+    stderr: str = Field(description="Standard error, likewise.")
+    exit_code: int | None = Field(description="Exit code; null if a guard prevented the run.")
 
 
 GUARDS: Final = (

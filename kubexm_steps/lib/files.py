@@ -34,7 +34,7 @@ class FileOutputs(Outputs):
     """What later steps can know of the file."""
 
     path: str = Field(description="The file on the host.")
-    sha256: str = Field("", description="Digest of its content; empty if it was removed or holds a secret.")
+    sha256: str = Field("", description="Digest of its content; empty if it was removed or contains a secret.")
     size: int = Field(0, description="Its size in bytes.")
 
 

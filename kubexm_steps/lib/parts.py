@@ -18,13 +18,15 @@ class PartParams(OneFileParams):
     """The parameters of every step that edits a part of a file."""
 
     insert_after: Pattern | None = Field(
-        None, description="Where something new goes: after the last line that matches this; at the end if none does."
+        None,
+        description="Position of a new line or block: after the last line that matches; at the end if none does.",
     )
     insert_before: Pattern | None = Field(
-        None, description="Where something new goes: before the first line that matches this; at the end if none does."
+        None,
+        description="Position of a new line or block: before the first line that matches; at the end if none does.",
     )
     state: Literal["present", "absent"] = Field("present", description="`absent` removes it instead.")
-    create_file: bool = Field(False, description="Make the file if it is not there; without it that is a failure.")
+    create_file: bool = Field(False, description="Create the file if it is missing; by default that is a failure.")
 
     @model_validator(mode="after")
     def _place_makes_sense(self) -> PartParams:

@@ -44,12 +44,12 @@ class TreeParams(OneFileParams):
 
     mode: Mode | None = Field(
         None,
-        description='Permissions of all files as an octal string such as `"0644"`. Without it, a file that is there '
-        "keeps its own, and a new one has those of the source.",
+        description='Mode of all files as an octal string such as `"0644"`. By default an existing file keeps its '
+        "mode, and a new one has that of the source.",
     )
-    path: HostPath = Field(description="Where it goes on the host, as an absolute path.")
+    path: HostPath = Field(description="Destination on the host, as an absolute path.")
     dir_mode: Mode | None = Field(
-        None, description='Permissions of folders that are made, such as `"0750"`; else those of the source.'
+        None, description='Mode of new folders, such as `"0750"`; by default that of the source.'
     )
 
 

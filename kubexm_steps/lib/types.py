@@ -100,8 +100,8 @@ class FollowParams(Params):
 
     follow: bool = Field(
         False,
-        description="Go through links on the way to `path` also where other users may write. Without it, a link in a "
-        "folder that somebody else than root and the step's own user may write is a failure: it could lead anywhere.",
+        description="Follow links in the path even where other users can write. By default, a link in a folder that "
+        "anyone but root and the step's own user can write is a failure: it could lead anywhere.",
     )
 
 
@@ -123,14 +123,10 @@ class OwnedParams(FollowParams):
 
     mode: Mode | None = Field(
         None,
-        description='Permissions as an octal string such as `"0644"`. Without it, those of what is there are kept.',
+        description='Mode as an octal string such as `"0644"`. By default an existing mode is kept.',
     )
-    owner: Account | None = Field(
-        None, description="User that it belongs to, by name or number. Without it: not changed."
-    )
-    group: Account | None = Field(
-        None, description="Group that it belongs to, by name or number. Without it: not changed."
-    )
+    owner: Account | None = Field(None, description="Owner, by name or id. By default not changed.")
+    group: Account | None = Field(None, description="Group, by name or id. By default not changed.")
 
 
 class OneFileParams(OwnedParams):
@@ -138,5 +134,5 @@ class OneFileParams(OwnedParams):
 
     path: InspectedPath = Field(description="The file on the host, as an absolute path.")
     create_parents: bool = Field(
-        False, description="Make missing folders above it (0755, belonging to the user that kubexm works as)."
+        False, description="Create missing parent folders (0755, owned by the user that kubexm works as)."
     )

@@ -50,35 +50,35 @@ class UserParams(Params):
     """Parameters of ``user``."""
 
     name: AccountName = Field(description="Name of the user.")
-    uid: int | None = Field(None, ge=0, le=2**32 - 2, description="Its number. Without it: the next one that is free.")
+    uid: int | None = Field(None, ge=0, le=2**32 - 2, description="User id; by default the next free one.")
     group: Account | None = Field(
-        None, description="Its first group, by name or number. Without it a new user gets what the host gives: mostly "
-        "one of its own name."
+        None, description="Primary group, by name or id. By default usually a new group with its own name."
     )  # fmt: skip
-    groups: AccountNames | None = Field(None, description="The other groups it is in. Without it they are left alone.")
-    append_groups: bool = Field(False, description="Leave it in other groups too. Without it, it is taken out of them.")
+    groups: AccountNames | None = Field(None, description="Other groups. By default not changed.")
+    append_groups: bool = Field(False, description="Keep it in other groups. By default it is removed from them.")
     home: Annotated[HostPath, AfterValidator(_one_cell)] | None = Field(
-        None, description="Its home folder. Without it, a new user gets what the host gives: mostly /home/NAME."
+        None, description="Home folder. By default a new user gets the host's default, usually /home/NAME."
     )
     create_home: bool | None = Field(
-        None, description="Make the home folder if it is not there. Without it: for a new user that is no system user."
+        None,
+        description="Create the home folder if it is missing. By default for a new user that is not a system user.",
     )
     shell: Annotated[HostPath, AfterValidator(_one_cell)] | None = Field(
-        None, description="Its shell, such as `/bin/bash`, or `/usr/sbin/nologin` for one that must not log in."
+        None, description="Login shell, such as `/bin/bash`, or `/usr/sbin/nologin` to prevent logins."
     )
-    comment: Cell | None = Field(None, description="Who it is: full name, or what it is for.")
+    comment: Cell | None = Field(None, description="Full name or purpose.")
     system: bool = Field(
-        False, description="A new user is one for a service: its number is among theirs, and no home is made."
+        False, description="A new user is a service account: its id is in the system range, and it gets no home."
     )
     password_hash: Annotated[str, Expression(), AfterValidator(_secret_only)] | None = Field(
-        None, description="Expression that gives the hash of its password (as in /etc/shadow) from a secret."
+        None, description="Expression for the hash of its password (as in /etc/shadow) from a secret."
     )
-    locked: bool | None = Field(None, description="Whether its password is locked. Keys still let it in.")
+    locked: bool | None = Field(None, description="Whether its password is locked. Keys still work.")
     expires: Annotated[str, BeforeValidator(_day)] | None = Field(
-        None, description="First day on which it cannot log in any more, such as `2030-12-31`; or `never`."
+        None, description="First day on which logins are refused, such as `2030-12-31`; or `never`."
     )
-    state: Literal["present", "absent"] = Field("present", description="`absent` removes the user if it is there.")
-    remove_home: bool = Field(False, description="With `state: absent`: remove its home folder and mail too.")
+    state: Literal["present", "absent"] = Field("present", description="`absent` removes the user.")
+    remove_home: bool = Field(False, description="With `state: absent`: also remove its home folder and mail.")
 
     @model_validator(mode="after")
     def _fits_its_state(self) -> UserParams:
@@ -98,9 +98,9 @@ class UserOutputs(Outputs):
     """What later steps can know of the user."""
 
     name: str = Field(description="Name of the user.")
-    uid: int | None = Field(None, description="Its number; nothing (null) if it was removed.")
-    gid: int | None = Field(None, description="The number of its first group.")
-    group: str = Field("", description="The name of its first group.")
+    uid: int | None = Field(None, description="User id; null if it was removed.")
+    gid: int | None = Field(None, description="Id of the primary group.")
+    group: str = Field("", description="Name of the primary group.")
     home: str = Field("", description="Its home folder.")
     shell: str = Field("", description="Its shell.")
 

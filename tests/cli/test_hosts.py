@@ -127,7 +127,7 @@ def test_one_host_is_shown_with_its_variables_and_where_they_come_from() -> None
         (["inventory", "-i", "nothing.ini"], "there is no file nothing.ini"),
         (["exec", "web", "-i", "hosts.ini"], "either a command after --"),
         (["exec", "web", "-i", "hosts.ini", "--shell", "true", "--", "true"], "either a command after --"),
-        (["exec", "nobody", "-i", "hosts.ini", "--", "true"], "no host, group or role"),
+        (["exec", "nobody", "-i", "hosts.ini", "--", "true"], "not a host, group or role"),
         (["exec", "web", "-i", "hosts.ini", "--shell", " "], "is empty"),
         (["exec", "web", "--", "true"], "which hosts?"),
         (["exec", ",", "-i", "hosts.ini", "--", "true"], "no host is named"),

@@ -251,7 +251,7 @@ def test_a_plan_of_another_format_is_refused(planned: Folder, number: int) -> No
     result = run_plan()
     assert result.exit_code == 2
     assert f"cannot be used by this version of kubexm: its graph is of format {number}, and" in result.stderr
-    assert "make one with: kubexm plan SPEC" in result.stderr
+    assert "create one with: kubexm plan SPEC" in result.stderr
 
 
 def test_a_plan_can_be_run_from_another_folder(

@@ -135,7 +135,7 @@ def test_the_spec_is_recognised_by_any_name(site: Folder, way: str, kind: str) -
     result = call(site, *WRITES[way], name)
     assert (result.exit_code, spec.read_bytes()) == (2, before)
     reading = way not in ("schema", "runs report", "exec --result")
-    assert ("this call reads it" in result.stderr) is reading
+    assert ("this command reads it" in result.stderr) is reading
 
 
 @pytest.mark.parametrize("way", WRITES)

@@ -154,7 +154,7 @@ def test_values_that_cannot_be_read_are_wrong_calls(folder: Folder) -> None:
         (("--vars-file", "broken.yaml"), "error[yaml-syntax]"),
         (("--vars-file", "nowhere.yaml"), "there is no file"),
         (("-i", "nowhere.yaml"), "there is no file"),
-        (("-i", "main.yaml"), "holds no Inventory"),
+        (("-i", "main.yaml"), "contains no Inventory"),
     ):
         result = folder.run("validate", "main.yaml", *arguments)
         assert result.exit_code == 2, arguments

@@ -116,7 +116,7 @@ def test_what_cannot_be_read_says_why_and_where(source: str, message: str, fragm
 
 
 def test_deeply_nested_blocks_are_an_error_and_not_the_end() -> None:
-    assert "cannot be read" in error("{% for a in [1] %}" * 40 + "{% endfor %}" * 40).message
+    assert "is invalid" in error("{% for a in [1] %}" * 40 + "{% endfor %}" * 40).message
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ LIMITS = [
     (KEEP, MOST_BYTES * 6 // 7 // 1_000_000, 200, "all values of an expression together have at most"),
     ("{%% for i in [0] * %d %%}{%% endfor %%}", MOST_ITEMS, MOST_ITEMS + 1, "at most"),
     ("{%% for i in [0] * 1000 %%}{%% for j in [0] * %d %%}{%% endfor %%}{%% endfor %%}",
-     MOST_WORK // 1000 - 1, MOST_WORK // 1000, "at most 2,000,000 rounds"),
+     MOST_WORK // 1000 - 1, MOST_WORK // 1000, "at most 2,000,000 iterations"),
     ("{{ (2 ** %d) > 0 }}", MOST_BITS // 2, MOST_BITS // 2 + 1, "an integer has at most 15,000 bits"),
     ("{{ ('a' * %d) | title | length }}", SLOW_TEXT, SLOW_TEXT + 1, "this takes at most 1,048,576 characters"),
     ("{{ ('a' * %d).strip('b' * 1024) | length }}", MOST_STEPS >> 10, (MOST_STEPS >> 10) + 1, "too long"),

@@ -35,11 +35,11 @@ def test_a_range_stands_for_its_names_in_order(name: str, names: list[str]) -> N
     ("name", "words"),
     [
         ("n[5:1]", "ends before it begins"),
-        ("n[1:]", "is no range"),
-        ("n[]", "is no range"),
-        ("n[1-3]", "is no range"),
-        ("n[a:F]", "is no range"),
-        ("n[a:5]", "is no range"),
+        ("n[1:]", "is not a range"),
+        ("n[]", "is not a range"),
+        ("n[1-3]", "is not a range"),
+        ("n[a:F]", "is not a range"),
+        ("n[a:5]", "is not a range"),
         ("n[1:5:0]", "step"),
         ("n[01:5]", r"\[01:05\]"),
         ("n[1", "no partner"),
@@ -48,7 +48,7 @@ def test_a_range_stands_for_its_names_in_order(name: str, names: list[str]) -> N
         ("n[1:200000]", "more than 100,000"),
         ("n[1:1000]x[1:1000]", "more than 100,000"),
         ("n[0:" + "9" * 50 + "]", "too long"),
-        ("n[" + "x" * 500 + "]", "is no range"),
+        ("n[" + "x" * 500 + "]", "is not a range"),
     ],
 )
 def test_a_wrong_range_is_refused_with_a_clear_and_short_text(name: str, words: str) -> None:
