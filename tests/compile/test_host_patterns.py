@@ -96,7 +96,7 @@ def test_patterns_are_sets_that_are_united_then_kept_then_left_out(words: list[t
     if expected:
         assert choose(HOSTS, [text], CONTROL) == [name for name in HOSTS if name in expected]
     else:
-        with pytest.raises(PatternError, match="leaves no host"):
+        with pytest.raises(PatternError, match="selects no host"):
             choose(HOSTS, [text], CONTROL)
 
 

@@ -46,7 +46,7 @@ WHYS = {
     "skipped tags": Why(
         f"[{OK}, name: a, tags: [x]}}, {OK}, name: b}}]", "m/t/a", "its tag is skipped", ("--skip-tags", "x")
     ),
-    "limit": Why(f"[{OK}, name: a}}]", "m/t/a", "--limit leaves out all its hosts", ("--limit", "n1"),
+    "limit": Why(f"[{OK}, name: a}}]", "m/t/a", "--limit excludes all its hosts", ("--limit", "n1"),
                  task="runOn: {hosts: [n2]}"),
     "no hosts": Why(f"[{OK}, name: a}}]", "m/t/a", "there is no host for it to run on",
                     task="runOn: {labels: {no: such}}"),

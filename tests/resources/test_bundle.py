@@ -71,7 +71,7 @@ def test_a_file_that_is_not_what_the_index_says_is_named_and_not_used(bundle: Pa
         ResourceStore(bundle=bundle).known(wanted)
     assert f"{damaged} of the bundle is damaged" in caught.value.message
     assert DIGEST in caught.value.message
-    assert "make it again" in caught.value.hint
+    assert "create it again" in caught.value.hint
 
 
 def test_a_second_spec_adds_to_a_bundle_and_an_update_replaces(bundle: Path, tmp_path: Path) -> None:

@@ -248,9 +248,9 @@ def test_whatever_is_wrong_is_a_clear_failure(programs: Path, store: Store, proj
     assert done.returncode == 1
     for said in (
         "SignatureDoesNotMatch",
-        "look at secretAccessKey",
+        "check secretAccessKey",
         "resource nothing: s3://tools/nothing: the store answered NoSuchKey",
-        "look at the bucket and the key",
+        "check the bucket and the key",
         f"expected {'0' * 64}, got {DIGEST}",
         "Could not connect to the endpoint",
     ):

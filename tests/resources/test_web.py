@@ -41,7 +41,7 @@ def test_a_server_that_stays_busy_is_given_up_with_the_number_of_attempts(web: W
         ResourceStore().fetch(source(web, retries=2))
 
 
-@pytest.mark.parametrize(("status", "hint"), [(404, "there is no such file"), (403, "it does not let you have it")])
+@pytest.mark.parametrize(("status", "hint"), [(404, "there is no such file"), (403, "access denied")])
 def test_a_no_is_not_tried_again_and_says_what_to_do(web: Web, status: int, hint: str) -> None:
     web.add(CONTENT, statuses=[status])
     with pytest.raises(ResourceError, match=f"resource tool: {web.url()}: the server answered {status}") as caught:
