@@ -368,7 +368,9 @@ def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: S
         assert "use --undone NODE if it was undone, or --again NODE to have it undone once more" in said
         assert site.counts() == {"undo": 1}
         shown = site.run("kubexm", "runs", "show", "last", code=0)
-        assert "Unknown outcome of the undo (check the host, then use --undone or --again NODE):\n  m/t/a on n\n" in shown
+        assert (
+            "Unknown outcome of the undo (check the host, then use --undone or --again NODE):\n  m/t/a on n\n" in shown
+        )
         history = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json", code=0))
         assert [(each["node"], each["host"]) for each in history["undoing"]] == [("m/t/a", "n")]
     said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=1)
