@@ -366,6 +366,6 @@ def test_parameters_that_make_no_sense_are_refused(params: dict[str, Any], messa
 
 
 def test_an_address_with_a_password_is_refused_and_not_repeated(worlds: Any) -> None:
-    with pytest.raises(StepFailed, match="holds a user or a password") as caught:
+    with pytest.raises(StepFailed, match="contains a user or a password") as caught:
         worlds("https://me:s3cret@example.com/x").forecast()
     assert "s3cret" not in caught.value.message

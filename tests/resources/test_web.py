@@ -146,7 +146,7 @@ def test_tokens_in_an_address_are_not_shown_or_written_down(web: Web) -> None:
 
 @pytest.mark.parametrize("url", ["https://user:s3cret@example.com/x", "http://u@h/x"])
 def test_an_address_with_a_password_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(ResourceError, match="holds a user or a password") as caught:
+    with pytest.raises(ResourceError, match="contains a user or a password") as caught:
         Source.of_url("tool", url)
     assert "s3cret" not in str(caught.value)
 
