@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kubexm_exec.service.local import LocalService
-from kubexm_exec.service.protocol import Service
+if TYPE_CHECKING:
+    from kubexm_exec.service.protocol import Service
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,6 +40,8 @@ def overwrite_option(function: F) -> F:
 
 def service_of(journal: str | None) -> Service:
     """The service that keeps a journal."""
+    from kubexm_exec.service.local import LocalService
+
     return LocalService(journal or "")
 
 
