@@ -93,8 +93,6 @@ fi
 """
 ENTER: Final = """
 [ $up = . ] || enter "$tmp" || exit
-"""
-CLEAN: Final = """
 trap clean EXIT
 """
 # dd syncs the file itself, which is cheaper and more common than `sync FILE`.

@@ -14,6 +14,7 @@ from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner import commands
 from kubexm_exec.runner.files import fetching, operations, transfer
 from kubexm_exec.runner.files.filestate import FileState
+from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.operations import READ_LIMIT
 from kubexm_exec.runner.files.probe import Held
 from kubexm_exec.runner.quote import join, quote, script
@@ -133,7 +134,7 @@ class Runner:
 
     def inspect_all(self, paths: Sequence[str], *, digest: bool = True) -> list[FileState]:
         """What is at each of many paths, with one command for hundreds of them."""
-        ask = partial(operations.inspect, self._session)
+        ask = partial(inspect, self._session)
         ahead = self._session.ahead
         return ask(paths, digest=digest) if ahead is None else ahead.inspect(paths, ask, digest=digest)
 

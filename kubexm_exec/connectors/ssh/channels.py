@@ -40,7 +40,7 @@ class Shell:
         self.group: tuple[str, ...] = ()
         """The process group of all its commands, and itself, if they share one and that is known."""
         self.questions: dict[str, str] = {}
-        """The functions that it has by now, by their text: each is read and understood once."""
+        """The functions that it has by now, by their text: each is read and understood once, which takes bash 2 ms."""
         self._link = link
         self._sync = sync
         self._pending = encode(setup(sync) + "\n")

@@ -14,7 +14,6 @@ from kubexm_exec.connectors.filescripts import (
     AGAIN,
     BEGIN,
     BLOCK,
-    CLEAN,
     CREATE,
     DROP,
     ENTER,
@@ -51,7 +50,7 @@ said=$(base64 -d 2>/dev/null | dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '
 """
 )
 _KEEP: Final = "trap - EXIT\n"
-_TAKE: Final = BEGIN + AGAIN + LOOK + ENTER + CLEAN
+_TAKE: Final = BEGIN + AGAIN + LOOK + ENTER
 # Where others may write too, it is what was looked at that is read, whatever has the name by then.
 _READ: Final = f"""{WAY}
 reach "$1"

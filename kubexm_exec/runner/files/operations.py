@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from kubexm_exec.connectors.base import Marks
+from kubexm_exec.connectors.filescripts import owner_argument
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
@@ -21,7 +22,7 @@ from kubexm_exec.runner.files import attributes
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.probe import look
-from kubexm_exec.runner.files.transfer import Target, path_of, send, source_of
+from kubexm_exec.runner.files.transfer import Target, path_of, put, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import WAY
@@ -195,12 +196,7 @@ def write(
     if local is not None:
         send(session, source_of(session, local), Target(path, mode, owner, group))
         return
-    try:
-        session.connector.put(
-            source, path, mode=mode, owner=owner, group=group, deadline=session.deadline, cancel=session.cancel
-        )
-    except OSError as error:
-        raise file_failure(session, "write", path, error) from error
+    put(session, source, Target(path, mode, owner, group))
 
 
 def bring(session: Session, local: Path, target: Target, known: FileState | None) -> bool:
@@ -276,7 +272,7 @@ def mkdir(
         )  # fmt: skip
     wanted = _FOLDER_MODE if mode is None else mode
     text = _exactly(wanted) if exact else f"{wanted:04o}"
-    _on_path(session, "make folder", path, _MKDIR, text, _ownership(owner, group), _new_name(), *missing)
+    _on_path(session, "make folder", path, _MKDIR, text, owner_argument(owner, group), _new_name(), *missing)
     return missing
 
 
@@ -312,7 +308,7 @@ def chmod(session: Session, path: str, mode: int) -> None:
 
 def chown(session: Session, path: str, owner: str | None, group: str | None) -> None:
     """Change the owner, the group or both; a link itself, not what it points to."""
-    _on_path(session, "change the owner of", path, _CHANGE, path, _ownership(owner, group), "")
+    _on_path(session, "change the owner of", path, _CHANGE, path, owner_argument(owner, group), "")
 
 
 def rename(session: Session, source: str, target: str) -> None:
@@ -354,10 +350,6 @@ def _new_name() -> str:
     return f".kx-{secrets.token_hex(8)}.tmp"
 
 
-def _ownership(owner: str | None, group: str | None) -> str:
-    return f"{owner or ''}:{group}" if group else owner or ""
-
-
 def _on_path(session: Session, what: str, path: str, body: str, *arguments: str) -> CommandResult:
     command = script(body, *arguments, question=True)
     result = execute(session, command, check=False, live=False)
@@ -366,29 +358,3 @@ def _on_path(session: Session, what: str, path: str, body: str, *arguments: str)
     if result.exit_code != 0:
         raise file_failure(session, what, path, result)
     return result
-
-
-__all__ = [
-    "READ_LIMIT",
-    "FileState",
-    "ancestors",
-    "attributes_of",
-    "bring",
-    "chmod",
-    "chown",
-    "content",
-    "follow",
-    "inspect",
-    "missing_folders",
-    "mkdir",
-    "read_bytes",
-    "read_text",
-    "read_to_edit",
-    "remove",
-    "remove_empty",
-    "rename",
-    "resolve",
-    "symlink",
-    "temporary_folder",
-    "write",
-]

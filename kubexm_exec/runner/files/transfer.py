@@ -7,7 +7,7 @@ import os
 import posixpath
 import secrets
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from msgspec import Struct
 
@@ -94,23 +94,23 @@ def source_of(session: Session, local: Path) -> Source:
         ) from error
 
 
+def put(session: Session, content: bytes | BinaryIO, target: Target) -> None:
+    """Write a file as the connector does it best."""
+    try:
+        session.connector.put(
+            content, target.path, mode=target.mode, owner=target.owner, group=target.group,
+            deadline=session.deadline, cancel=session.cancel,
+        )  # fmt: skip
+    except OSError as error:
+        raise file_failure(session, "write", target.path, error) from error
+
+
 def send(session: Session, source: Source, target: Target) -> None:
     """Make a file of the host hold what the source holds. That it is not the same already, the caller knows."""
     if source.size <= SMALL:
         with _Outgoing(session, source) as data:
             content = data.read(source.size) + data.read(1)
-        try:
-            session.connector.put(
-                content,
-                target.path,
-                mode=target.mode,
-                owner=target.owner,
-                group=target.group,
-                deadline=session.deadline,
-                cancel=session.cancel,
-            )
-        except OSError as error:
-            raise file_failure(session, "write", target.path, error) from error
+        put(session, content, target)
     elif source.size < LARGE:
         _write(session, source, target, f".kx-{secrets.token_hex(8)}.tmp")
     else:
