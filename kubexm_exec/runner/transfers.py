@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.control import Cancel, Deadline, Semaphore, raise_if_over
-from kubexm_exec.model.errors import CommandTimedOut
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 UPLOADS: Final = 10
 """Large files that are sent at once: more would only make all of them slow."""
@@ -69,7 +69,11 @@ class Transfers:
     @contextlib.contextmanager
     def upload(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> Iterator[None]:
         """A large upload's turn; ``waiting`` is called if it has to wait for it."""
-        if not self._places.take(deadline, cancel, waiting):
+        try:
+            took = self._places.take(deadline, cancel, waiting)
+        except CommandCancelled:
+            raise CommandCancelled("it was cancelled while it waited for its turn to upload") from None
+        if not took:
             raise CommandTimedOut("while it waited for its turn to upload")
         try:
             yield
