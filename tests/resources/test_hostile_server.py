@@ -363,6 +363,6 @@ def test_a_vault_that_leads_to_plain_http_is_not_followed(tmp_path: Path) -> Non
     ca, context = certificate(tmp_path)
     with serve_raw(says(whole(b"{}"))) as plain, serve(context) as secure:
         secure.redirects["/v1/secret"] = plain.url()
-        with vault.plain_session() as session, pytest.raises(requests.RequestException, match="not encrypted"):
+        with vault.plain_session() as session, pytest.raises(requests.RequestException, match="unencrypted"):
             session.get(secure.url("/v1/secret"), verify=str(ca), headers={"X-Vault-Token": "s3cret"})
         assert plain.asked == []

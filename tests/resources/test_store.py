@@ -280,7 +280,7 @@ def test_a_failure_is_told_to_all_who_wait_and_forgotten_by_the_next(web: Web) -
 def test_a_cache_that_cannot_be_written_is_named(web: Web, tmp_path: Path) -> None:
     web.add(CONTENT)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ResourceError, match=r"the cache .* cannot be made: not a directory") as caught:
+    with pytest.raises(ResourceError, match=r"the cache .* cannot be created: not a directory") as caught:
         ResourceStore(Cache(tmp_path / "file" / "cache")).fetch(source(web))
     assert "XDG_CACHE_HOME" in caught.value.hint
 

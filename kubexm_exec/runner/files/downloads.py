@@ -295,7 +295,7 @@ class Downloads:
             if told.declared > attempts.LARGEST:
                 raise StepFailed(
                     f"download {wanted.shown} on the host: it has {told.declared} bytes, "
-                    f"and {attempts.LARGEST} is the most that is taken",
+                    f"more than the limit of {attempts.LARGEST}",
                     hint="look at its address",
                 )
             pause = tries.broke(told.size, part.total) if told.is_passing() else None
@@ -358,7 +358,7 @@ class Downloads:
             got = _GOT.search(result.out)
             return StepFailed(
                 f"{what}: wrong sha256: expected {wanted.sha256}, "
-                f"got {got[1] if got else 'nothing'}; what arrived is kept as {part_of(wanted)}/rejected",
+                f"got {got[1] if got else 'nothing'}; it is kept as {part_of(wanted)}/rejected",
                 hint="the source was changed or is damaged, or `sha256` is of another version: compare it with what "
                 "its makers publish",
             )
