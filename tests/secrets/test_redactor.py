@@ -109,8 +109,8 @@ SPELLINGS: dict[str, list[Callable[[bytes], bytes]]] = {
     "UTF-16": [lambda data: data.decode("utf-8", "surrogateescape").encode("utf-16-le", "surrogatepass")],
     "URL": [as_text(partial(quote, errors="surrogateescape", **how)) for quote, how in URLS],
     "JSON": [as_text(json.dumps), as_text(partial(json.dumps, ensure_ascii=False))],
-    "quotes": [as_text(shlex.quote), as_text(html.escape)],
-    "capitals": [as_text(str.upper), as_text(str.lower)],
+    "quoted": [as_text(shlex.quote), as_text(html.escape)],
+    "upper case": [as_text(str.upper), as_text(str.lower)],
 }
 """All that docs/security.md names, each as it is commonly done."""
 
