@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubexm_exec.cli.exit import leave_after
+from kubexm_exec.cli.leaving import leave_after
 
 
 def kubexm() -> None:

@@ -1,4 +1,4 @@
-"""Semaphore the bytes that a command writes into events of whole lines, masked and not too many."""
+"""Turns the bytes that a command writes into events of whole lines, masked and not too many."""
 
 from __future__ import annotations
 

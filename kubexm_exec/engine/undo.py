@@ -18,9 +18,9 @@ from kubexm_exec.engine.lifecycle import Lifecycle
 from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import JournalError, MakeWorkers
 from kubexm_exec.engine.prior import Known
-from kubexm_exec.engine.reversal import reversed_graph
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import masker
+from kubexm_exec.engine.undograph import reversed_graph
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
