@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -28,7 +29,7 @@ _ABORT_GRACE: Final = 1.0
 """Seconds that process groups have to be killed when the run must end now."""
 
 
-class Loop:
+class Loop(ABC):
     """Has attempts performed until nothing is left to do. A subclass says what may start, and what follows from an end.
 
     All its methods but ``_wake`` and ``_later`` are called by the thread that runs it.
@@ -46,13 +47,13 @@ class Loop:
 
     # What a subclass says
 
+    @abstractmethod
     def _start_ready(self) -> bool | None:
         """Start what may start: True if some of it has ended already, None if nothing is left to do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
         """An attempt has ended, or was given up; may be called for one that was given up before."""
-        raise NotImplementedError
 
     # What it does for all of them
 

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -34,7 +35,7 @@ class SecretError(Exception):
         self.hint = hint
 
 
-class SecretProvider:
+class SecretProvider(ABC):
     """Looks secrets up. A subclass is registered in the entry-point group ``kubexm.secrets``, by its prefix."""
 
     early: ClassVar[bool] = False
@@ -48,9 +49,9 @@ class SecretProvider:
         self.hidden: set[str] = set()
         """More that is to be masked, such as the token it logs in with."""
 
+    @abstractmethod
     def resolve(self, reference: str) -> str:
         """The value behind a whole reference such as ``env:NAME``; raises SecretError."""
-        raise NotImplementedError
 
 
 class EnvSecrets(SecretProvider):
@@ -183,13 +184,14 @@ def _load(reference: str, scheme: str) -> type[SecretProvider]:
     except RegistryError as error:
         raise SecretError(reference, error.message, error.hint) from error
     if not (isinstance(found, type) and issubclass(found, SecretProvider)):
-        package = registry.info(scheme).distribution
-        raise SecretError(
-            reference,
-            f'secret provider "{scheme}" of package {package} is no SecretProvider class but {found!r:.60}',
-            f"repair or remove the package {package}",
-        )
-    return found
+        wrong = f"is no SecretProvider class but {found!r:.60}"
+    elif found.__abstractmethods__:
+        wrong = "has no method resolve"
+    else:
+        return found
+    package = registry.info(scheme).distribution
+    what = f'secret provider "{scheme}" of package {package} {wrong}'
+    raise SecretError(reference, what, f"repair or remove the package {package}")
 
 
 def _what(name: str, key: str) -> str:

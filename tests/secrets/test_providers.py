@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,15 +165,26 @@ def test_unknown_provider_names_the_installed_ones() -> None:
     assert "hunter22" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("class Plain:\n    pass\n", "is no SecretProvider class"),
+        (
+            "from kubexm_exec.secrets import SecretProvider\nclass Plain(SecretProvider):\n    pass\n",
+            "has no method resolve",
+        ),
+    ],
+)
 def test_what_is_installed_as_a_provider_and_is_none_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "acme_plain-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plain\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[kubexm.secrets]\nplain = acme_plain:Plain\n")
-    (tmp_path / "acme_plain.py").write_text("class Plain:\n    pass\n")
+    (tmp_path / "acme_plain.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SecretError, match="of package acme-plain is no SecretProvider class") as caught:
+    monkeypatch.delitem(sys.modules, "acme_plain", raising=False)
+    with pytest.raises(SecretError, match=f"of package acme-plain {wrong}") as caught:
         Secrets(Redactor()).resolve("plain:x")
     assert caught.value.hint == "repair or remove the package acme-plain"
