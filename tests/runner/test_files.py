@@ -315,6 +315,15 @@ def test_words_of_any_length_come_as_arguments_so_many_at_a_time(connector: With
     assert done.out == "".join(f"{len(part) + 1}." + "".join(f"{word}\0" for word in ["a", *part]) for part in parts)
 
 
+def test_a_folder_in_which_another_works_already_is_not_replaced_by_a_new_one(runner: Runner, folder: Path) -> None:
+    # Where others may write, a folder is made elsewhere and renamed: that must not take the place of an empty one.
+    folder.chmod(0o1777)
+    for round_ in range(12):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda name, at=round_: runner.mkdir(f"{folder}/{at}/{name}/www"), "abcd"))
+        assert sorted(path.name for path in (folder / str(round_)).iterdir()) == ["a", "b", "c", "d"]
+
+
 def test_a_folder_that_several_make_at_once_is_made_and_none_of_them_fails(runner: Runner, folder: Path) -> None:
     # As hosts of an inventory that are the same machine.
     for number in range(6):

@@ -49,7 +49,9 @@ for d do
   if there; then change "$name" "$owner" "$mode" || exit
   elif shared; then
     private "$tmp" || exit
-    said=$({{ mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -T -- "./$name" "../$name"; }} 2>&1)
+    # Without -n it would take the place of an empty folder of that name, in which somebody may work already.
+    said=$({{ mkdir -- "./$name" && set_both "./$name" "$owner" "$mode" && mv -nT -- "./$name" "../$name"; }} 2>&1) &&
+      ! there
     code=$?
     leave "$tmp" || exit
     [ $code = 0 ] || meanwhile
