@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import posixpath
+import stat
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +18,18 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from kubexm_exec.step import RESOURCE, Diff, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
-from kubexm_exec.step.archives import Entry, Format, Unpacking, checked, format_of, unpacked
+from kubexm_exec.step.archives import Entry, EntryKind, Format, Unpacking, checked, format_of, special_bits, unpacked
 from kubexm_exec.step.host import FileState
-from kubexm_steps.lib.archives import local_entries
-from kubexm_steps.lib.files import Change, Content, RestoringStep, Wanted, remember, remember_left
+from kubexm_steps.lib.files import (
+    Change,
+    Content,
+    RestoringStep,
+    Wanted,
+    local_failure,
+    remember,
+    remember_left,
+    stream_digest,
+)
 from kubexm_steps.lib.trees import MOST_DIFFS
 from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located
 
@@ -163,7 +176,6 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
     """Where the archive on the host is read."""
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Compare the archive with what is there."""
         self._learn(ctx)
         params = self.params
         if params.creates is not None and ctx.runner.inspect(params.creates, digest=False).exists:
@@ -192,7 +204,6 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan), seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Unpack or pack."""
         seen, src = forecast.seen, self.params.src
         if self.params.action == "pack":
             return self._pack(ctx, seen)
@@ -422,3 +433,47 @@ def _may_be_same(entry: Entry, state: FileState) -> bool:
 
 def _replaced(state: FileState) -> Change:
     return Change(Wanted(state.path, None), state, state.mode, True, False, False, becomes="")
+
+
+def local_entries(path: Path, fmt: Format) -> list[Entry]:
+    """Everything in a local archive, under the names it has in there."""
+    try:
+        return _zip_entries(path) if fmt == "zip" else _tar_entries(path)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise StepFailed(f"{path}: not a readable {fmt} archive: {error}", hint="is it whole? Set `sha256`") from error
+    except OSError as error:
+        raise local_failure("read", path, error) from error
+
+
+def _tar_entries(path: Path) -> list[Entry]:
+    entries = []
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if member.isfile():
+                file = tar.extractfile(member)
+                assert file is not None
+                entries.append(Entry(member.name, "file", stream_digest(file), special=special_bits(member.mode)))
+            elif member.isdir():
+                entries.append(Entry(member.name, "directory"))
+            elif member.issym():
+                entries.append(Entry(member.name, "link", "", member.linkname))
+            else:
+                special = "" if member.islnk() else "a device, a pipe or a socket"
+                kind: EntryKind = "hardlink" if member.islnk() else "other"
+                entries.append(Entry(member.name, kind, "", member.linkname, special))
+    return entries
+
+
+def _zip_entries(path: Path) -> list[Entry]:
+    entries = []
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                entries.append(Entry(info.filename, "directory"))
+            elif stat.S_ISLNK(info.external_attr >> 16):
+                entries.append(Entry(info.filename, "link", "", archive.read(info).decode("utf-8", "surrogateescape")))
+            else:
+                special = special_bits(info.external_attr >> 16)
+                with archive.open(info) as file:
+                    entries.append(Entry(info.filename, "file", stream_digest(file), special=special))
+    return entries

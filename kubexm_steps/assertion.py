@@ -49,7 +49,6 @@ class AssertStep(Step[AssertParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """Evaluate them: there is nothing else to it."""
         that = self.params.that
         conditions = [that] if isinstance(that, str) else that
         for condition in conditions:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import KeyFile
 from kubexm_spec.models.common import no_items
-from kubexm_steps.lib import keys as _keys
 from kubexm_steps.lib.accounts import AccountName, one_or_many
 from kubexm_steps.lib.files import (
     Change,
@@ -24,7 +27,6 @@ from kubexm_steps.lib.files import (
     file_diff,
     restore,
 )
-from kubexm_steps.lib.keys import Key, read
 from kubexm_steps.lib.standing import files_standing
 from kubexm_steps.lib.types import HostPath, show_mode
 
@@ -32,10 +34,130 @@ _FOLDER: Final = 0o700
 _FILE: Final = 0o600
 
 
+_TYPES: Final = re.compile(
+    r"(ssh-(rsa|ed25519|ed448)|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com"
+    r"|sk-ecdsa-sha2-nistp256@openssh\.com|[a-z0-9-]+-cert-v01@openssh\.com)"
+)
+# Quotes keep blanks together; a quote inside is escaped.
+_WORD: Final = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^\s"])+)(?:\s+|$)')
+_OPTION: Final = re.compile(r'[A-Za-z0-9-]+(="(?:[^"\\]|\\.)*")?')
+
+
+class Key(Struct, frozen=True):
+    """A key that lets somebody in."""
+
+    kind: str
+    body: str
+    comment: str = ""
+    options: str = ""
+
+    @property
+    def line(self) -> str:
+        """The line of the file."""
+        return " ".join(part for part in (self.options, self.kind, self.body, self.comment) if part)
+
+    def same(self, other: Key) -> bool:
+        """Whether it is the same key, whatever stands around it."""
+        return (self.kind, self.body) == (other.kind, other.body)
+
+
+def read(line: str) -> Key | None:
+    """The key in a line of a file; None for comments, blank lines and what is none."""
+    text = line.strip()
+    if not text or text.startswith("#"):
+        return None
+    words: list[str] = []
+    while text and len(words) < 3:
+        found = _WORD.match(text)
+        if found is None:
+            return None
+        words.append(found[1])
+        text = text[found.end() :]
+        if _TYPES.fullmatch(words[0]):
+            if len(words) == 2:
+                return Key(words[0], words[1], text)
+        elif len(words) == 2 and not _TYPES.fullmatch(words[1]):
+            return None
+    return Key(words[1], words[2], text, words[0]) if len(words) == 3 else None
+
+
+def parse(text: str, number: int = 1) -> list[Key]:
+    """The keys in a text, one a line; ValueError, which repeats none of it, if one is no key."""
+    if "PRIVATE KEY" in text:
+        raise ValueError("this is a private key: take the one line of its public half, from the file that ends in .pub")
+    keys = []
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key = read(line)
+        if key is None:
+            raise ValueError(f"key {number} is not a public key: write its type, its text and a comment, on one line")
+        _check(key, number)
+        check_options(key.options)
+        keys.append(key)
+        number += 1
+    return keys
+
+
+def _check(key: Key, number: int) -> None:
+    try:
+        raw = base64.b64decode(key.body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"key {number} ({key.kind}) is damaged: its text is not base64") from error
+    length = int.from_bytes(raw[:4], "big")
+    if len(raw) < 4 + length or raw[4 : 4 + length].decode("ascii", "replace") != key.kind:
+        raise ValueError(f"key {number} is damaged: its text is not that of a key of type {key.kind}")
+
+
+def check_options(text: str) -> str:
+    """Options as they stand before a key, separated by commas; ValueError if they cannot."""
+    rest = text
+    while rest:
+        found = _OPTION.match(rest)
+        if found is None or (found.end() < len(rest) and rest[found.end()] != ","):
+            raise ValueError(f'{text!r} are no options of a key: write them as in no-pty,from="10.0.0.0/8"')
+        rest = rest[found.end() + 1 :]
+    return text
+
+
+def with_keys(text: str, wanted: Sequence[Key], *, exclusive: bool) -> str:
+    """The text of a file with these keys in it, each once; with ``exclusive`` with no others."""
+    missing = list(wanted)
+    lines: list[str] = []
+    for line in text.splitlines():
+        key = read(line)
+        if key is None:
+            if not exclusive or not line.strip() or line.lstrip().startswith("#"):
+                lines.append(line)
+            continue
+        want = next((one for one in wanted if one.same(key)), None)
+        if want is None:
+            if not exclusive:
+                lines.append(line)
+        elif want in missing:
+            missing.remove(want)
+            # A key without a comment keeps the one that it has.
+            new = want if want.comment else replace(want, comment=key.comment)
+            lines.append(line if new == key else new.line)
+    lines += [key.line for key in missing]
+    if lines == text.splitlines():
+        return text
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def without_keys(text: str, unwanted: Sequence[Key]) -> str:
+    """The text of a file without these keys."""
+    lines = text.splitlines()
+    kept = [line for line in lines if (key := read(line)) is None or not any(key.same(one) for one in unwanted)]
+    if len(kept) == len(lines):
+        return text
+    return "\n".join(kept) + "\n" if kept else ""
+
+
 def _public(texts: list[str]) -> list[str]:
     number = 1
     for text in texts:
-        number += len(_keys.parse(text, number))
+        number += len(parse(text, number))
     if number == 1:
         raise ValueError("there is no key in it")
     return texts
@@ -62,8 +184,8 @@ class AuthorizedKeyParams(Params):
     def _makes_sense(self) -> AuthorizedKeyParams:
         if self.state == "absent" and (self.exclusive or self.options):
             raise ValueError("exclusive and options go with `state: present`")
-        _keys.check_options(",".join(self.options))
-        if self.options and any(key.options for text in self.keys for key in _keys.parse(text)):
+        check_options(",".join(self.options))
+        if self.options and any(key.options for text in self.keys for key in parse(text)):
             raise ValueError("options stand before a key already; write them in one place")
         return self
 
@@ -100,7 +222,6 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[KeyFile | None]:
-        """Compare the keys with what should be."""
         params = self.params
         found = ctx.runner.keys.look(params.user, params.path or "")
         if found is None:
@@ -118,7 +239,6 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
         return Forecast.change(f"would change the keys of {params.user}", shown, seen=found)
 
     def run(self, ctx: StepContext, forecast: Forecast[KeyFile | None]) -> Result:
-        """Write the file."""
         params, found = self.params, forecast.seen
         if found is None:
             raise StepFailed(f"keys of {params.user}: there is no such user", hint="make it first with a user step")
@@ -137,12 +257,10 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
         return Result(message=f"changed the keys of {params.user}", outputs=self._outputs(found, text))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the file and its folder with what was left."""
         folder = undo["folder"]
         return files_standing(ctx, [*undo["files"], *([{"kind": "directory", **folder}] if folder else [])])
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the old file."""
         restore(ctx, undo)
         folder = undo["folder"]
         if folder is not None:
@@ -152,15 +270,15 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
     def _wanted(self) -> list[Key]:
         options = ",".join(self.params.options)
         keys: list[Key] = []
-        for key in (key for text in self.params.keys for key in _keys.parse(text)):
+        for key in (key for text in self.params.keys for key in parse(text)):
             if not any(key.same(known) for known in keys):
                 keys.append(replace(key, options=options) if options else key)
         return keys
 
     def _text(self, found: KeyFile) -> str:
         if self.params.state == "absent":
-            return _keys.without_keys(found.held.text, self._wanted())
-        return _keys.with_keys(found.held.text, self._wanted(), exclusive=self.params.exclusive)
+            return without_keys(found.held.text, self._wanted())
+        return with_keys(found.held.text, self._wanted(), exclusive=self.params.exclusive)
 
     def _change(self, ctx: StepContext, found: KeyFile, text: str) -> Change | None:
         """What is to be done with the file; None if nothing."""

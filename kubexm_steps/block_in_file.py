@@ -73,7 +73,6 @@ class BlockInFileStep(PartStep[BlockInFileParams]):
 """
 
     def edited(self, text: str) -> str:
-        """The text with the block, or without it."""
         params = self.params
         block: list[str] | None = None
         if params.state == "present":

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_exec.step.system import Anchor
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
-from kubexm_steps.lib.files import RestoringStep, local_failure, restore
+from kubexm_steps.lib.files import RestoringStep, read_local, restore
 
 _SOON: Final = 30 * 86400
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
@@ -140,7 +140,6 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Compare the file and the bundle with what should be."""
         wanted = self._wanted(ctx)
         now = self._look(ctx, wanted)
         if now is None:
@@ -157,7 +156,6 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
         )
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Write or remove the file, and make the bundle anew."""
         wanted, now = forecast.seen
         if now is None:
             raise StepFailed(
@@ -179,7 +177,6 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
         return Result(message=f"{self.params.name} is {verb}{_note(wanted)}", outputs=self._outputs(now, wanted))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
         restore(ctx, undo)
         ctx.runner.trust.update(undo["tool"], fresh=True)
 
@@ -189,11 +186,7 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
             return None
         text = params.content or ""
         if params.src is not None:
-            path = ctx.local_path(params.src)
-            try:
-                text = path.read_text("utf-8", "replace")
-            except OSError as error:
-                raise local_failure("read", path, error) from error
+            text = read_local(ctx.local_path(params.src)).decode("utf-8", "replace")
         try:
             return read_certificate(text)
         except ValueError as error:

@@ -106,15 +106,12 @@ class CommandStep(Step[CommandParams]):
 
     @classmethod
     def undo_of(cls, params: Mapping[str, Any]) -> Undo:
-        """Only if the spec says how, or says that it changes nothing."""
         return undo_of(params, cls.undo if "undo" in params else Undo.IMPOSSIBLE)
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """Ask the guards."""
         return guarded(ctx, self.params) or would_run(self.params, ctx.runner.display(self._command()))
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Run it."""
         command = self._command()
         undo = self.params.undo
         if undo is not None:
@@ -123,7 +120,6 @@ class CommandStep(Step[CommandParams]):
         return result_of(ctx, self.params, done, ctx.runner.display(command))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Run the command that undoes it."""
         ctx.runner.run(make_command(undo["line"], undo["cwd"], undo["env"]))
 
     def _command(self) -> Command:

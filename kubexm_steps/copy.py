@@ -66,7 +66,6 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Change | Plan]:
-        """Compare by digest."""
         local = self._local(ctx)
         params = self.params = located(ctx, self.params, last=local.is_dir())
         if not local.is_dir():
@@ -79,7 +78,6 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
         )  # fmt: skip
 
     def run(self, ctx: StepContext, forecast: Forecast[Change | Plan]) -> Result:
-        """Send what differs."""
         seen = forecast.seen
         if isinstance(seen, Change):
             result = apply_file(ctx, seen)
@@ -88,11 +86,9 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
         return Result(message=copied(seen, "copied", "removed"), outputs=self._outputs(seen.tree))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare with what was left."""
         return tree_standing(ctx, undo) if "root" in undo else super().standing(ctx, undo)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
         if "root" in undo:
             restore_tree(ctx, undo)
         else:
@@ -100,7 +96,6 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
 
     @classmethod
     def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of each file what was there before the first attempt."""
         trees = "root" in first and "root" in later
         return merge_trees(first, later) if trees else super().merge_undo(first, later)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 import secrets
@@ -12,8 +13,7 @@ from pydantic import Field, model_validator
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import TAR, WAY, FileState
-from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made
-from kubexm_steps.lib.packed import packed_standing, refuse_mounted
+from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made, stream_digest
 from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together
 from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, show_mode
 
@@ -144,7 +144,6 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Compare what is there with what should be."""
         params = self.params = located(ctx, self.params, last=self.params.state == "present")
         seen = self._look(ctx)
         before, missing = seen
@@ -166,7 +165,6 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         return Forecast.change(f"would change {params.path}", [Diff(params.path, note=", ".join(notes))], seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Make, change or remove the folder."""
         before, missing = forecast.seen
         params = self.params
         if params.state == "absent":
@@ -200,7 +198,6 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         return Result(message=f"changed {params.path} ({', '.join(notes)})", outputs=self._outputs())
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the folder with what was left, or see whether there is one again."""
         if "left" not in undo:
             return Standing(unknown=OLDER)
         path, left = located(ctx, self.params, last=self.params.state == "present").path, undo["left"]
@@ -231,7 +228,6 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         return together(files_standing(ctx, records), *others)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
         path = located(ctx, self.params, last=self.params.state == "present").path
         if "made" in undo:
             clear_made(ctx, undo["made"])
@@ -250,7 +246,6 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 
     @classmethod
     def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What was there before the first attempt, and what the last one left."""
         return {**first, **({"left": later["left"]} if "left" in later else {})} if first else later
 
     def _changed(self, ctx: StepContext, undo: Mapping[str, Any]) -> str:
@@ -334,3 +329,57 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 
     def _outputs(self) -> dict[str, Any]:
         return {"path": self.params.path}
+
+
+def packed_standing(ctx: StepContext, path: str, packed: bytes) -> Standing:
+    """What an undo finds of a folder that was removed, where there is one again.
+
+    What is as it was may be what could not be removed, or what an undo has brought back; all else is somebody's.
+    """
+    records = _records(path, packed)
+    known = {record["path"] for record in records}
+    below = ctx.runner.trees.look(path, [path], below=True).below
+    # Of a folder that was not in it, only the topmost.
+    guests = [state.path for state in below if state.path not in known and posixpath.dirname(state.path) in known]
+    found = files_standing(ctx, records, root=path)
+    # Beside all that was there they are in nobody's way.
+    theirs = [] if found.before else [Standing(changed=(f"{guest} (it was not there)",)) for guest in guests]
+    return together(found, *theirs)
+
+
+def refuse_mounted(ctx: StepContext, path: str) -> None:
+    """Fail if another file system is mounted somewhere below: what is on it would be removed with the folder."""
+    look = ctx.runner.trees.look(path, [path], below=True)
+    for state in look.below:
+        if state.kind == "directory" and state.device != look.device:
+            raise StepFailed(
+                f"replace {path}: another file system is mounted at {state.path}", hint="unmount it, and try once more"
+            )
+
+
+def _records(path: str, packed: bytes) -> list[dict[str, Any]]:
+    """All that is in the archive, the folder itself first, as records of files that may be missing."""
+    import tarfile
+
+    above, found = posixpath.dirname(path), dict[str, dict[str, Any]]()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as tar:
+            for info in tar:
+                name = posixpath.normpath(posixpath.join(above, info.name))
+                record: dict[str, Any] = {"path": name, "kind": "other", "left": [{"kind": "absent"}]}
+                record |= {"owner": str(info.uid), "group": str(info.gid)}
+                if info.issym():
+                    found[name] = record | {"kind": "link", "target": info.linkname}
+                    continue
+                record["mode"] = info.mode & 0o7777
+                if info.isdir():
+                    record["kind"] = "directory"
+                elif info.islnk():
+                    first = found.get(posixpath.normpath(posixpath.join(above, info.linkname)), record)
+                    record = {**first, "path": name}
+                elif info.isfile() and (content := tar.extractfile(info)) is not None:
+                    record |= {"kind": "file", "sha256": stream_digest(content)}
+                found[name] = record
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise StepFailed(f"look at {path}: what was kept of it cannot be read: {error}") from error
+    return list(found.values())

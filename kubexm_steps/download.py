@@ -138,7 +138,6 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
         return Forecast.change(f"would download {resource.shown} to {path}", [diff], seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Fetch it, and put it in place."""
         resource, digest, change = forecast.seen
         path, before = self.params.path, change.before
         if not change.content:

@@ -88,7 +88,6 @@ class FetchStep(LookingStep[FetchParams, Seen]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Compare the digests."""
         local = self._local(ctx)
         self.params = located(ctx, self.params, last=True)
         seen = local, state = Seen(local, self._look(ctx))
@@ -101,7 +100,6 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         return Forecast.change(f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)], seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Bring it."""
         local, state = forecast.seen
         if state.kind == "absent":
             raise StepFailed(
@@ -121,7 +119,6 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         return Result(message=f"fetched {self.params.path} to {local}", outputs=self._outputs(ctx, local, got))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the copy with what was left."""
         local = self._local(ctx)
         if "left" not in undo:
             return Standing(unknown=OLDER)
@@ -143,7 +140,6 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         return Standing(changed=(f"{local} on the control node",))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the copy that was there, or remove the new one."""
         local = self._local(ctx)
         was = undo.get("was") or ("file" if "content" in undo else "link" if "link" in undo else "absent")
         with _failing("restore", local):

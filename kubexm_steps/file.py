@@ -54,7 +54,6 @@ class FileStep(OneFileStep[FileParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Change]:
-        """Compare what is there with what should be."""
         params = located(ctx, self.params)
         if params.state == "absent":
             return forecast_absence(ctx, params.path)

@@ -91,7 +91,6 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Firewall]:
-        """Compare the running firewall, and what it starts with, with what should be."""
         now = self._look(ctx)
         edits = self._edits(now)
         if self._is_right(now, edits):
@@ -102,7 +101,6 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
         return Forecast.change(f"would {todo} {self._opening}", [*shown, *diffs(ctx, edits)], seen=now)
 
     def run(self, ctx: StepContext, forecast: Forecast[Firewall]) -> Result:
-        """Open or close it."""
         now = forecast.seen
         edits = self._edits(now)
         save(ctx, edits, backend=now.found.removesuffix("-offline"), live=now.live, permanent=now.permanent)
@@ -117,7 +115,6 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
         return Result(message=f"{verb} {self._opening} in {_name(now)}{self._late(now)}", outputs=self._outputs(now))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Close or open it again."""
         restore(ctx, undo)
         now = ctx.runner.firewall.look(self._opening, undo["backend"])
         if now.found and now.live != undo["live"]:

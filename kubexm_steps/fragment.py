@@ -46,11 +46,9 @@ class FragmentStep(Step[FragmentParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """What the added steps will do cannot be known before they are there."""
         return Forecast.unknown(f"adds {self._count()} when it runs")
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Hand the steps to the engine."""
         return Result(changed=False, message=f"adds {self._count()}", fragment=self.params.steps)
 
     def _count(self) -> str:

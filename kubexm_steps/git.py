@@ -100,7 +100,6 @@ class GitStep(LookingStep[GitParams, Checkout]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Checkout]:
-        """Compare what is checked out with what the repository has."""
         now = self._look(ctx)
         if not now.git:
             return Forecast.unknown("git is not installed yet", seen=now)
@@ -121,7 +120,6 @@ class GitStep(LookingStep[GitParams, Checkout]):
         )
 
     def run(self, ctx: StepContext, forecast: Forecast[Checkout]) -> Result:
-        """Fetch and check out."""
         params, now = self.params, forecast.seen
         if not now.git:
             raise StepFailed("git is not installed on the host", hint="install it first with a package step")
@@ -151,7 +149,6 @@ class GitStep(LookingStep[GitParams, Checkout]):
         return Result(message=f"{verb} {params.path} at {now.wanted[:12]}", outputs=self._outputs(now))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """See whether somebody has worked in the checkout since."""
         path, made = located(ctx, self.params, last=True).path, undo.get("made")
         if "left" not in undo:
             return Standing(unknown=OLDER)
@@ -167,7 +164,6 @@ class GitStep(LookingStep[GitParams, Checkout]):
         return Standing(changed=tuple(f"{path}/{line[3:]}" for line in now.changes[:3]))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Go back to what was there."""
         path = located(ctx, self.params, last=True).path
         if undo.get("made") == "absent":
             ctx.runner.remove(path, recursive=True)

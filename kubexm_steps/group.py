@@ -66,7 +66,6 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Accounts]:
-        """Compare what is there with what should be."""
         params = self.params
         accounts = self._look(ctx)
         group = accounts.groups.get(params.name)
@@ -101,7 +100,6 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
         )
 
     def run(self, ctx: StepContext, forecast: Forecast[Accounts]) -> Result:
-        """Make, change or remove the group."""
         params, accounts = self.params, forecast.seen
         users = ctx.runner.users
         group = accounts.groups.get(params.name)
@@ -140,7 +138,6 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
         )
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the group with what was left."""
         if "left" not in undo:
             return Standing(unknown=OLDER)
         noun, left, made = f"group {self.params.name}", undo["left"], undo.get("made", False)
@@ -157,7 +154,6 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
         return replace(found, before=False) if made else found
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back what was there."""
         name = self.params.name
         users = ctx.runner.users
         accounts = users.look()

@@ -86,14 +86,12 @@ class HostEntryStep(RestoringStep[HostEntryParams, Edit]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Edit]:
-        """Work out the new text, and compare."""
         edit = self._edit(ctx)
         if not edit.any:
             return Forecast.satisfied(f"{edit.held.path} is as it should be", {"path": edit.held.path})
         return Forecast.change(f"would change {edit.held.path} ({self._count()})", diffs(ctx, [edit]), seen=edit)
 
     def run(self, ctx: StepContext, forecast: Forecast[Edit]) -> Result:
-        """Write the new text."""
         path = forecast.seen.held.path
         save(ctx, [forecast.seen])
         apply(ctx, [forecast.seen])

@@ -61,7 +61,6 @@ class HostnameStep(RestoringStep[HostnameParams, Names]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Names]:
-        """Compare the name that the system has, and its files, with what should be."""
         now = ctx.runner.system.names()
         edits = self._edits(now)
         if now.live == self.params.name and not any(edit.any for edit in edits):
@@ -72,7 +71,6 @@ class HostnameStep(RestoringStep[HostnameParams, Names]):
         return Forecast.change(f"would name the host {self.params.name}", shown, seen=now)
 
     def run(self, ctx: StepContext, forecast: Forecast[Names]) -> Result:
-        """Write the files, and tell the running system."""
         name, now = self.params.name, forecast.seen
         edits = self._edits(now)
         save(ctx, edits, live=now.live, left=name)
@@ -83,13 +81,11 @@ class HostnameStep(RestoringStep[HostnameParams, Names]):
         return Result(message=f"named the host {name} (it was {now.live})", outputs=self._outputs())
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the files and the name with what was left."""
         now = ctx.runner.system.names().live
         name = differing("the name of the host", undo["live"], undo.get("left", now), now, now)
         return together(super().standing(ctx, undo), name)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the files and the name."""
         restore(ctx, undo)
         if ctx.runner.system.names().live != undo["live"]:
             ctx.runner.system.rename(undo["live"])

@@ -101,11 +101,9 @@ class HttpStep(Step[HttpParams, Reply | HttpError | None]):
 
     @classmethod
     def undo_of(cls, params: Mapping[str, Any]) -> Undo:
-        """Some methods never change anything."""
         return Undo.NEEDLESS if params.get("method", "GET") in _SAFE else cls.undo
 
     def precheck(self, ctx: StepContext) -> Forecast[Reply | HttpError | None]:
-        """Ask, if asking changes nothing."""
         if self.params.method not in _SAFE:
             return Forecast.always(f"would send {self._what(ctx)}")
         try:
@@ -119,7 +117,6 @@ class HttpStep(Step[HttpParams, Reply | HttpError | None]):
         return Forecast.satisfied(f"{self._what(ctx)}: {reply.status}", _outputs(reply))
 
     def run(self, ctx: StepContext, forecast: Forecast[Reply | HttpError | None]) -> Result:
-        """Send the request, if that was not done to look, and judge the answer."""
         what = self._what(ctx)
         try:
             reply = forecast.seen or self._send(ctx)

@@ -75,7 +75,6 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Module]:
-        """Compare the running kernel and the files with what should be."""
         now = self._look(ctx)
         edits, moves = self._edits(now), self._moves(now)
         if not moves and not any(edit.any for edit in edits):
@@ -119,7 +118,6 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         return Result(message=f"changed the files of {name}{self._late(now)}", outputs=self._outputs(now))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the files, and load or unload it again."""
         restore(ctx, undo)
         if not undo["moved"]:
             return

@@ -65,7 +65,6 @@ class LineInFileStep(PartStep[LineInFileParams]):
 """
 
     def edited(self, text: str) -> str:
-        """The text with the line, or without the lines."""
         params = self.params
         if params.state == "absent":
             return without(text, params.line, params.match)

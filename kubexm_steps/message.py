@@ -38,11 +38,9 @@ class MessageStep(Step[MessageParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """It must be said, so it runs."""
         return Forecast.tells("only says something")
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Say it."""
         if ctx.sensitive:
             return Result(changed=False, message="(hidden: the step is sensitive)")
         text = self.params.text if self.params.text.endswith("\n") else self.params.text + "\n"

@@ -187,7 +187,6 @@ class PackageStep(Step[PackageParams, Seen]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Ask what is installed and what would be."""
         manager = self._manager(ctx)
         plan, survey = ctx.runner.packages.plan(manager, self._asks(), self._goal())
         seen = Seen(manager, plan, survey)
@@ -203,7 +202,6 @@ class PackageStep(Step[PackageParams, Seen]):
         return Forecast.change(self._would(plan), self._diffs(plan, moves), seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Install, upgrade or remove, in one transaction."""
         manager, plan, survey = forecast.seen
         packages = ctx.runner.packages
         if self._refreshes(plan, survey):
@@ -227,7 +225,6 @@ class PackageStep(Step[PackageParams, Seen]):
         )
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the versions of packages, and which are held, with what was left."""
         moves = {each["name"]: each for each in undo["moves"]}
         holds = [*undo["held"], *undo["unheld"]]
         manager = ctx.runner.packages.manager(undo["manager"], wait=self.params.lock_timeout)
@@ -242,7 +239,6 @@ class PackageStep(Step[PackageParams, Seen]):
 
     @classmethod
     def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of each package what was there before the first attempt, and what the last one left."""
         known = {each["name"]: each for each in first["moves"]}
         moves = known | {
             each["name"]: {**each, "before": known[each["name"]]["before"], "auto": known[each["name"]]["auto"]}
@@ -261,7 +257,6 @@ class PackageStep(Step[PackageParams, Seen]):
         }
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put packages and holds back."""
         packages = ctx.runner.packages
         packages.revert(
             packages.manager(undo["manager"], wait=self.params.lock_timeout),

@@ -75,7 +75,6 @@ class RebootStep(Step[RebootParams, BootState]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[BootState]:
-        """Ask whether it is needed, and possible."""
         state = self._state(ctx)
         needless = self._needless(ctx, state)
         if needless:
@@ -83,7 +82,6 @@ class RebootStep(Step[RebootParams, BootState]):
         return Forecast.change("would reboot", [Diff(ctx.host.name, note="rebooted")], seen=state)
 
     def run(self, ctx: StepContext, forecast: Forecast[BootState]) -> Result:
-        """Begin it, and wait."""
         state = forecast.seen
         # An earlier attempt may have begun it and not seen its end: that one counts, there is no second reboot.
         memory = ctx.cache("host")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_exec.step import (
     Diff,
     Duration,
     Forecast,
+    HttpError,
     LocalFile,
     Outputs,
     Params,
@@ -24,7 +28,8 @@ from kubexm_exec.step import (
 )
 from kubexm_exec.step.packages import ManagerName
 from kubexm_spec.models.common import no_items
-from kubexm_steps.formats.openpgp import NotAKey, rpm_id
+from kubexm_steps.formats.openpgp import NotAKey, armor, dearmor, fingerprints, rpm_id
+from kubexm_steps.lib.accounts import one_or_many
 from kubexm_steps.lib.files import (
     Change,
     Content,
@@ -33,16 +38,16 @@ from kubexm_steps.lib.files import (
     apply_change,
     compare,
     file_diff,
+    read_local,
     remember,
     removal,
     restore,
 )
-from kubexm_steps.lib.repositories import Repository, Written, paths, write
-from kubexm_steps.lib.repository_keys import load_key
+from kubexm_steps.lib.http import failed, request
 
-
-def _one_or_more(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+_HEAD: Final = "# Written by kubexm: what is changed here is lost at its next run."
+_KEY_TIMEOUT: Final = 30.0
+_OTHER_KEY: Final = "nothing was written; find out whether the key was changed on purpose"
 
 
 def _word(text: str) -> str:
@@ -83,7 +88,7 @@ def _plain_fingerprint(text: str) -> str:
 
 
 Words = Annotated[
-    list[Annotated[str, AfterValidator(_word)]], BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])
+    list[Annotated[str, AfterValidator(_word)]], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])
 ]
 
 
@@ -95,7 +100,7 @@ class RepositoryParams(Params):
     )
     url: Annotated[
         list[Annotated[str, AfterValidator(_url)]],
-        BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
     ] = Field(default_factory=no_items, description="Address, or several with the same content.")
     suites: Words = Field(
         default_factory=no_items,
@@ -124,7 +129,7 @@ class RepositoryParams(Params):
     )
     fingerprint: Annotated[
         list[Annotated[str, AfterValidator(_plain_fingerprint)]],
-        BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
     ] = Field(default_factory=no_items, description="Expected fingerprint of the key; several for several keys.")
     trusted: bool = Field(
         False, description="Use it without signatures. Anyone who controls its content then controls the host."
@@ -174,6 +179,17 @@ class RepositoryOutputs(Outputs):
     fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
 
 
+class Written(Struct, frozen=True):
+    """The files of a repository on a host."""
+
+    path: str
+    text: str
+    key_path: str
+    key: bytes | None
+    """As the package manager wants it."""
+    fingerprints: tuple[str, ...] = ()
+
+
 class Seen(NamedTuple):
     """The host's package manager, the repository as it is written for it, and what is missing of that."""
 
@@ -213,7 +229,6 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
-        """Compare the files."""
         manager = ctx.runner.packages.manager_name(self.params.manager)
         written = self._written(ctx, manager)
         changes = self._changes(ctx, written)
@@ -229,7 +244,6 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         return Forecast.change(f"would {verb} the repository {self.params.name}", diffs, seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        """Write the files, and fetch the index."""
         params = self.params
         manager, written, changes, untrusted = forecast.seen
         if params.state == "absent":
@@ -259,7 +273,6 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         return Result(message=f"wrote the repository {params.name}", outputs=self._outputs(written))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put the files back, and rpm's trust."""
         restore(ctx, undo)
         ctx.runner.packages.forget_keys(undo.get("trusted", ()))
         for token in undo.get("forgotten", ()):
@@ -271,11 +284,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         ids: set[str] = set()
         if manager in ("dnf", "zypper") and any(change.wanted.path == written.key_path for change in changes):
             key = ctx.runner.read_bytes(written.key_path)
-            try:
-                marks = write(manager, Repository(self.params.name, key=key)).fingerprints
-            except NotAKey:
-                marks = ()
-            ids = {rpm_id(mark) for mark in marks} & ctx.runner.packages.trusted_keys()
+            with contextlib.suppress(NotAKey):
+                ids = {rpm_id(mark) for mark in fingerprints(dearmor(key))} & ctx.runner.packages.trusted_keys()
             if ids and ctx.runner.packages.same_keys(written.key_path):
                 ids = set()
             forgotten = [ctx.keep(key)] if ids else []
@@ -288,39 +298,24 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
 
     def _written(self, ctx: StepContext, manager: str) -> Written:
         params = self.params
-        key_name = params.key_name or ""
         if params.state == "absent":
-            path, key_path = paths(manager, params.name, key_name)
+            path, key_path = paths(manager, params)
             return Written(path, "", key_path, None)
-        if manager == "apk":
-            key_name = key_name or _key_name(params)
-            if params.trusted:
-                raise StepFailed(
-                    "apk cannot trust one repository without a signature",
-                    hint="sign it (`abuild-sign`), or install its packages as files",
-                )
-            if params.fingerprint:
-                raise StepFailed("keys of apk have no fingerprint", hint="use `keySha256` instead")
-        key = load_key(
-            ctx, params.name, text=params.key, file=params.key_file, url=params.key_url, sha256=params.key_sha256
-        )
-        repository = Repository(
-            params.name,
-            params.url,
-            params.suites or self._release(ctx, manager),
-            params.components,
-            params.architectures,
-            params.description,
-            params.enabled,
-            params.trusted,
-            params.options,
-            key,
-            key_name,
-        )
+        if manager == "apk" and params.trusted:
+            raise StepFailed(
+                "apk cannot trust one repository without a signature",
+                hint="sign it (`abuild-sign`), or install its packages as files",
+            )
+        if manager == "apk" and params.fingerprint:
+            raise StepFailed("keys of apk have no fingerprint", hint="use `keySha256` instead")
+        key = load_key(ctx, params)
         try:
-            written = write(manager, repository)
+            written = write(manager, params, params.suites or self._release(ctx, manager), key)
         except NotAKey as error:
-            raise StepFailed(f"the key of {params.name} cannot be used: {error}", hint=_KEY_HINT) from error
+            raise StepFailed(
+                f"the key of {params.name} cannot be used: {error}",
+                hint="give the public key as its owner publishes it: a text block, or the binary file",
+            ) from error
         self._check_fingerprints(written)
         return written
 
@@ -341,7 +336,7 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         if wanted and others:
             raise StepFailed(
                 f"the key of {self.params.name} has the fingerprint {others[0]}, which is not the one that was named",
-                hint="nothing was written; find out whether the key was changed on purpose",
+                hint=_OTHER_KEY,
             )
 
     def _changes(self, ctx: StepContext, written: Written) -> list[Change]:
@@ -375,11 +370,115 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         }
 
 
-_KEY_HINT = "give the public key as its owner publishes it: a text block, or the binary file"
+def paths(manager: str, params: RepositoryParams) -> tuple[str, str]:
+    """Where the repository and its key are written."""
+    name = params.name
+    match manager:
+        case "apt":
+            return f"/etc/apt/sources.list.d/{name}.sources", f"/etc/apt/keyrings/{name}.gpg"
+        case "dnf":
+            return f"/etc/yum.repos.d/{name}.repo", f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{name}"
+        case "zypper":
+            return f"/etc/zypp/repos.d/{name}.repo", f"/etc/pki/rpm-gpg/RPM-GPG-KEY-{name}"
+    # The signatures of apk name the key as it is called where it comes from.
+    source = params.key_file or (urlsplit(params.key_url).path if params.key_url else "")
+    key_name = params.key_name or posixpath.basename(source) or f"{name}.rsa.pub"
+    return f"/etc/apk/repositories.d/{name}.list", f"/etc/apk/keys/{key_name}"
 
 
-def _key_name(params: RepositoryParams) -> str:
-    """What the key is called where it comes from; apk's signatures name it so."""
-    if params.key_file is not None:
-        return posixpath.basename(params.key_file)
-    return posixpath.basename(urlsplit(params.key_url).path) if params.key_url is not None else ""
+def write(manager: str, params: RepositoryParams, suites: Sequence[str], key: bytes | None) -> Written:
+    """The files; NotAKey if the key is none."""
+    path, key_path = paths(manager, params)
+    if manager == "apk":
+        if key is not None and b"-----BEGIN PUBLIC KEY-----" not in key:
+            raise NotAKey('it does not begin with "-----BEGIN PUBLIC KEY-----", as keys of apk do')
+        return Written(path, _apk(params), key_path, key)
+    signer, marks = "", tuple[str, ...]()
+    if key is not None:
+        key = dearmor(key)
+        signer, marks = key_path, tuple(fingerprints(key))
+        key = key if manager == "apt" else armor(key)
+    text = _apt(params, suites, signer) if manager == "apt" else _rpm(params, signer)
+    return Written(path, text, key_path, key, marks)
+
+
+def _apt(params: RepositoryParams, suites: Sequence[str], key_path: str) -> str:
+    flat = all(suite.endswith("/") for suite in suites)
+    fields = {
+        "Enabled": "" if params.enabled else "no",
+        "Types": "deb",
+        "URIs": " ".join(params.url),
+        "Suites": " ".join(suites),
+        "Components": "" if flat else " ".join(params.components),
+        "Architectures": " ".join(params.architectures),
+        "Signed-By": key_path,
+        "Trusted": "yes" if params.trusted else "",
+    }
+    return _text(params, [f"{name}: {value}" for name, value in _merged(fields, params.options)])
+
+
+def _rpm(params: RepositoryParams, key_path: str) -> str:
+    fields = {
+        "name": params.description or params.name,
+        "baseurl": "\n        ".join(params.url),
+        "enabled": str(int(params.enabled)),
+        "gpgcheck": str(int(not params.trusted)),
+        "repo_gpgcheck": "0" if params.trusted else "",
+        "gpgkey": f"file://{key_path}" if key_path else "",
+    }
+    lines = [_HEAD, f"[{params.name}]", *(f"{name}={value}" for name, value in _merged(fields, params.options))]
+    return "\n".join(lines) + "\n"
+
+
+def _apk(params: RepositoryParams) -> str:
+    tag = f"@{params.options['tag']} " if params.options.get("tag") else ""
+    return _text(params, [f"{'' if params.enabled else '#'}{tag}{url}" for url in params.url])
+
+
+def _text(params: RepositoryParams, lines: Sequence[str]) -> str:
+    about = [f"# {params.description}"] if params.description else []
+    return "\n".join([_HEAD, *about, *lines]) + "\n"
+
+
+def _merged(fields: Mapping[str, str], options: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The fields that have a value, with the user's own in their place, whatever their case."""
+    merged = dict(fields)
+    names = {name.lower(): name for name in fields}
+    for key, value in options.items():
+        merged[names.get(key.lower(), key)] = value
+    return [(key, value) for key, value in merged.items() if value]
+
+
+def load_key(ctx: StepContext, params: RepositoryParams) -> bytes | None:
+    """The key of the repository, as it was given or fetched; another digest than it must have fails."""
+    if params.key is not None:
+        key = params.key.encode("utf-8")
+    elif params.key_file is not None:
+        key = read_local(ctx.local_path(params.key_file))
+    elif params.key_url is not None:
+        key = _fetched(ctx, params.name, params.key_url)
+    else:
+        return None
+    digest = hashlib.sha256(key).hexdigest()
+    if params.key_sha256 and digest != params.key_sha256.lower():
+        raise StepFailed(
+            f"the key of {params.name} has the sha256 {digest}, not {params.key_sha256.lower()}", hint=_OTHER_KEY
+        )
+    return key
+
+
+def _fetched(ctx: StepContext, name: str, url: str) -> bytes:
+    """The key from the web: once a run, whatever the number of hosts."""
+    cache = ctx.cache("run")
+    mark = f"repository-key {url}"
+    if mark not in cache:
+        what = f"fetch the key of {name} from {url}"
+        try:
+            reply = request(ctx, "GET", url, timeout=_KEY_TIMEOUT)
+        except HttpError as error:
+            raise failed(what, error) from error
+        if reply.status != 200:
+            raise StepFailed(f"{what}: the server answered {reply.status}", hint="look at `keyUrl`")
+        cache[mark] = reply.body
+    key: bytes = cache[mark]
+    return key

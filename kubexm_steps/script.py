@@ -13,7 +13,7 @@ from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext, Und
 from kubexm_exec.step.host import Command
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib.commands import GUARDS, RunOutputs, RunParams, guarded, result_of, run_command, undo_of, would_run
-from kubexm_steps.lib.files import local_failure
+from kubexm_steps.lib.files import read_local
 from kubexm_steps.lib.types import Text
 
 
@@ -70,15 +70,12 @@ class ScriptStep(Step[ScriptParams]):
 
     @classmethod
     def undo_of(cls, params: Mapping[str, Any]) -> Undo:
-        """Nothing, if the spec says that it changes nothing."""
         return undo_of(params, cls.undo)
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """Ask the guards."""
         return guarded(ctx, self.params) or would_run(self.params, self._shown(ctx))
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
-        """Send it, run it, remove it."""
         params = self.params
         body = self._body(ctx)
         with ctx.runner.temporary_folder() as folder:
@@ -96,11 +93,7 @@ class ScriptStep(Step[ScriptParams]):
     def _body(self, ctx: StepContext) -> bytes:
         if self.params.src is None:
             return (self.params.content or "").encode("utf-8", "surrogateescape")
-        path = ctx.local_path(self.params.src)
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise local_failure("read", path, error) from error
+        return read_local(ctx.local_path(self.params.src))
 
     def _interpreter(self, body: bytes) -> list[str]:
         """Named rather than left to the kernel, so that it works where temporary folders are mounted noexec."""

@@ -91,7 +91,6 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[ServiceState]:
-        """Compare how it is with how it should be."""
         params = self.params
         state = self._look(ctx)
         if not state.exists and params.masked is None:
@@ -104,7 +103,6 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
         return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff], seen=state)
 
     def run(self, ctx: StepContext, forecast: Forecast[ServiceState]) -> Result:
-        """Do what is to be done, in an order that always works."""
         params, state = self.params, forecast.seen
         if params.masked is None:
             must_exist(ctx, params.name, state)
@@ -118,13 +116,11 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
         return Result(message=f"{done(verbs)} {params.name}", outputs=self._outputs(after))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the service with what was left."""
         standing = service_standing(ctx, undo)
         # It runs as before, but with what it read meanwhile: that is said.
         return replace(standing, before=False) if self.params.state in _AGAIN else standing
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back how it was."""
         put_back(ctx, undo)
         if undo["active"] and self.params.state in _AGAIN:
             # What it read is put back after this, if it is undone too: a restart now would read it once more.

@@ -41,5 +41,4 @@ class SetStep(Step[SetParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        """The values are known: there is nothing to run."""
         return Forecast.satisfied(f"set {', '.join(self.params.values)}", self.params.values)

@@ -96,7 +96,6 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Swaps]:
-        """Compare what is in use, and fstab, with what should be."""
         now = self._look(ctx)
         edit, shown = self._edit(now), self._changes(now)
         if not edit.any and not shown:
@@ -110,7 +109,6 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         return Forecast.change(message, [*shown, *diffs(ctx, [edit])], seen=now)
 
     def run(self, ctx: StepContext, forecast: Forecast[Swaps]) -> Result:
-        """Turn it on or off, then write fstab."""
         now = forecast.seen
         edit = self._edit(now)
         if self.params.state == "on":
@@ -144,7 +142,6 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         return together(files, size, Standing(before=as_before))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back fstab, and turn on and off what was so before."""
         restore(ctx, undo)
         if undo["files"]:
             ctx.runner.mounts.reload()

@@ -55,7 +55,6 @@ class SymlinkStep(RestoringStep[SymlinkParams, Change]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Change]:
-        """Compare what is there with what should be."""
         self.params = located(ctx, self.params)
         before = self._look(ctx)
         path, target = self.params.path, self.params.target
@@ -74,7 +73,6 @@ class SymlinkStep(RestoringStep[SymlinkParams, Change]):
         return Forecast.change(f"would {verb} {path}", [Diff(path, note=note)], seen=linking(before, target))
 
     def run(self, ctx: StepContext, forecast: Forecast[Change]) -> Result:
-        """Make, change or remove the link."""
         change, path = forecast.seen, self.params.path
         remember(ctx, [change], [])
         if change.becomes == "absent":

@@ -92,7 +92,6 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Settings]:
-        """Compare the running kernel and the file with what should be."""
         now = self._look(ctx)
         if self.params.live and now.missing:
             return Forecast.unknown(f"the kernel has no {', '.join(self._names(now.missing))} yet", seen=now)
@@ -121,7 +120,6 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
         return Result(message=self._message(f"set {', '.join(names)}", now, names=False), outputs=self._outputs())
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the file and the running kernel with what was left."""
         live = Standing(before=True)
         if undo["live"]:
             now = ctx.runner.kernel.settings(list(undo["live"]), self._path).live
@@ -134,7 +132,6 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
         return together(super().standing(ctx, undo), live)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        """Put back the file and the former values."""
         if undo["live"]:
             ctx.runner.kernel.set(undo["live"])
         restore(ctx, undo)

@@ -110,7 +110,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[_units.Seen]:
-        """Compare the files and the unit with what should be."""
         params = self.params
         look = self._look(ctx)
         state = look.states[params.name]
@@ -135,7 +134,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         return Forecast.change(f"would {verb} unit {params.name}{then}", shown, seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[_units.Seen]) -> Result:
-        """Check and write the files, have systemd read them, then start what should run."""
         params = self.params
         look, edits, _ = forecast.seen
         state = look.states[params.name]

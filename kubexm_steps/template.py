@@ -44,7 +44,6 @@ class TemplateStep(OneFileStep[TemplateParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[Change]:
-        """Render, and compare with what is there."""
         params = located(ctx, self.params)
         content = Content.of(ctx.render_template(params.src, params.vars))
         return forecast_file(ctx, wanted_file(params, content))

@@ -118,7 +118,6 @@ class TimerStep(_units.UnitStep[TimerParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[_units.Seen]:
-        """Compare the units with what should be."""
         params = self.params
         look = self._look(ctx)
         state = look.states[self._timer]
@@ -140,7 +139,6 @@ class TimerStep(_units.UnitStep[TimerParams]):
         return Forecast.change(f"would {'change' if state.exists else 'create'} timer {params.name}", shown, seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[_units.Seen]) -> Result:
-        """Write both units, and start or stop the timer."""
         params = self.params
         look, edits, soonest = forecast.seen
         state = look.states[self._timer]

@@ -98,14 +98,12 @@ class WaitStep(Step[WaitParams, str]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast[str]:
-        """Look once."""
         seen = self._look(ctx, min(self.params.deadline, _LONGEST_TRY))
         if not seen:
             return Forecast.satisfied(f"{self._what(ctx)}: it is so", {"seconds": 0.0})
         return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}", seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[str]) -> Result:
-        """Look again until it is so."""
         seen, took, started = forecast.seen, 0.0, time.monotonic()
         while seen:
             left = self.params.deadline - took

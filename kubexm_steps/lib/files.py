@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, Literal
+from typing import IO, Any, Final, Generic, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -460,6 +460,22 @@ def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
         if not ctx.runner.inspect(path, digest=False).owned_by(record["owner"], record["group"]):
             ctx.runner.chown(path, record["owner"], record["group"])
         ctx.runner.chmod(path, record["mode"])
+
+
+def stream_digest(file: IO[bytes]) -> str:
+    """The sha256 of what is still to be read."""
+    found = hashlib.sha256()
+    while block := file.read(1 << 20):
+        found.update(block)
+    return found.hexdigest()
+
+
+def read_local(path: Path) -> bytes:
+    """The content of a file on the control node."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise local_failure("read", path, error) from error
 
 
 def local_failure(what: str, path: Path, error: OSError) -> StepFailed:

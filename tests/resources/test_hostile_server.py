@@ -21,7 +21,7 @@ from kubexm_exec.resources.store import ResourceStore
 from kubexm_exec.secrets import vault
 from kubexm_exec.step import StepFailed
 from kubexm_exec.testing import StepTest
-from kubexm_steps.lib.repository_keys import load_key
+from kubexm_steps.repository import RepositoryParams, load_key
 from tests.resources.server import Behaviour, Hostile, certificate, serve, serve_raw
 from tests.resources.test_download import gnu_wget, only_this
 
@@ -69,9 +69,9 @@ def get(user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             world("wait", url=url, deadline="1s", interval="200ms").run()
             return b""
         if user == "key":
-            monkeypatch.setattr("kubexm_steps.lib.repository_keys._TIME", 1.0)
-            key = load_key(world("wait", url=url)._make()[1], "x", text=None, file=None, url=url, sha256=None)
-            return key or b""
+            monkeypatch.setattr("kubexm_steps.repository._KEY_TIMEOUT", 1.0)
+            params = RepositoryParams.model_validate({"name": "x", "url": url, "keyUrl": url, "fingerprint": "0" * 40})
+            return load_key(world("wait", url=url)._make()[1], params) or b""
         if user == "store":
             source = Source.of_url("tool", url, headers=SECRETS, timeout=1.0, retries=retries, ca_file=ca or "")
             try:

@@ -13,8 +13,8 @@ from kubexm_exec.runner import errors, factscript
 from kubexm_exec.runner.files import archives
 from kubexm_exec.runner.packages import trouble, versions, zypper
 from kubexm_exec.runner.system import fstab
+from kubexm_steps import authorized_key as _keys
 from kubexm_steps import sysctl
-from kubexm_steps.lib import keys as _keys
 from kubexm_steps.lib import units
 
 READERS: dict[str, Callable[[str], object]] = {

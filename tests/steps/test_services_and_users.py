@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from kubexm_exec.plugins import step_registry
 from kubexm_exec.runner.system import services_openrc, services_systemd
 from kubexm_exec.runner.system.services_systemd import unit_name
-from kubexm_steps.cron import entry, with_entry
-from kubexm_steps.formats.schedule import cron_schedule
-from kubexm_steps.lib.keys import Key, parse, read, with_keys, without_keys
+from kubexm_steps.authorized_key import Key, parse, read, with_keys, without_keys
+from kubexm_steps.cron import cron_schedule, entry, with_entry
 from kubexm_steps.lib.units import install_section
 from kubexm_steps.timer import unit_word
 

@@ -17,7 +17,7 @@ from kubexm_exec.model.result import ForecastState
 from kubexm_exec.step import StepFailed
 from kubexm_exec.testing import StepTest, snapshot
 from kubexm_steps.lib import trees as _trees
-from kubexm_steps.lib.patterns import Excluded
+from kubexm_steps.sync import Excluded
 from tests.steps import trees
 
 NAMES = st.sampled_from(["a", "b", "-n", "x y", "l\nf", "é"])

@@ -10,11 +10,11 @@ from kubexm_exec.runner.files.filestate import Kind
 from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, escape, fstab_lines, mounts_at, unescape
 from kubexm_exec.runner.system.mounts import parse_mount
 from kubexm_exec.step.host import FileState, Held
-from kubexm_steps.formats.mountoptions import differ, kernel_options, remount_options
 from kubexm_steps.hostname import with_own_name
 from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.hosts import parse_line, with_entries, without_entries
 from kubexm_steps.lib.lines import with_block
+from kubexm_steps.mount import differ, kernel_options, remount_options
 from kubexm_steps.sysctl import key_of, overridden, path_of, with_values
 
 LINES = st.lists(
