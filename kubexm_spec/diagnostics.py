@@ -10,10 +10,15 @@ from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Place(Protocol):
-    """Whatever knows where it is in a text."""
+    """Something with a position in a text."""
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What a finding there says as well, such as who uses the document."""
 
     def span(self) -> Span:
         """Its first and last character."""
@@ -99,10 +104,14 @@ class Diagnostics:
         *,
         detail: str = "",
         hint: str = "",
-        notes: Iterable[Note] = (),
+        notes: Iterable[Note] | None = None,
+        severity: Severity = Severity.ERROR,
     ) -> None:
-        """Record an error; a `Place` is resolved to its span now."""
-        self.add(Diagnostic(code, summary, _span_of(place), Severity.ERROR, detail, hint, tuple(notes)))
+        """Record an error; its notes are those of the place unless others are given."""
+        if place is not None and not isinstance(place, Span):
+            notes = place.notes if notes is None else notes
+            place = place.span()
+        self.add(Diagnostic(code, summary, place, severity, detail, hint, tuple(notes or ())))
 
     def warning(
         self,
@@ -112,19 +121,21 @@ class Diagnostics:
         *,
         detail: str = "",
         hint: str = "",
-        notes: Iterable[Note] = (),
+        notes: Iterable[Note] | None = None,
     ) -> None:
-        """Record a warning; a `Place` is resolved to its span now."""
-        self.add(Diagnostic(code, summary, _span_of(place), Severity.WARNING, detail, hint, tuple(notes)))
+        """Record a warning, as `error` does an error."""
+        self.error(code, summary, place, detail=detail, hint=hint, notes=notes, severity=Severity.WARNING)
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Record a finding made elsewhere, unless the very same one is here already."""
         self._items.setdefault(diagnostic)
 
-    def extend(self, other: Iterable[Diagnostic]) -> None:
-        """Record all findings of another collector, or of any iterable of them."""
-        for diagnostic in list(other):
-            self.add(diagnostic)
+    def extend(self, findings: Iterable[Diagnostic], place: Place | None = None) -> None:
+        """Record findings made elsewhere; those without a place of their own get this one."""
+        for one in list(findings):
+            if place is not None and one.span is None:
+                one = replace(one, span=place.span(), notes=one.notes or place.notes)
+            self.add(one)
 
     @property
     def errors(self) -> list[Diagnostic]:
@@ -170,10 +181,6 @@ class SpecError(Exception):
     def __init__(self, diagnostics: Diagnostics | Iterable[Diagnostic]) -> None:
         self.diagnostics = diagnostics if isinstance(diagnostics, Diagnostics) else Diagnostics(diagnostics)
         super().__init__("\n".join(str(d) for d in self.diagnostics.sorted()))
-
-
-def _span_of(place: Place | Span | None) -> Span | None:
-    return place if place is None or isinstance(place, Span) else place.span()
 
 
 def _sort_key(diagnostic: Diagnostic) -> tuple[str, int, int]:

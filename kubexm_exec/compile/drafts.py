@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubexm_exec.compile.hooks import Surroundings, draft_all_hooks, draft_hooks, draft_step_hooks
 from kubexm_exec.compile.needs import NeedsOf, check_step_needs, check_unique
@@ -26,6 +27,7 @@ from kubexm_spec.models import (
 )
 from kubexm_spec.yaml.source import Path, Place
 
+_D = TypeVar("_D")
 _POLICY = ("retry", "timeout", "resources", "ignore_errors", "max_failures", "become", "sensitive")
 
 
@@ -49,19 +51,16 @@ class _Selector(Struct, frozen=True):
     spec: RunOnSpec
     place: Place
     scope: str
-    notes: tuple[Note, ...] = ()
 
 
-def _selector(
-    state: State, run_on: RunOnSpec | None, place: Place, scope: str, notes: tuple[Note, ...] = ()
-) -> _Selector | None:
+def _selector(state: State, run_on: RunOnSpec | None, place: Place, scope: str) -> _Selector | None:
     if run_on is None:
         return None
     # Looked at even if every task has its own: a role that does not exist is an error wherever it stands.
-    rendered = static_run_on(state, run_on, place, scope, notes)
+    rendered = static_run_on(state, run_on, place, scope)
     if rendered is not None:
-        select(state, rendered, place, notes)
-    return _Selector(run_on, place, scope, notes)
+        select(state, rendered, place)
+    return _Selector(run_on, place, scope)
 
 
 class _ModuleContext(Struct, frozen=True):
@@ -73,7 +72,6 @@ class _ModuleContext(Struct, frozen=True):
     guards: tuple[Guard, ...]
     tags: tuple[str, ...]
     defaults: dict[str, Any]
-    notes: tuple[Note, ...]
 
 
 def _module(
@@ -83,7 +81,6 @@ def _module(
     place = pipeline.place("modules", number)
     used = state.bundle.modules.get(("modules", number))
     body: ModuleBody = used.document if used is not None else spec
-    notes = (Note("used by", place.child("uses").span()),) if used is not None else ()
     add_scope(state, spec.name, "", spec, used, place)
     guards = guards_of(spec.when, place, "", used, spec.name)
     draft = ModuleDraft(id=spec.name, place=place.child("name"), name=spec.name)
@@ -91,8 +88,9 @@ def _module(
     inherited = {**defaults, "max_failures": spec.max_failures or body.max_failures or defaults["max_failures"]}
     tags = (*pipeline.document.tags, *spec.tags, *(body.tags if used else ()))
     if used is not None:
+        used = _noted(used, place)
         # A selector that the used document wrote is rendered with the document's own values.
-        run_on = _selector(state, body.run_on, used.place("runOn"), spec.name, notes) or run_on
+        run_on = _selector(state, body.run_on, used.place("runOn"), spec.name) or run_on
     module = _ModuleContext(
         name=spec.name,
         run_on=_selector(state, spec.run_on, place.child("runOn"), "" if used else spec.name) or run_on,
@@ -100,16 +98,13 @@ def _module(
         guards=guards,
         tags=tags,
         defaults=inherited,
-        notes=notes,
     )
-    around = Surroundings(
-        prefix=f"{spec.name}/hooks", module=spec.name, defaults=inherited, guards=guards, tags=tags, notes=notes
-    )
+    around = Surroundings(prefix=f"{spec.name}/hooks", module=spec.name, defaults=inherited, guards=guards, tags=tags)
     draft.hooks = draft_all_hooks(state, spec.hooks, place, used, "", spec.name, around)
     owner = used if used is not None else pipeline
     prefix: Path = () if used is not None else ("modules", number)
     names = [task.name for task in body.tasks]
-    check_unique(state, names, owner.place(*prefix, "tasks"), "task", notes)
+    check_unique(state, names, owner.place(*prefix, "tasks"), "task")
     for index, task in enumerate(body.tasks):
         draft.tasks.append(_task(state, index, task, names, module, needs, owner, (*prefix, "tasks", index)))
     return draft
@@ -128,11 +123,11 @@ def _task(
     place = owner.place(*path)
     used = state.bundle.tasks.get((owner.source.name, (owner.index, *path)))
     body: TaskBody = used.document if used is not None else spec
-    body_place = used.place() if used is not None else place
-    notes = module.notes if used is None else (Note("used by", place.child("uses").span()), *module.notes)
     task_id = f"{module.name}/{spec.name}"
     add_scope(state, task_id, module.name, spec, used, place)
     guards = (*module.guards, *guards_of(spec.when, place, module.name, used, task_id))
+    used = _noted(used, place) if used is not None else None
+    body_place = used.place() if used is not None else place
     tags = tuple(dict.fromkeys((*module.tags, *spec.tags, *(body.tags if used else ()))))
     defaults = dict(module.defaults)
     for key in _POLICY:
@@ -145,11 +140,9 @@ def _task(
     if batch is not None and batch.max_failures is not None and spec.max_failures is None and body.max_failures is None:
         # Else a single failure, which the batches bear, would be one too many for its step.
         defaults["max_failures"] = batch.max_failures
-    hosts, once = _task_hosts(state, spec, used, place, module, task_id, notes)
-    draft = TaskDraft(
-        id=task_id, place=place.child("name"), module=module.name, name=spec.name, hosts=hosts, once=once
-    )  # fmt: skip
-    draft.needs = needs.task(spec, place, index, names, module.name, module.notes)
+    hosts, once = _task_hosts(state, spec, used, place, module, task_id)
+    draft = TaskDraft(id=task_id, place=place.child("name"), module=module.name, name=spec.name, hosts=hosts, once=once)
+    draft.needs = needs.task(spec, place, index, names, module.name)
     draft.strategy = spec.strategy or body.strategy or module.strategy
     draft.align = spec.align if used is None or spec.align != "barrier" else body.align
     draft.batch_budget = (batch.max_failures if batch else None) or defaults.get("max_failures") or "0"
@@ -157,17 +150,17 @@ def _task(
     draft.pause = batch.pause if batch else 0.0
     around = Surroundings(
         prefix=f"{task_id}/hooks", module=module.name, task=spec.name, defaults=defaults, guards=guards, tags=tags,
-        notes=notes, hosts=hosts, once=once,
+        hosts=hosts, once=once,
     )  # fmt: skip
     draft.hooks = draft_all_hooks(state, spec.hooks, place, used, module.name, task_id, around)
     step_names = [step.name for step in body.steps]
-    check_unique(state, step_names, body_place.child("steps"), "step", notes)
+    check_unique(state, step_names, body_place.child("steps"), "step")
     for number, step in enumerate(body.steps):
         where = body_place.child("steps", number)
-        check_step_needs(state.diagnostics, step, where, step_names, notes)
+        check_step_needs(state.diagnostics, step, where, step_names)
         step_draft = StepDraft(
             spec=step, place=where, id=f"{task_id}/{step.name}", module=module.name, task=spec.name, scope=task_id,
-            hosts=hosts, once=once, guards=guards, tags=(*tags, *step.tags), defaults=defaults, notes=notes,
+            hosts=hosts, once=once, guards=guards, tags=(*tags, *step.tags), defaults=defaults,
         )  # fmt: skip
         draft_step_hooks(state, step_draft, step)
         draft.steps.append(step_draft)
@@ -181,21 +174,25 @@ def _task_hosts(
     place: Place,
     module: _ModuleContext,
     task_id: str,
-    notes: tuple[Note, ...],
 ) -> tuple[tuple[str, ...], NodeID]:
     """The hosts of a task, and the gate that chooses one of them if it runs once."""
     if spec.run_on is not None:
         scope = task_id if used is None else module.name
-        chosen = _Selector(spec.run_on, place.child("runOn"), scope, module.notes)
+        chosen = _Selector(spec.run_on, place.child("runOn"), scope)
     elif used is not None and used.document.run_on is not None:
-        chosen = _Selector(used.document.run_on, used.place("runOn"), task_id, notes)
+        chosen = _Selector(used.document.run_on, used.place("runOn"), task_id)
     elif module.run_on is not None:
         chosen = module.run_on
     else:
         return state.all_hosts, ""
     who = f'task "{task_id}"'
-    hosts = hosts_of(state, chosen.spec, chosen.place, chosen.scope, who, chosen.notes, candidates=True)
+    hosts = hosts_of(state, chosen.spec, chosen.place, chosen.scope, who, candidates=True)
     return hosts, once_gate(task_id, chosen.spec, hosts)
+
+
+def _noted(used: Loaded[_D], user: Place) -> Loaded[_D]:
+    """The document, whose findings say who uses it, and who uses that one."""
+    return replace(used, notes=(Note("used by", user.child("uses").span()), *user.notes))
 
 
 def _batches(hosts: tuple[str, ...], size: str) -> tuple[tuple[str, ...], ...]:

@@ -14,7 +14,7 @@ from kubexm_exec.compile.types import marks_of
 from kubexm_exec.resources.source import PREFIX
 from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import ExpressionError, is_dynamic
-from kubexm_spec.diagnostics import Note, did_you_mean
+from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.yaml.source import Place
 
 
@@ -32,7 +32,7 @@ def check_files(state: State) -> None:
                 found = _template(state, draft, key, name) if key in marks.templates else _file(state, draft, key, name)
                 for path, label in found:
                     state.file_users.setdefault(draft.id, {})[path] = label
-                    remember_file(state, path, draft.place.child("with", key), draft.notes)
+                    remember_file(state, path, draft.place.child("with", key))
 
 
 def names_of(state: State, evaluator: Evaluator, draft: StepDraft, key: str) -> list[str]:
@@ -61,7 +61,6 @@ def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[t
             f'there is no template "{name}"',
             draft.place.child("with", key),
             hint=did_you_mean(name, finder.names()) or "searched: " + ", ".join(map(state.shown, finder.folders)),
-            notes=draft.notes,
         )
         return
     for template, _ in with_includes(state, name, found, draft, key):
@@ -69,15 +68,14 @@ def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[t
 
 
 def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple[pathlib.Path, str]]:
-    base = pathlib.Path(state.scopes[draft.scope].base)
-    found = base / name
+    found = pathlib.Path(state.scopes[draft.scope].base) / name
+    place = draft.place.child("with", key)
     if not found.exists():
         state.diagnostics.error(
             "file-not-found",
             f'the file "{name}" does not exist on this machine',
-            draft.place.child("with", key),
+            place,
             hint=_neighbour(found, name) or "relative paths start at the folder of this file",
-            notes=draft.notes,
         )
     elif found.is_dir():
         for folder, folders, names in os.walk(found):
@@ -86,13 +84,8 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
                 if path.is_file():
                     yield path, path.relative_to(found).as_posix()
     elif not found.is_file():
-        state.diagnostics.error(
-            "unreadable-file",
-            f'"{name}" cannot be read: it is not a regular file',
-            draft.place.child("with", key),
-            hint="name a file or a folder",
-            notes=draft.notes,
-        )
+        summary = f'"{name}" cannot be read: it is not a regular file'
+        state.diagnostics.error("unreadable-file", summary, place, hint="name a file or a folder")
     else:
         yield found, found.name
 
@@ -107,7 +100,7 @@ def _neighbour(path: pathlib.Path, written: str) -> str:
     return guess.replace('"', f'"{head}/', 1) if guess and head else guess
 
 
-def remember_file(state: State, path: pathlib.Path, place: Place, notes: tuple[Note, ...]) -> None:
+def remember_file(state: State, path: pathlib.Path, place: Place) -> None:
     """Put the digest of a file into the graph, once."""
     if path in state.files:
         return
@@ -115,13 +108,8 @@ def remember_file(state: State, path: pathlib.Path, place: Place, notes: tuple[N
         state.files[path] = file_digest(path)
     except OSError as error:
         state.files[path] = ""
-        state.diagnostics.error(
-            "unreadable-file",
-            f"{state.shown(path)} cannot be read: {error.strerror}",
-            place,
-            hint="check its owner and mode",
-            notes=notes,
-        )
+        summary = f"{state.shown(path)} cannot be read: {error.strerror}"
+        state.diagnostics.error("unreadable-file", summary, place, hint="check its owner and mode")
 
 
 def file_digest(path: pathlib.Path) -> str:

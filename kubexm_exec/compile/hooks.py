@@ -26,7 +26,6 @@ class Surroundings(Struct, frozen=True):
     defaults: Mapping[str, Any] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
     tags: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = ()
     hosts: tuple[str, ...] = (CONTROL_NODE,)
     once: NodeID = ""
 
@@ -43,14 +42,14 @@ def draft_hooks(
             outside = False
             if step.run_on is not None:
                 who, runs_on = f'hook "{step.name}"', where.child("runOn")
-                hosts = hosts_of(state, step.run_on, runs_on, scope, who, around.notes, candidates=True)
-                outside = is_outside(state, step.run_on, runs_on, scope, around.notes, hosts)
+                hosts = hosts_of(state, step.run_on, runs_on, scope, who, candidates=True)
+                outside = is_outside(state, step.run_on, runs_on, scope, hosts)
                 once = once_gate(name, step.run_on, hosts)
             found.setdefault(hook, []).append(
                 StepDraft(
                     spec=step, place=where, id=name, module=around.module, task=around.task, scope=scope, hosts=hosts,
                     hook=hook, once=once, for_host=False, guards=around.guards, outside=outside,
-                    tags=(*around.tags, *step.tags), defaults=around.defaults, notes=around.notes,
+                    tags=(*around.tags, *step.tags), defaults=around.defaults,
                 )
             )  # fmt: skip
     return found
@@ -86,12 +85,12 @@ def _served(state: State, hook: StepDraft, run_on: RunOnSpec) -> dict[str, tuple
     """By place the hosts that a hook of a step serves there; a limit chooses who is served, not the places."""
     place, who = hook.place.child("runOn"), f'hook "{hook.spec.name}"'
     if not is_dynamic(run_on.model_dump()):
-        places = hosts_of(state, run_on, place, hook.scope, who, hook.notes, reach=state.reach)
+        places = hosts_of(state, run_on, place, hook.scope, who, reach=state.reach)
         return dict.fromkeys(places, hook.hosts)
     found: dict[str, list[str]] = {}
     for host in hook.hosts:
         findings = len(state.diagnostics)
-        for name in hosts_of(state, run_on, place, hook.scope, who, hook.notes, reach=state.reach, origin=host):
+        for name in hosts_of(state, run_on, place, hook.scope, who, reach=state.reach, origin=host):
             found.setdefault(name, []).append(host)
         if len(state.diagnostics) > findings:
             break  # one finding is enough, however many hosts there are
@@ -111,5 +110,5 @@ def check_ids(state: State) -> None:
                 f'there are two steps with the id "{draft.id}"',
                 draft.place.child("name"),
                 hint="rename one of them",
-                notes=(Note("the first one", other.place.child("name").span()), *draft.notes),
+                notes=(Note("the first one", other.place.child("name").span()), *draft.place.notes),
             )

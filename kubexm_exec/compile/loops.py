@@ -100,7 +100,6 @@ def _nodes_at(state: State, draft: StepDraft) -> list[ExecutionNode]:
                     f'step "{draft.spec.name}": the item "{key}" is not the same on {known[1][0]} and {hosts[0]}',
                     draft.place.child("forEach"),
                     hint="use an expression for `key` that distinguishes them",
-                    notes=draft.notes,
                 )
                 return _nothing(draft)
             known[1].extend(hosts)
@@ -137,7 +136,7 @@ def _items(state: State, draft: StepDraft, loop: ForEachSpec, hosts: tuple[str, 
             return None
     if len(found) > _MOST_ITEMS:
         message = f"a loop has at most {_MOST_ITEMS:,} items, this one has more"
-        state.diagnostics.error("too-many-items", message, place, notes=draft.notes)
+        state.diagnostics.error("too-many-items", message, place)
         return None
     return _keyed(state, draft, loop, found, host)
 
@@ -147,22 +146,17 @@ def _list(state: State, draft: StepDraft, value: Any, place: Place, host: str) -
     if isinstance(value, str) or is_dynamic(value):
         bare = isinstance(value, str) and not is_dynamic(value)
         value = render_static(
-            state, value, draft.scope, place, "a loop", host, bare=bare, notes=draft.notes,
-            serves=draft.for_host, places=draft.places,
-        )  # fmt: skip
+            state, value, draft.scope, place, "a loop", host, bare=bare, serves=draft.for_host, places=draft.places
+        )
         if value is FAILED:
             return None
     if isinstance(value, Mapping):
         value = [{"key": key, "value": item} for key, item in value.items()]
     if not isinstance(value, list):
         got = "nothing" if value is None else f"{type(value).__name__} {value!r}"
-        state.diagnostics.error(
-            "not-a-list",
-            f"a loop needs a list, but this is {got if len(got) <= 60 else got[:57] + '...'}",
-            place,
-            hint="[] is a loop without items" if value is None else "",
-            notes=draft.notes,
-        )
+        summary = f"a loop needs a list, but this is {got if len(got) <= 60 else got[:57] + '...'}"
+        hint = "[] is a loop without items" if value is None else ""
+        state.diagnostics.error("not-a-list", summary, place, hint=hint)
         return None
     return value
 
@@ -182,7 +176,7 @@ def _keyed(
             place = draft.place.child("forEach", "key")
             found = render_static(
                 state, loop.key, draft.scope, place, "the key of a loop", host, bare=True, names={"item": item},
-                notes=draft.notes, serves=draft.for_host, places=draft.places,
+                serves=draft.for_host, places=draft.places,
             )  # fmt: skip
             if found is FAILED:
                 return None

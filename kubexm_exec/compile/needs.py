@@ -10,7 +10,7 @@ from kubexm_spec.models import ModuleSpec, StepSpec, TaskSpec
 from kubexm_spec.yaml.source import Place
 
 
-def check_unique(state: State, names: Sequence[str], place: Place, noun: str, notes: tuple[Note, ...] = ()) -> None:
+def check_unique(state: State, names: Sequence[str], place: Place, noun: str) -> None:
     """Names are unique among siblings."""
     first: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -21,7 +21,7 @@ def check_unique(state: State, names: Sequence[str], place: Place, noun: str, no
                 f'there are two {noun}s named "{name}"',
                 place.child(index, "name"),
                 hint="rename one of them",
-                notes=(Note("the first one", also.span()), *notes),
+                notes=(Note("the first one", also.span()), *place.notes),
             )
         first.setdefault(name, index)
 
@@ -57,9 +57,7 @@ class NeedsOf:
                 self._unknown(f'module "{spec.name}"', target, "neither a module nor a module/task", where, names)
         return found
 
-    def task(
-        self, spec: TaskSpec, place: Place, index: int, names: Sequence[str], module: str, notes: tuple[Note, ...]
-    ) -> list[Need]:
+    def task(self, spec: TaskSpec, place: Place, index: int, names: Sequence[str], module: str) -> list[Need]:
         """What a task waits for: siblings come before modules of the same name."""
         if spec.needs is None:
             return [Need(f"{module}/{names[index - 1]}", place.child("name"), False)] if index else []
@@ -72,7 +70,7 @@ class NeedsOf:
                 found.append(Need(target, where, True))
             elif not self._cannot_know(target):
                 what = "neither a task of its module, nor another module, nor a module/task"
-                self._unknown(f'task "{spec.name}"', target, what, where, [*names, *self.modules], notes)
+                self._unknown(f'task "{spec.name}"', target, what, where, [*names, *self.modules])
         return found
 
     def _is_task(self, target: str) -> bool:
@@ -83,28 +81,18 @@ class NeedsOf:
         module, slash, _ = target.partition("/")
         return bool(slash) and module in self.modules and self.modules[module] is None
 
-    def _unknown(
-        self, who: str, target: str, what: str, where: Place, names: Sequence[str], notes: tuple[Note, ...] = ()
-    ) -> None:
+    def _unknown(self, who: str, target: str, what: str, where: Place, names: Sequence[str]) -> None:
         tasks = [f"{module}/{task}" for module, found in self.modules.items() for task in found or ()]
         hint = did_you_mean(target, tasks if "/" in target else [*names, *tasks])
-        self.state.diagnostics.error(
-            "unknown-need", f'{who} needs "{target}", which is {what}', where,
-            hint=hint or f"there are {', '.join(names[:12])}", notes=notes,
-        )  # fmt: skip
+        hint = hint or f"there are {', '.join(names[:12])}"
+        self.state.diagnostics.error("unknown-need", f'{who} needs "{target}", which is {what}', where, hint=hint)
 
 
-def check_step_needs(
-    diagnostics: Diagnostics, step: StepSpec, place: Place, names: Sequence[str], notes: tuple[Note, ...] = ()
-) -> None:
+def check_step_needs(diagnostics: Diagnostics, step: StepSpec, place: Place, names: Sequence[str]) -> None:
     """A step needs steps of its own task."""
     for index, target in enumerate(step.needs or ()):
         if target not in names:
-            diagnostics.error(
-                "unknown-need",
-                f'step "{step.name}" needs "{target}", which is not a step of its task',
-                place.child("needs", index),
-                hint=did_you_mean(target, names)
-                or "to wait for a step of another task, add that task to `needs` of the task",
-                notes=notes,
-            )
+            summary = f'step "{step.name}" needs "{target}", which is not a step of its task'
+            hint = did_you_mean(target, names)
+            hint = hint or "to wait for a step of another task, add that task to `needs` of the task"
+            diagnostics.error("unknown-need", summary, place.child("needs", index), hint=hint)

@@ -82,23 +82,23 @@ class _Checker:
         for key, value in draft.spec.with_.items():
             place = draft.place.child("with", key)
             if key in marks.steps:
-                self._nested(value, place, draft)
+                self._nested(value, place)
             elif key in marks.expressions:
                 more = replace(looker, extra=frozenset(marks.expressions[key]))
-                self.values(value, place, more, draft.notes, bare=True)
+                self.values(value, place, more, place.notes, bare=True)
             else:
-                self.values(value, place, looker, draft.notes)
+                self.values(value, place, looker, place.notes)
         self._templates(draft, looker, marks)
         if isinstance(draft.spec.when, str):
             always = replace(looker, node=replace(node, when=None))
-            self.values(draft.spec.when, draft.place.child("when"), always, draft.notes, bare=True)
+            self.values(draft.spec.when, draft.place.child("when"), always, draft.place.notes, bare=True)
         for name, value in draft.spec.outputs.items():
             place = draft.place.child("outputs", name)
-            self.values(value, place, replace(looker, extra=frozenset({"result"})), draft.notes)
+            self.values(value, place, replace(looker, extra=frozenset({"result"})), place.notes)
         for guard in draft.guards:
             if isinstance(guard.condition, str):
                 outer = replace(node, scope=guard.scope, has_item=False, when=None, guards=(), places={})
-                self.values(guard.condition, guard.place, Looker(outer), draft.notes, bare=True)
+                self.values(guard.condition, guard.place, Looker(outer), draft.place.notes, bare=True)
 
     def _tested(self, draft: StepDraft) -> frozenset[tuple[str, tuple[str, ...]]]:
         """What the step's conditions test with ``is defined``: a host that lacks it is skipped before it matters."""
@@ -112,7 +112,7 @@ class _Checker:
                 found.update((one.root, one.path) for one in compiled.references if one.optional)
         return frozenset(found)
 
-    def _nested(self, steps: Any, place: Place, draft: StepDraft) -> None:
+    def _nested(self, steps: Any, place: Place) -> None:
         """Steps that a step holds: their types and parameters are checked now, their references when they run."""
         from kubexm_exec.compile.fragmentsteps import parse_steps
         from kubexm_exec.compile.types import check_with, load_type
@@ -120,9 +120,9 @@ class _Checker:
         if not isinstance(steps, list):
             return
         for where, spec in parse_steps(steps, place, self.state.diagnostics):
-            step_type = load_type(self.state, spec.type, where.child("type"), draft.notes)
+            step_type = load_type(self.state, spec.type, where.child("type"))
             if step_type is not None:
-                check_with(self.state, step_type, spec, where, draft.notes)
+                check_with(self.state, step_type, spec, where)
 
     def values(
         self,
@@ -158,8 +158,7 @@ class _Checker:
         try:
             return expressions.expression(text) if bare else expressions.text(text)
         except ExpressionError as error:
-            span = place.find(error.fragment) if error.fragment else place.span()
-            self.state.diagnostics.error("bad-expression", error.message, span, notes=notes)
+            self.state.diagnostics.error("bad-expression", error.message, place.find(error.fragment), notes=notes)
             return None
 
     def reference(
@@ -294,7 +293,7 @@ class _Checker:
                 continue
             variables = draft.spec.with_.get("vars")
             extra = frozenset(variables) if isinstance(variables, dict) else frozenset()
-            notes = (Note("used by", draft.place.child("with", key).span()), *draft.notes)
+            notes = (Note("used by", draft.place.child("with", key).span()), *draft.place.notes)
             for template, more in with_includes(self.state, name, path, draft, key):
                 for reference in template.references:
                     self.reference(reference, template.place, replace(looker, extra=extra | more), notes)

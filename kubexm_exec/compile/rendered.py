@@ -48,12 +48,10 @@ def _check_node(
             unknown.add(path)
             if sure and state.hosts_known and not state.unusable:
                 place = draft.place.child("with", *path)
-                span = place.find(error.fragment) if error.fragment else place
                 item = f"[{item_key(node.id)}]" if node.has_item else ""
                 message = f'step "{draft.spec.name}{item}" on {host}: {error.message}'
-                state.diagnostics.error("bad-expression", message, span, notes=draft.notes)
-    params = _replaced(draft.spec.with_, values)
-    check_params(state, step_type, draft.spec, params, draft.place, draft.notes, unknown)
+                state.diagnostics.error("bad-expression", message, place.find(error.fragment), notes=place.notes)
+    check_params(state, step_type, draft.spec, _replaced(draft.spec.with_, values), draft.place, unknown)
 
 
 def _replaced(data: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:

@@ -49,13 +49,12 @@ def _find_used(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
                 scope, spec = find(state.scopes, draft.scope, name)
             except ResourceError as error:
                 place = draft.place.child("with", key)
-                state.diagnostics.error("unknown-resource", error.message, place, hint=error.hint, notes=draft.notes)
+                state.diagnostics.error("unknown-resource", error.message, place, hint=error.hint)
                 continue
             state.resource_users.setdefault(draft.id, {})[name] = scope.id
             if spec.path is not None and state.documents is not None:
-                _add_files(
-                    state, evaluator, draft, Declared(name, spec, state.resource_places[(scope.id, name)], scope.id)
-                )
+                place = state.resource_places[(scope.id, name)]
+                _add_files(state, evaluator, draft, Declared(name, spec, place, scope.id))
 
 
 def _add_files(state: State, evaluator: Evaluator, draft: StepDraft, one: Declared) -> None:
@@ -64,7 +63,7 @@ def _add_files(state: State, evaluator: Evaluator, draft: StepDraft, one: Declar
         path = pathlib.Path(result.source.location) if result.source is not None else None
         if path is not None and path.is_file():
             state.file_users.setdefault(draft.id, {})[path] = path.name
-            remember_file(state, path, one.place, draft.notes)
+            remember_file(state, path, one.place)
 
 
 def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) -> bool:
@@ -129,7 +128,7 @@ def _is_there(state: State, one: Declared, source: Source) -> bool:
             hint="relative paths start at the folder of the file that contains them",
         )
         return False
-    remember_file(state, path, place, ())
+    remember_file(state, path, place)
     digest = state.files[path]
     if digest and source.sha256 and digest != source.sha256:
         state.diagnostics.error(

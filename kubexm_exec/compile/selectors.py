@@ -11,7 +11,7 @@ from kubexm_exec.compile.hostpatterns import match, missing_of, some
 from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.values.expressions import is_dynamic
-from kubexm_spec.diagnostics import Note, did_you_mean
+from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.models import RunOnSpec
 from kubexm_spec.yaml.source import Place
 
@@ -25,9 +25,7 @@ def chosen_by(state: State, pattern: str) -> list[str]:
     return found if named else [name for name in found if name != CONTROL_NODE]
 
 
-def match_hosts(
-    state: State, patterns: Iterable[str], place: Place, notes: tuple[Note, ...] = (), *, only: bool = False
-) -> list[str]:
+def match_hosts(state: State, patterns: Iterable[str], place: Place, *, only: bool = False) -> list[str]:
     """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error.
 
     ``only``: nothing but hosts can be named there.
@@ -36,23 +34,13 @@ def match_hosts(
     for index, pattern in enumerate(patterns):
         matched = chosen_by(state, pattern)
         if not matched and state.hosts_known:
-            state.diagnostics.error(
-                "unknown-host",
-                f'there is no host "{pattern}"',
-                _item(place, index),
-                hint=("" if only else _meant(state, pattern))
-                or did_you_mean(pattern, state.hosts)
-                or f"hosts: {some(state.hosts)}",
-                notes=notes,
-            )
+            hint = ("" if only else _meant(state, pattern)) or did_you_mean(pattern, state.hosts)
+            hint = hint or f"hosts: {some(state.hosts)}"
+            state.diagnostics.error("unknown-host", f'there is no host "{pattern}"', _item(place, index), hint=hint)
         elif matched and (missing := missing_of(pattern, state.hosts)):
-            state.diagnostics.warning(
-                "unknown-host",
-                f'"{pattern}" names hosts that are not in the inventory: {some(missing)}',
-                _item(place, index),
-                hint=f"hosts: {some(state.hosts)}",
-                notes=notes,
-            )
+            summary = f'"{pattern}" names hosts that are not in the inventory: {some(missing)}'
+            hint = f"hosts: {some(state.hosts)}"
+            state.diagnostics.warning("unknown-host", summary, _item(place, index), hint=hint)
         found.update(dict.fromkeys(matched))
     return [name for name in state.hosts if name in found]
 
@@ -76,7 +64,6 @@ def hosts_of(
     place: Place,
     scope: str,
     who: str,
-    notes: tuple[Note, ...] = (),
     *,
     reach: Reach | None = None,
     origin: str | None = None,
@@ -88,31 +75,29 @@ def hosts_of(
     ``candidates``: with ``runOnce`` not only the first: which one it is will be decided when the run comes to it.
     """
     before = len(state.diagnostics.errors)
-    rendered = static_run_on(state, run_on, place, scope, notes, origin)
+    rendered = static_run_on(state, run_on, place, scope, origin)
     if rendered is None:
         return ()
-    hosts = select(state, rendered, place, notes, reach)
+    hosts = select(state, rendered, place, reach)
     if hosts is None:
         return ()
     if not hosts and (reach or not state.limit) and state.hosts_known and len(state.diagnostics.errors) == before:
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
         hint = "it is `required`: check the inventory" if rendered.required else "it will be skipped"
-        tell("no-hosts", f"{who} runs on no host", place, hint=hint, notes=notes)
+        tell("no-hosts", f"{who} runs on no host", place, hint=hint)
     return hosts[:1] if rendered.run_once and not candidates else hosts
 
 
-def is_outside(
-    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...], hosts: tuple[str, ...]
-) -> bool:
+def is_outside(state: State, run_on: RunOnSpec, place: Place, scope: str, hosts: tuple[str, ...]) -> bool:
     """Whether a selector that gave these hosts has none only because of the limit."""
     if hosts or not state.limit:
         return False
-    rendered = static_run_on(state, run_on, place, scope, notes)
-    return rendered is not None and bool(select(state, rendered, place, notes, state.reach))
+    rendered = static_run_on(state, run_on, place, scope)
+    return rendered is not None and bool(select(state, rendered, place, state.reach))
 
 
 def static_run_on(
-    state: State, run_on: RunOnSpec, place: Place, scope: str, notes: tuple[Note, ...] = (), origin: str | None = None
+    state: State, run_on: RunOnSpec, place: Place, scope: str, origin: str | None = None
 ) -> RunOnSpec | None:
     """The selector with its expressions evaluated (for a host, if one is served), or None with findings."""
     data = run_on.model_dump(by_alias=True)
@@ -123,64 +108,52 @@ def static_run_on(
         if not is_dynamic(value):
             rendered[key] = value
             continue
-        where = place.child(key) if isinstance(written(place), Mapping) else place
-        found = render_static(
-            state, value, scope, where, "a selector", origin or CONTROL_NODE, notes=notes, serves=origin is not None
-        )
+        where = _key(place, key)
+        host = origin or CONTROL_NODE
+        found = render_static(state, value, scope, where, "a selector", host, serves=origin is not None)
         if found is FAILED:
             return None
         if key in _LISTS:
-            found = [
-                str(one) for item in found for one in (item if isinstance(item, list) else [item]) if one is not None
-            ]
+            lists = (item if isinstance(item, list) else [item] for item in found)
+            found = [str(one) for items in lists for one in items if one is not None]
         try:
             RunOnSpec.model_validate({key: found})
         except ValidationError:
-            state.diagnostics.error(
-                "wrong-value", f'"{key}" of a selector: the value of the expression is {found!r}', where, notes=notes
-            )
+            summary = f'"{key}" of a selector: the value of the expression is {found!r}'
+            state.diagnostics.error("wrong-value", summary, where)
             return None
         rendered[key] = found
     return RunOnSpec.model_validate(rendered)
 
 
-def select(
-    state: State, run_on: RunOnSpec, place: Place, notes: tuple[Note, ...] = (), reach: Reach | None = None
-) -> tuple[str, ...] | None:
+def select(state: State, run_on: RunOnSpec, place: Place, reach: Reach | None = None) -> tuple[str, ...] | None:
     """The hosts that a selector means, in the inventory's order; None with findings if it names what is not there."""
     ok = True
     limited = bool(state.limit) and reach is None
     reach = reach or Reach(state.all_hosts, state.roles, state.groups)
     chosen: Iterable[str] = reach.hosts
     if run_on.hosts:
-        chosen = match_hosts(state, run_on.hosts, _key(place, "hosts"), notes)
+        chosen = match_hosts(state, run_on.hosts, _key(place, "hosts"))
         ok = bool(chosen)
         if limited:
             allowed = {*reach.hosts, CONTROL_NODE}
             chosen = [name for name in chosen if name in allowed]
     for key, wanted, known in (("roles", run_on.roles, reach.roles), ("groups", run_on.groups, reach.groups)):
         if wanted:
-            members = _members(state, key, wanted, known, place, notes)
+            members = _members(state, key, wanted, known, place)
             ok = ok and members is not None
             chosen = [name for name in chosen if name in (members or ())]
     if run_on.labels:
         wanted_labels = run_on.labels.items()
         chosen = [name for name in chosen if wanted_labels <= dict(state.hosts[name].labels).items()]
     if run_on.exclude:
-        left_out = set(match_hosts(state, run_on.exclude, _key(place, "exclude"), notes, only=True))
+        left_out = set(match_hosts(state, run_on.exclude, _key(place, "exclude"), only=True))
         chosen = [name for name in chosen if name not in left_out]
-    if not ok:
-        return None
-    return tuple(chosen)
+    return tuple(chosen) if ok else None
 
 
 def _members(
-    state: State,
-    key: str,
-    wanted: list[str],
-    known: Mapping[str, tuple[str, ...]],
-    place: Place,
-    notes: tuple[Note, ...],
+    state: State, key: str, wanted: list[str], known: Mapping[str, tuple[str, ...]], place: Place
 ) -> set[str] | None:
     members: set[str] = set()
     ok = True
@@ -190,13 +163,8 @@ def _members(
             noun = key.removesuffix("s")
             hint = did_you_mean(name, known) or (f"{key}: {some(known)}" if known else f"the inventory has no {key}")
             if state.hosts_known:
-                state.diagnostics.error(
-                    f"unknown-{noun}",
-                    f'no host has the role "{name}"' if noun == "role" else f'there is no group "{name}"',
-                    _item(_key(place, key), index),
-                    hint=hint,
-                    notes=notes,
-                )
+                summary = f'no host has the role "{name}"' if noun == "role" else f'there is no group "{name}"'
+                state.diagnostics.error(f"unknown-{noun}", summary, _item(_key(place, key), index), hint=hint)
         members.update(known.get(name, ()))
     return members if ok else None
 

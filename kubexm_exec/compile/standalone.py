@@ -75,8 +75,7 @@ def _check_expressions(state: State, spec: BaseStepSpec, place: Place) -> None:
         try:
             _ = state.expressions.expression(text) if bare else state.expressions.text(text)
         except ExpressionError as error:
-            span = where.find(error.fragment) if error.fragment else where
-            state.diagnostics.error("bad-expression", error.message, span)
+            state.diagnostics.error("bad-expression", error.message, where.find(error.fragment))
 
 
 def check_broken(

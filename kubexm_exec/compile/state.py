@@ -14,7 +14,7 @@ from kubexm_exec.step import AnyStep
 from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
 from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
-from kubexm_spec.diagnostics import Diagnostics, Note, Span
+from kubexm_spec.diagnostics import Diagnostics, Span
 from kubexm_spec.documents.bundle import Bundle
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
 from kubexm_spec.yaml.source import Place
@@ -71,7 +71,6 @@ class StepDraft(Struct):
     tags: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, become, sensitive."""
-    notes: tuple[Note, ...] = ()
     nodes: list[ExecutionNode] = field(default_factory=list)
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
     outside: bool = False
@@ -90,7 +89,7 @@ class StepDraft(Struct):
         """A draft of a hook of this step: same hosts, same scope."""
         return StepDraft(
             spec=spec, place=place, id=node_id, module=self.module, task=self.task, scope=self.scope, hosts=self.hosts,
-            hook=hook, once=self.once, guards=self.guards, tags=self.tags, defaults=self.defaults, notes=self.notes,
+            hook=hook, once=self.once, guards=self.guards, tags=self.tags, defaults=self.defaults,
         )  # fmt: skip
 
 

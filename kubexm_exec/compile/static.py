@@ -9,7 +9,6 @@ from kubexm_exec.compile.state import CONTROL_NODE, State
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.values.evaluate import ActionRecord, Evaluator
 from kubexm_exec.values.expressions import ExpressionError, UnknownValueError
-from kubexm_spec.diagnostics import Note
 from kubexm_spec.yaml.source import Place
 
 
@@ -55,7 +54,6 @@ def render_static(
     *,
     bare: bool = False,
     names: Mapping[str, Any] | None = None,
-    notes: tuple[Note, ...] = (),
     serves: bool = False,
     places: Mapping[str, str] | None = None,
 ) -> Any:
@@ -76,11 +74,11 @@ def render_static(
             f"{what} is evaluated at compile time, but {error.name} is known only during the run",
             place.find(error.name.partition("(")[0]),
             hint="use params and vars here, or a `fragment` step for values that are known only during the run",
-            notes=notes,
+            notes=place.notes,
         )
     except ExpressionError as error:
-        where = place.find(error.fragment) if error.fragment else place
-        state.diagnostics.error("bad-expression", f"{what}: {error.message}", where, notes=notes)
+        where = place.find(error.fragment)
+        state.diagnostics.error("bad-expression", f"{what}: {error.message}", where, notes=place.notes)
     return FAILED
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from kubexm_exec.compile.places import TemplatePlace
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.values.expressions import ExpressionError, Reference
-from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Note, did_you_mean
 from kubexm_spec.yaml.source import Place
 
@@ -29,27 +28,18 @@ class TemplateFile(Struct, frozen=True):
     """Names that it defines, which what it includes sees as well."""
 
 
-def read_template(
-    state: State, name: str, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]
-) -> TemplateFile | None:
-    """The template in a file, or None with findings; each file is read once."""
-    if path not in state.templates_read:
-        state.templates_read[path] = _read(state, name, path, used_by, notes)
-    found: TemplateFile | None = state.templates_read[path]
-    return found
-
-
-def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tuple[Note, ...]) -> TemplateFile | None:
+def _read(state: State, name: str, path: pathlib.Path, used_by: Place) -> TemplateFile | None:
+    """The template in a file, or None with findings."""
     shown = state.shown(path)
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         message = f"template {shown} is not UTF-8 text: byte {error.start + 1} is wrong"
-        state.diagnostics.error("bad-template", message, used_by, hint="save the file as UTF-8", notes=notes)
+        state.diagnostics.error("bad-template", message, used_by, hint="save the file as UTF-8")
         return None
     except OSError as error:
         message = f"template {shown} cannot be read: {error.strerror}"
-        state.diagnostics.error("bad-template", message, used_by, notes=notes)
+        state.diagnostics.error("bad-template", message, used_by)
         return None
     place = TemplatePlace(shown, text)
     try:
@@ -60,7 +50,7 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place, notes: tu
             template = replace(template, includes=tuple(_includes(tree)), own=frozenset(_defined(tree)))
         state.expressions.keep_template(tree, text, name, str(path))
     except ExpressionError as error:
-        also = (Note("used by", used_by.span()), *notes)
+        also = (Note("used by", used_by.span()), *used_by.notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
         return None
     return template
@@ -95,32 +85,22 @@ def with_includes(
         if current in seen:
             continue
         seen.add(current)
-        template = read_template(state, called, current, used_by, draft.notes)
+        if current not in state.templates_read:
+            state.templates_read[current] = _read(state, called, current, used_by)
+        template: TemplateFile | None = state.templates_read[current]
         if template is None:
             continue
         yield template, names
         for included, optional in template.includes:
-            found = _included(state, finder, template, included, optional, used_by, draft.notes)
+            found = finder.find(included)
             if found is not None:
                 waiting.append((included, found, names | template.own))
-
-
-def _included(
-    state: State,
-    finder: TemplateFinder,
-    template: TemplateFile,
-    name: str,
-    optional: bool,
-    used_by: Place,
-    notes: tuple[Note, ...],
-) -> pathlib.Path | None:
-    found = finder.find(name)
-    if found is None and not optional:
-        state.diagnostics.error(
-            "unknown-template",
-            f'there is no template "{name}"',
-            template.place.find(name),
-            hint=did_you_mean(name, finder.names()) or "names are relative to a templates folder, not to this file",
-            notes=(Note("used by", used_by.span()), *notes),
-        )
-    return found
+            elif not optional:
+                hint = did_you_mean(included, finder.names())
+                state.diagnostics.error(
+                    "unknown-template",
+                    f'there is no template "{included}"',
+                    template.place.find(included),
+                    hint=hint or "names are relative to a templates folder, not to this file",
+                    notes=(Note("used by", used_by.span()), *used_by.notes),
+                )

@@ -86,30 +86,30 @@ def _metadata(info: Any) -> list[Any]:
     return found
 
 
-def load_type(state: State, name: str, place: Place, notes: Any = ()) -> type[AnyStep] | None:
+def load_type(state: State, name: str, place: Place) -> type[AnyStep] | None:
     """The step type, or None with a finding."""
     try:
         return load_step(state.steps, name)
     except RegistryError as error:
-        state.diagnostics.error(error.code, error.message, place, hint=error.hint, notes=notes)
+        state.diagnostics.error(error.code, error.message, place, hint=error.hint)
         return None
 
 
 def check_types(state: State) -> None:
     """Every step type exists and takes the parameters it is given."""
     for draft in state.all_drafts():
-        step_type = load_type(state, draft.spec.type, draft.place.child("type"), draft.notes)
+        step_type = load_type(state, draft.spec.type, draft.place.child("type"))
         if step_type is not None:
             draft.step_type = step_type
             stays = step_type.undo_of(draft.spec.with_) is Undo.IMPOSSIBLE
             draft.nodes = [replace(node, reversible=not stays, speaks=step_type.speaks) for node in draft.nodes]
-            check_with(state, step_type, draft.spec, draft.place, draft.notes)
+            check_with(state, step_type, draft.spec, draft.place)
 
 
-def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place: Place, notes: Any = ()) -> None:
+def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place: Place) -> None:
     """The parameters of a step, as far as they are known."""
     dynamic = dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
-    check_params(state, step_type, spec, spec.with_, place, notes, dynamic)
+    check_params(state, step_type, spec, spec.with_, place, dynamic)
 
 
 def check_params(
@@ -118,7 +118,6 @@ def check_params(
     spec: BaseStepSpec,
     params: dict[str, Any],
     place: Place,
-    notes: Any,
     unknown: set[Path],
 ) -> None:
     """Some parameters of a step, but for what is unknown in them."""
@@ -129,13 +128,12 @@ def check_params(
             place.child("with") if spec.with_ else place.child("type"),
             state.diagnostics,
             what=f'step "{spec.name}" (type {spec.type})',
-            notes=tuple(notes),
             ignore=partial(touches, unknown=unknown),
         )
     except Exception as error:  # noqa: BLE001 - a third party's validator must only harm those who use it
         message = f'step type "{spec.type}" cannot check its own parameters: {type(error).__name__}: {error}'
         hint = f"report it to the authors of {state.steps.info(spec.type).distribution}"
-        state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint, notes=notes)
+        state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint)
 
 
 def touches(path: Path, unknown: set[Path]) -> bool:

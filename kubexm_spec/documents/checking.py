@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean, suggest
+from kubexm_spec.diagnostics import Diagnostics, did_you_mean, suggest
 from kubexm_spec.models.common import IDENTIFIER_PATTERN, NAME_PATTERN
 from kubexm_spec.yaml.source import Path, Place
 
@@ -35,7 +35,6 @@ def check(
     diagnostics: Diagnostics,
     *,
     what: str = "",
-    notes: tuple[Note, ...] = (),
     ignore: Callable[[Path], bool] | None = None,
 ) -> M | None:
     """The data as that model, or None with findings; ``ignore`` leaves out what cannot be judged yet (expressions)."""
@@ -59,7 +58,7 @@ def check(
         for (path, code, on_key), problem in problems.items():
             # A key that is there under a wrong name is one mistake, not two.
             if code != "missing-key" or path not in misspelled:
-                _tell(model, problem, data, path, on_key, place, diagnostics, what, notes)
+                _tell(model, problem, data, path, on_key, place, diagnostics, what)
     return None
 
 
@@ -176,7 +175,6 @@ def _tell(
     place: Place,
     diagnostics: Diagnostics,
     what: str,
-    notes: tuple[Note, ...],
 ) -> None:
     code = _code(problem["type"])
     here = place.child(*path)
@@ -185,24 +183,14 @@ def _tell(
     if code == "unknown-key":
         key = str(path[-1])
         shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if len(keys) > _MOST_KEYS else "")
-        diagnostics.error(
-            code,
-            f'{owner} has no key "{key}"' + (f"; it takes {shown}" if shown else ""),
-            here.key(),
-            hint=_called_here(key, keys) or did_you_mean(key, keys),
-            notes=notes,
-        )
+        summary = f'{owner} has no key "{key}"' + (f"; it takes {shown}" if shown else "")
+        diagnostics.error(code, summary, here.key(), hint=_called_here(key, keys) or did_you_mean(key, keys))
     elif code == "missing-key":
-        diagnostics.error(
-            code,
-            f'{owner} needs the key "{path[-1]}"',
-            _place_of_mapping(place, path[:-1]),
-            hint=f'add "{path[-1]}"',
-            notes=notes,
-        )
+        where, hint = _place_of_mapping(place, path[:-1]), f'add "{path[-1]}"'
+        diagnostics.error(code, f'{owner} needs the key "{path[-1]}"', where, hint=hint)
     elif on_key:
         message = wording({**problem, "input": path})
-        diagnostics.error(code, f'{owner}: "{path[-1]}" cannot be a key here: {message}', here.key(), notes=notes)
+        diagnostics.error(code, f'{owner}: "{path[-1]}" cannot be a key here: {message}', here.key())
     else:
         subject = owner
         if path and isinstance(path[-1], str):
@@ -211,7 +199,7 @@ def _tell(
             named = _owner(data, path, owner)
             subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{_last_key(path)}"'
         where = here if path or not isinstance(problem["input"], Mapping) else _place_of_mapping(place, path)
-        diagnostics.error(code, f"{subject}: {wording(problem)}", where, hint=_hint(problem), notes=notes)
+        diagnostics.error(code, f"{subject}: {wording(problem)}", where, hint=_hint(problem))
 
 
 def _place_of_mapping(place: Place, path: Path) -> Place:

@@ -57,13 +57,7 @@ def _file(
     try:
         special = _foreign(path, name, loader.diagnostics)
     except SpecError as error:
-        for finding in error.diagnostics:
-            if used_by is not None and finding.span is None:
-                loader.diagnostics.error(
-                    finding.code, finding.summary, used_by, detail=finding.detail, hint=finding.hint
-                )
-            else:
-                loader.diagnostics.add(finding)
+        loader.diagnostics.extend(error.diagnostics, used_by)
         return None
     if special is not None:
         return _converted(loader, special)
@@ -113,7 +107,6 @@ def _provided(loader: Loader, reference: str, used_by: Place | None) -> Loaded[I
     try:
         data = loader.provider(match[1], match[2])
     except SpecError as error:
-        for finding in error.diagnostics:
-            loader.diagnostics.error(finding.code, finding.summary, used_by, detail=finding.detail, hint=finding.hint)
+        loader.diagnostics.extend(error.diagnostics, used_by)
         return None
     return _converted(loader, provided(reference, data))

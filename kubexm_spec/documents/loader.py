@@ -10,11 +10,7 @@ from msgspec import Struct
 
 from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
 from kubexm_spec.documents.checking import check
-from kubexm_spec.models import (
-    API_VERSION,
-    KINDS,
-    Document,
-)
+from kubexm_spec.models import API_VERSION, KINDS, Document
 from kubexm_spec.shipped import shipped_root
 from kubexm_spec.yaml.source import Path, Place, SourceFile
 
@@ -33,10 +29,12 @@ class Loaded(Struct, Generic[D], frozen=True):
     source: SourceFile
     index: int
     prefix: Path = ()
+    notes: tuple[Note, ...] = ()
+    """What findings in it say as well, such as who uses it."""
 
     def place(self, *path: str | int) -> Place:
         """The place of something in it."""
-        return self.source.place(self.index, (*self.prefix, *path))
+        return Place(self.source, self.index, (*self.prefix, *path), False, self.notes)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -68,102 +66,55 @@ class Loader:
                 self.sources[key] = SourceFile.load(path, name=name)
             except SpecError as error:
                 self.sources[key] = None
-                for finding in error.diagnostics:
-                    if used_by is not None and finding.span is None:
-                        self.diagnostics.error(
-                            finding.code,
-                            finding.summary,
-                            used_by,
-                            detail=finding.detail,
-                            hint=finding.hint,
-                            notes=finding.notes,
-                        )
-                    else:
-                        self.diagnostics.add(finding)
+                self.diagnostics.extend(error.diagnostics, used_by)
         return self.sources[key]
 
     def document(self, source: SourceFile, index: int, notes: tuple[Note, ...] = ()) -> Loaded[Document] | None:
         """A document of a file as its model, or None with findings."""
         key = (source.path, index)
         if key not in self._documents:
-            self._documents[key] = self._check(source, index, notes)
+            self._documents[key] = self._check(source, index, Place(source, index, (), notes=notes))
         return self._documents[key]
 
-    def _check(self, source: SourceFile, index: int, notes: tuple[Note, ...]) -> Loaded[Document] | None:
+    def _check(self, source: SourceFile, index: int, place: Place) -> Loaded[Document] | None:
         data = source.documents[index]
-        place = source.place(index)
+        error = self.diagnostics.error
         if data is None:
             return None
         if not isinstance(data, dict):
             what = "list" if isinstance(data, list) else "single value"
-            self.diagnostics.error(
-                "not-a-document",
-                f"a document is a mapping with apiVersion and kind; this is a {what}",
-                place,
-                hint=f"start with: apiVersion: {API_VERSION}",
-                notes=notes,
-            )
+            summary = f"a document is a mapping with apiVersion and kind; this is a {what}"
+            error("not-a-document", summary, place, hint=f"start with: apiVersion: {API_VERSION}")
             return None
-        if not self._version(data, place, notes):
+        version = data.get("apiVersion")
+        if version is None:
+            summary, hint = "the document has no apiVersion", f"add apiVersion: {API_VERSION}"
+            error("missing-api-version", summary, place, hint=hint)
+            return None
+        if version != API_VERSION:
+            code, summary = "unknown-api-version", "the apiVersion is not kubexm's"
+            hint = f"write apiVersion: {API_VERSION}"
+            if isinstance(version, str) and version.startswith("kubexm.io/"):
+                code, hint = "newer-api-version", f"update kubexm, or write the document for {API_VERSION}"
+                summary = f'apiVersion "{version}" is unknown to this version of kubexm, which supports {API_VERSION}'
+            error(code, summary, place.child("apiVersion"), hint=hint)
             return None
         kind = data.get("kind")
         if kind is None:
-            self.diagnostics.error(
-                "missing-kind",
-                "the document has no kind",
-                place,
-                hint=f"add kind: one of {', '.join(KINDS)}",
-                notes=notes,
-            )
+            error("missing-kind", "the document has no kind", place, hint=f"add kind: one of {', '.join(KINDS)}")
             return None
         model = KINDS.get(kind) if isinstance(kind, str) else None
         if model is None:
-            self.diagnostics.error(
-                "unknown-kind",
-                f'there is no kind "{kind}"; there are {", ".join(KINDS)}',
-                place.child("kind"),
-                hint=did_you_mean(str(kind), KINDS),
-                notes=notes,
-            )
+            summary = f'there is no kind "{kind}"; there are {", ".join(KINDS)}'
+            error("unknown-kind", summary, place.child("kind"), hint=did_you_mean(str(kind), KINDS))
             return None
-        metadata = data.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        what = f'{kind.lower()} "{name}"' if isinstance(name, str) else f"the {kind.lower()}"
-        document = check(model, data, place, self.diagnostics, what=what, notes=notes)
+        name = _name(data)
+        what = f'{kind.lower()} "{name}"' if name else f"the {kind.lower()}"
+        document = check(model, data, place, self.diagnostics, what=what)
         if document is None:
             self.broken.append(place)
             return None
         return Loaded(document, source, index)
-
-    def _version(self, data: dict[str, object], place: Place, notes: tuple[Note, ...]) -> bool:
-        version = data.get("apiVersion")
-        if version == API_VERSION:
-            return True
-        if version is None:
-            self.diagnostics.error(
-                "missing-api-version",
-                "the document has no apiVersion",
-                place,
-                hint=f"add apiVersion: {API_VERSION}",
-                notes=notes,
-            )
-        elif isinstance(version, str) and version.startswith("kubexm.io/"):
-            self.diagnostics.error(
-                "newer-api-version",
-                f'apiVersion "{version}" is unknown to this version of kubexm, which supports {API_VERSION}',
-                place.child("apiVersion"),
-                hint="update kubexm, or write the document for " + API_VERSION,
-                notes=notes,
-            )
-        else:
-            self.diagnostics.error(
-                "unknown-api-version",
-                "the apiVersion is not kubexm's",
-                place.child("apiVersion"),
-                hint=f"write apiVersion: {API_VERSION}",
-                notes=notes,
-            )
-        return False
 
     def documents(self, source: SourceFile, notes: tuple[Note, ...] = ()) -> list[Loaded[Document]]:
         """All documents of a file that are well-formed."""

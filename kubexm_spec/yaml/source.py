@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kubexm_spec.diagnostics import Diagnostic, Span, SpecError, did_you_mean
+from kubexm_spec.diagnostics import Diagnostic, Note, Span, SpecError, did_you_mean
 from kubexm_spec.yaml.lines import LineTable, is_spec
 from kubexm_spec.yaml.load import load_documents, unquoted
 from kubexm_spec.yaml.positions import Entry, Node, Range, compose
@@ -112,6 +112,8 @@ class Place(Struct, frozen=True):
     document: int
     path: Path
     on_key: bool = False
+    notes: tuple[Note, ...] = ()
+    """What findings here and further down say as well, such as who uses the document."""
 
     def span(self) -> Span:
         """The span of the value, or of its key (`on_key`); what is not there is shown by the key of its nearest parent.
@@ -123,11 +125,11 @@ class Place(Struct, frozen=True):
 
     def child(self, *parts: str | int) -> Place:
         """The place further down."""
-        return Place(self.source, self.document, (*self.path, *parts))
+        return Place(self.source, self.document, (*self.path, *parts), False, self.notes)
 
     def key(self) -> Place:
         """The place of the key of this value."""
-        return Place(self.source, self.document, self.path, True)
+        return Place(self.source, self.document, self.path, True, self.notes)
 
     @property
     def file_line(self) -> str:
