@@ -218,10 +218,22 @@ def suggest(word: str, candidates: Iterable[str]) -> str | None:
     return longer[0] if len(longer) == 1 else None
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """The suggestion as a question, or an empty string."""
+def did_you_mean(word: str, candidates: Iterable[str], folder: str = "") -> str:
+    """The suggestion as a question, or an empty string; for names of files, below the folder they are in."""
     found = suggest(word, candidates)
-    return f"did you mean {json.dumps(found, ensure_ascii=False)}?" if found else ""
+    shown = f"{folder}/{found}" if folder else found
+    return f"did you mean {json.dumps(shown, ensure_ascii=False)}?" if found else ""
+
+
+def some(names: Iterable[str], most: int = 8) -> str:
+    """The first of many names, and how many more there are."""
+    known = list(names)
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """The beginning of a text, with dots in place of the rest."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 @lru_cache(maxsize=65536)  # the same few thousand names are candidates again and again

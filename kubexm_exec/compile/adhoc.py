@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from kubexm_exec.compile.hostpatterns import choose
 from kubexm_exec.compile.hosts import build_hosts
 from kubexm_exec.compile.inventories import ask
-from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.compile.state import State
 from kubexm_exec.model.graph import Origin
 from kubexm_exec.plugins import connector_registry, step_registry
+from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.bundle import Bundle, load_bundle

@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from kubexm_exec.model.data import builtins
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, On
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, Mode, On
+from kubexm_spec.diagnostics import some
 
 _SEPARATE = {"origin", "hosts", "candidates", "hasItem", "inputsHash", "dependencies", "policy", "constraints"}
 """What is compared in its own way, or not at all."""
@@ -77,18 +78,12 @@ def compare(
 def compare_hosts(before: ExecutionGraph, after: ExecutionGraph) -> list[str]:
     """How hosts that both graphs have are reached in another way."""
     found: list[str] = []
-    for name, host in after.hosts.items():
-        was = before.hosts.get(name)
-        if was is not None:
-            found.extend(_host(name, was, host))
+    for name in (name for name in after.hosts if name in before.hosts):
+        old, new = _said(before.hosts[name]), _said(after.hosts[name])
+        for key in _HOST_KEYS:
+            if old[key] != new[key]:
+                found.extend(differences(f"host {name}: {key}", old[key], new[key]))
     return found
-
-
-def _host(name: str, before: GraphHost, after: GraphHost) -> Iterable[str]:
-    old, new = _said(before), _said(after)
-    for key in _HOST_KEYS:
-        if old[key] != new[key]:
-            yield from differences(f"host {name}: {key}", old[key], new[key])
 
 
 def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
@@ -106,7 +101,7 @@ def _details(before: ExecutionNode, after: ExecutionNode) -> list[str]:
             found.extend(differences(key, one, other))
     edges, others = set(map(_edge, before.dependencies)), set(map(_edge, after.dependencies))
     moved = [*(f"-{one}" for one in sorted(edges - others)), *(f"+{one}" for one in sorted(others - edges))]
-    return [*found, *([f"order: {_some(moved)}"] if moved else [])]
+    return [*found, *([f"order: {some(moved, 6)}"] if moved else [])]
 
 
 def _content(node: ExecutionNode) -> dict[str, Any]:
@@ -159,12 +154,8 @@ def _edge(dep: Dependency) -> str:
     if dep.mode is Mode.HOST:
         notes.append("host by host")
     if dep.hosts is not None:
-        notes.append(_some(list(dep.hosts)))
+        notes.append(some(dep.hosts, 6))
     return f"{dep.node} ({', '.join(notes)})" if notes else dep.node
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def differences(name: str, one: Any, other: Any) -> Iterable[str]:

@@ -95,9 +95,7 @@ def _neighbour(path: pathlib.Path, written: str) -> str:
         names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
         return ""
-    head = written.rpartition("/")[0]
-    guess = did_you_mean(path.name, names)
-    return guess.replace('"', f'"{head}/', 1) if guess and head else guess
+    return did_you_mean(path.name, names, written.rpartition("/")[0])
 
 
 def remember_file(state: State, path: pathlib.Path, place: Place) -> None:

@@ -9,8 +9,9 @@ from msgspec import Struct, field
 
 from kubexm_exec.compile.scopes import Used
 from kubexm_exec.compile.selectors import hosts_of, is_outside
-from kubexm_exec.compile.state import CONTROL_NODE, Guard, State, StepDraft, hook_specs, once_gate
+from kubexm_exec.compile.state import Guard, State, StepDraft, hook_specs, once_gate
 from kubexm_exec.model.graph import Hook, NodeID
+from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.models import HooksSpec, RunOnSpec, StepSpec

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
 from kubexm_exec.model.graph import GraphHost
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import did_you_mean, some
 from kubexm_spec.ranges import expand_range
 
 ALL: Final = "all"
-_MOST: Final = 8
 
 
 class PatternError(Exception):
@@ -44,12 +43,6 @@ def missing_of(pattern: str, hosts: Iterable[str]) -> list[str]:
         return [name for name in expand_range(pattern) if name not in hosts]
     except ValueError:
         return []
-
-
-def some(names: Iterable[str]) -> str:
-    """Some of many names."""
-    listed = list(names)
-    return ", ".join(listed[:_MOST]) + (f" and {len(listed) - _MOST} more" if len(listed) > _MOST else "")
 
 
 def choose(hosts: Mapping[str, GraphHost], patterns: Iterable[str], control: str = "") -> list[str]:
@@ -100,9 +93,7 @@ class _Chooser:
         found = found or self._having(pattern)
         if not found:
             kinds = "label of a host" if "=" in pattern else "host, group or role of the inventory"
-            raise PatternError(
-                f'"{pattern}" is not a {kinds}', did_you_mean(pattern, self._names()) or self._known(pattern)
-            )
+            raise PatternError(f'"{pattern}" is not a {kinds}', self._hint(pattern))
         return found
 
     def _having(self, pattern: str) -> set[str]:
@@ -111,20 +102,12 @@ class _Chooser:
         if sign:
             labels = {name: self._hosts[name].labels.get(label) for name in self.own}
             return {name for name, given in labels.items() if given is not None and fnmatchcase(str(given), value)}
-        return {
-            name for name in self.own if any(fnmatchcase(each, pattern) for each in _memberships(self._hosts[name]))
-        }
+        own = [self._hosts[name] for name in self.own]
+        return {host.name for host in own if any(fnmatchcase(each, pattern) for each in (*host.groups, *host.roles))}
 
-    def _names(self) -> list[str]:
-        memberships = {name: None for host in self.own for name in _memberships(self._hosts[host])}
-        labels = {f"{key}={value}": None for host in self.own for key, value in self._hosts[host].labels.items()}
-        return [*self.own, *memberships, *labels]
-
-    def _known(self, pattern: str) -> str:
-        labels = [name for name in self._names() if "=" in name] if "=" in pattern else []
-        return f"labels: {some(labels)}" if labels else f"hosts: {some(self.own)}"
-
-
-def _memberships(host: GraphHost) -> Iterator[str]:
-    yield from host.groups
-    yield from host.roles
+    def _hint(self, pattern: str) -> str:
+        own = [self._hosts[name] for name in self.own]
+        memberships = {name: None for host in own for name in (*host.groups, *host.roles)}
+        labels = {f"{key}={value}": None for host in own for key, value in host.labels.items()}
+        there = f"labels: {some(labels)}" if labels and "=" in pattern else f"hosts: {some(self.own)}"
+        return did_you_mean(pattern, [*self.own, *memberships, *labels]) or there

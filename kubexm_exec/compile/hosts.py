@@ -11,9 +11,10 @@ from pydantic.alias_generators import to_camel
 from kubexm_exec.compile.hostpatterns import PatternError, choose, match
 from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.scopes import var_layers
-from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
+from kubexm_exec.compile.state import Reach, State
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.plugins import RegistryError
+from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_spec.diagnostics import did_you_mean
 from kubexm_spec.documents.loader import Loaded
 from kubexm_spec.hostnames import ADDRESS_RULE, HOST_RULE, USER_RULE, is_address, is_host_name, is_user
@@ -31,7 +32,7 @@ CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 """All settings of a connection, as the models name them."""
 
 _OURS = ("ssh", "local")
-_ONE_OF = (("proxy_jump", "proxy_command"), ("private_key", "private_key_path"))
+_ONE_OF = {"two-proxies": ("proxy_jump", "proxy_command"), "two-keys": ("private_key", "private_key_path")}
 """Two ways to say the same: the stronger layer's must not meet the weaker one's."""
 
 
@@ -107,7 +108,11 @@ class _Inventory:
 
     def build(self) -> None:
         if not self.body.hosts:
-            self._refuse_empty()
+            # A source of hosts that has failed must not lead to work on the operator's own machine.
+            hint = "check the source of its hosts; to run on this machine, omit the inventory"
+            place = self.inventory.place("hosts")
+            self.state.diagnostics.error("empty-inventory", "the inventory has no hosts", place, hint=hint)
+            self.state.hosts_known = False
         if self.inventory.source.of_ansible:
             from kubexm_exec.compile.ansiblehosts import finish_hosts
 
@@ -124,33 +129,17 @@ class _Inventory:
         roles: dict[str, list[str]] = {role: [] for role in self.body.roles}
         for name, expanded in self.expanded.items():
             made = self._host(name, expanded, member_of[name])
-            self._check_control_node(made, expanded.place)
+            if name == CONTROL_NODE and made.connector != "local":
+                # Its entry may give it variables and roles; it stays this machine, as everything that names it expects.
+                summary = f'"{name}" is the machine that kubexm runs on, and this entry defines another one'
+                hint = "give the host another name, or write `connector: local`"
+                self.state.diagnostics.error("reserved-host", summary, expanded.place.child("name"), hint=hint)
             self.state.hosts[name] = made
             self.state.host_entries[name] = expanded.index
             for role in made.roles:
                 roles.setdefault(role, []).append(name)
         self.state.roles = {role: tuple(hosts) for role, hosts in roles.items()}
         self.state.groups = {group: tuple(hosts) for group, hosts in groups.items()}
-
-    def _refuse_empty(self) -> None:
-        """An inventory whose source has failed must not lead to work on the operator's own machine."""
-        self.state.diagnostics.error(
-            "empty-inventory",
-            "the inventory has no hosts",
-            self.inventory.place("hosts"),
-            hint="check the source of its hosts; to run on this machine, omit the inventory",
-        )
-        self.state.hosts_known = False
-
-    def _check_control_node(self, host: GraphHost, place: Place) -> None:
-        """Its entry may give it variables and roles; it stays this machine, as everything that names it expects."""
-        if host.name == CONTROL_NODE and host.connector != "local":
-            self.state.diagnostics.error(
-                "reserved-host",
-                f'"{CONTROL_NODE}" is the machine that kubexm runs on, and this entry defines another one',
-                place.child("name"),
-                hint="give the host another name, or write `connector: local`",
-            )
 
     def _expand(self) -> None:
         diagnostics = self.state.diagnostics
@@ -166,23 +155,15 @@ class _Inventory:
                 continue
             self._check_connection(spec, place)
             for name, address, inner in zip(names, addresses, internal, strict=True):
+                where = place.child("name")
                 if name in self.expanded:
-                    diagnostics.error(
-                        "duplicate-host",
-                        f'host "{name}" is defined twice',
-                        place.child("name"),
-                        hint=f"also at {self.expanded[name].place.child('name').file_line}",
-                    )
-                    continue
-                if not is_host_name(name):
-                    diagnostics.error(
-                        "bad-host-name",
-                        f"{_quoted(name)} cannot be the name of a host",
-                        place.child("name"),
-                        hint=f"allowed are {HOST_RULE}",
-                    )
-                    continue
-                self.expanded[name] = _Expanded(spec, index, place, address, inner)
+                    hint = f"also at {self.expanded[name].place.child('name').file_line}"
+                    diagnostics.error("duplicate-host", f'host "{name}" is defined twice', where, hint=hint)
+                elif not is_host_name(name):
+                    summary = f"{_quoted(name)} cannot be the name of a host"
+                    diagnostics.error("bad-host-name", summary, where, hint=f"allowed are {HOST_RULE}")
+                else:
+                    self.expanded[name] = _Expanded(spec, index, place, address, inner)
 
     def _check_address(self, address: str, connector: str, place: Place) -> None:
         """Connectors of third parties have addresses of their own kind, such as a path: those only must be one line."""
@@ -199,12 +180,9 @@ class _Inventory:
             for index, pattern in enumerate(group.hosts):
                 matched = match(pattern, self.expanded)
                 if not matched:
-                    self.state.diagnostics.error(
-                        "unknown-host",
-                        f'group "{name}": there is no host "{pattern}"',
-                        place.child("hosts", index),
-                        hint=did_you_mean(pattern, self.expanded),
-                    )
+                    summary = f'group "{name}": there is no host "{pattern}"'
+                    where, hint = place.child("hosts", index), did_you_mean(pattern, self.expanded)
+                    self.state.diagnostics.error("unknown-host", summary, where, hint=hint)
                 members.update(dict.fromkeys(matched))
             found[name] = list(members)
         return found
@@ -213,29 +191,17 @@ class _Inventory:
         diagnostics = self.state.diagnostics
         for path, value in _secrets_of(spec).items():
             if value is not None and not is_reference(value):
-                diagnostics.error(
-                    "plain-password",
-                    f"a {path[-1]} must be a secret reference, not the value itself",
-                    place.child(*path),
-                    hint=meant_reference(value, path[-1]),
-                )
+                summary = f"a {path[-1]} must be a secret reference, not the value itself"
+                hint = meant_reference(value, path[-1])
+                diagnostics.error("plain-password", summary, place.child(*path), hint=hint)
         if spec.user is not None and not is_user(spec.user):
             message = f"{_quoted(spec.user)} cannot be the name of a user"
             diagnostics.error("bad-user", message, place.child("user"), hint=f"allowed are {USER_RULE}")
-        if spec.proxy_jump is not None and spec.proxy_command is not None:
-            diagnostics.error(
-                "two-proxies",
-                "proxyJump and proxyCommand exclude each other",
-                place.child("proxyCommand"),
-                hint="remove one of them; the other one overrides both at lower levels, such as defaults",
-            )
-        if spec.private_key is not None and spec.private_key_path is not None:
-            diagnostics.error(
-                "two-keys",
-                "privateKey and privateKeyPath exclude each other",
-                place.child("privateKeyPath"),
-                hint="remove one of them; the other one overrides both at lower levels, such as defaults",
-            )
+        for code, keys in _ONE_OF.items():
+            if all(getattr(spec, key) is not None for key in keys):
+                one, other = map(to_camel, keys)
+                hint = "remove one of them; the other one overrides both at lower levels, such as defaults"
+                diagnostics.error(code, f"{one} and {other} exclude each other", place.child(other), hint=hint)
         if spec.connector is not None and self.state.connectors is not None:
             try:
                 self.state.connectors.info(spec.connector)
@@ -281,7 +247,7 @@ class _Inventory:
         connection: dict[str, Any] = {}
         for _, layer in _connection_layers(self.body, roles, groups, host):
             given = {key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None}
-            for keys in _ONE_OF:
+            for keys in _ONE_OF.values():
                 if not given.keys().isdisjoint(keys):
                     connection = {key: value for key, value in connection.items() if key not in keys}
             connection.update(given)
@@ -323,15 +289,11 @@ def place_of_secret(state: State, host: str, reference: str) -> Place | None:
         return None
     known = state.hosts[host]
     layers = _connection_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
-    return next(
-        (
-            inventory.place(*path, *key)
-            for path, layer in reversed(layers)
-            for key, value in _secrets_of(layer).items()
-            if value == reference
-        ),
-        None,
-    )
+    for path, layer in reversed(layers):
+        for key, value in _secrets_of(layer).items():
+            if value == reference:
+                return inventory.place(*path, *key)
+    return None
 
 
 def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:

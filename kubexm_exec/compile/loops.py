@@ -6,19 +6,18 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from kubexm_exec.compile.hostpatterns import some
-from kubexm_exec.compile.state import CONTROL_NODE, State, StepDraft
+from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.model.graph import Constraints, ExecutionNode, Hook, Origin, Policy, Retry
 from kubexm_exec.model.result import NO_HOSTS
-from kubexm_exec.values.evaluate import NO_ITEMS
+from kubexm_exec.values.evaluate import CONTROL_NODE, NO_ITEMS
 from kubexm_exec.values.expressions import is_dynamic
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import did_you_mean, shortened, some
 from kubexm_spec.models import ForEachSpec, ResourcesSpec, RetrySpec
 from kubexm_spec.yaml.source import Place
 
@@ -44,11 +43,8 @@ def make_nodes(state: State) -> None:
 def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> list[ExecutionNode]:
     """When an item of a loop fails, its own copy of the hook runs, and knows the item."""
     if hook.spec.for_each is not None:
-        state.diagnostics.error(
-            "loop-in-hook",
-            "an onFailure step of a loop runs for each item; it cannot be a loop itself",
-            hook.place.child("forEach"),
-        )
+        summary = "an onFailure step of a loop runs for each item; it cannot be a loop itself"
+        state.diagnostics.error("loop-in-hook", summary, hook.place.child("forEach"))
     suffix = f"hooks/{hook.hook.value}/{hook.spec.name}"
     return [
         _node(spot, node_id=f"{item.id}/{suffix}{end}", hosts=_among(item.hosts, spot), item=item.item, has_item=True)
@@ -127,7 +123,9 @@ def _items(state: State, draft: StepDraft, loop: ForEachSpec, hosts: tuple[str, 
             if axis is None:
                 return None
             axes[name] = axis
-        found = [dict(zip(axes, combination, strict=True)) for combination in _product(axes)]
+        # Not many more than are allowed: there can be billions.
+        combinations = itertools.islice(itertools.product(*axes.values()), _MOST_ITEMS + 1)
+        found = [dict(zip(axes, combination, strict=True)) for combination in combinations]
     else:
         # The short form is the list itself; the long one has it under `items`.
         where = place.child("items") if isinstance(written(place), Mapping) else place
@@ -154,16 +152,10 @@ def _list(state: State, draft: StepDraft, value: Any, place: Place, host: str) -
         value = [{"key": key, "value": item} for key, item in value.items()]
     if not isinstance(value, list):
         got = "nothing" if value is None else f"{type(value).__name__} {value!r}"
-        summary = f"a loop needs a list, but this is {got if len(got) <= 60 else got[:57] + '...'}"
         hint = "[] is a loop without items" if value is None else ""
-        state.diagnostics.error("not-a-list", summary, place, hint=hint)
+        state.diagnostics.error("not-a-list", f"a loop needs a list, but this is {shortened(got)}", place, hint=hint)
         return None
     return value
-
-
-def _product(axes: Mapping[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
-    """All combinations, but not many more than are allowed."""
-    return itertools.islice(itertools.product(*axes.values()), _MOST_ITEMS + 1)
 
 
 def _keyed(
@@ -220,10 +212,10 @@ def _node(
     spec = draft.spec
     hosts = draft.hosts if hosts is None else hosts
     span = draft.place.child("name").span()
-    sensitive = draft.setting("sensitive")
+    last = draft.id.rpartition("/")[2]
     return ExecutionNode(
         id=node_id or draft.id,
-        name=spec.name if "+" not in draft.id.rpartition("/")[2] else draft.id.rpartition("/")[2],
+        name=last if "+" in last else spec.name,
         step_name=spec.type,
         module=draft.module,
         task=draft.task,
@@ -247,7 +239,7 @@ def _node(
         constraints=_constraints(draft.setting("resources")),
         hook=draft.hook,
         become=draft.setting("become"),
-        sensitive=bool(sensitive),
+        sensitive=bool(draft.setting("sensitive")),
         tags=tuple(dict.fromkeys(draft.tags)),
         origin=Origin(span.file, span.line, span.column),
     )
@@ -283,11 +275,8 @@ def select_nodes(state: State) -> None:
     for wanted in sorted((state.tags | state.skip_tags) - known):
         option = "--tags" if wanted in state.tags else "--skip-tags"
         there = f"tags: {', '.join(sorted(known))}" if known else "no step has any tag"
-        state.diagnostics.error(
-            "no-such-tag",
-            f'no step has the tag "{wanted}" ({option})',
-            hint=did_you_mean(wanted, known) or there,
-        )
+        hint = did_you_mean(wanted, known) or there
+        state.diagnostics.error("no-such-tag", f'no step has the tag "{wanted}" ({option})', hint=hint)
     for node in state.nodes.values():
         if node.is_gate:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from kubexm_exec.step import load_step
 from kubexm_exec.values.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
 from kubexm_exec.values.expressions import GLOBALS, ExpressionError, Reference
 from kubexm_exec.values.sandbox import MAPPING_METHODS
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import did_you_mean, some
 
 _HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector", "roles", "groups", "labels")
 _RUN_KEYS = ("id", "name")
@@ -89,10 +89,9 @@ class Names:
             hint = "add forEach to the step, or use another name"
             return None if looped else Problem("no-item", "`item` is known only in a step with forEach", hint, False)
         if root == "origin" and (looker.draft is None or not looker.draft.for_host):
+            summary = "`origin` is not available here: this does not serve a single host"
             hint = "use `host`; `origin` is the host that a step, or a hook of a step, serves"
-            return Problem(
-                "no-origin", "`origin` is not available here: this does not serve a single host", hint, False
-            )
+            return Problem("no-origin", summary, hint, False)
         if root not in ROOTS:
             return self._unknown_root(root, looker)
         if not path or (path[0] in MAPPING_METHODS and root in ("params", "vars", "hosts", "host", "origin", "facts")):
@@ -131,7 +130,7 @@ class Names:
         hint = did_you_mean(name, known)
         if not hint and name in self._vars(looker.node):
             hint = f"write vars.{name}"
-        return Problem("unknown-param", f'there is no parameter "{name}"', hint or listed("parameters", known))
+        return Problem("unknown-param", f'there is no parameter "{name}"', hint or _listed("parameters", known))
 
     def _vars(self, node: ExecutionNode) -> set[str]:
         return visible_vars(self.state, node.scope, (node.locations or tuple(self.state.hosts))[:_MANY])
@@ -152,10 +151,9 @@ class Names:
             hint = did_you_mean(name, known)
             if not hint and name in owner_of(self.state, looker.node.scope).params:
                 hint = f"write params.{name}"
-            return Problem("unknown-var", f'there is no variable "{name}"', hint or listed("variables", known), False)
-        shown = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+            return Problem("unknown-var", f'there is no variable "{name}"', hint or _listed("variables", known), False)
         hint = "give all hosts a value, or use | default(...)"
-        return Problem("unknown-var", f'variable "{name}" is not defined on {shown}', hint, False)
+        return Problem("unknown-var", f'variable "{name}" is not defined on {some(without, 3)}', hint, False)
 
     def _key(self, root: str, name: str, looker: Looker) -> Problem | None:
         keys = {"host": _HOST_KEYS, "origin": _HOST_KEYS, "run": _RUN_KEYS, "facts": FACT_NAMES}[root]
@@ -173,7 +171,7 @@ class Names:
             return None
         known = [host for host in self.state.hosts if host != CONTROL_NODE] or [CONTROL_NODE]
         if name not in known:
-            hint = did_you_mean(name, known) or listed("hosts", known)
+            hint = did_you_mean(name, known) or _listed("hosts", known)
             return Problem("unknown-host", f'there is no host "{name}"', hint, False)
         if len(path) > 1 and path[1] not in _HOST_KEYS:
             hint = did_you_mean(path[1], _HOST_KEYS) or f"it has {', '.join(_HOST_KEYS)}"
@@ -206,25 +204,17 @@ class Names:
             rest = rest[2:]
         elif rest[0] == "hosts":
             if len(rest) > 1 and rest[1] not in first.hosts:
-                hint = did_you_mean(rest[1], first.hosts) or listed("hosts", first.hosts)
+                hint = did_you_mean(rest[1], first.hosts) or _listed("hosts", first.hosts)
                 limited = ": --limit excludes it" if self.state.limit and rest[1] in self.state.hosts else ""
                 return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"{limited}', hint, False)
             rest = rest[2:]
         elif looker.node.hosts and not first.hosts:
-            because = "--limit excludes its hosts" if self.state.limit else "no host is selected for it"
+            because, change = "no host is selected for it", "see its runOn"
+            if self.state.limit:
+                because, change = "--limit excludes its hosts", "use a wider --limit"
             summary = f'step "{key}" runs on no host, so it has no outputs: {because}'
-            hint = (
-                "use a wider --limit, or use | default(...)"
-                if self.state.limit
-                else "see its runOn, or use | default(...)"
-            )
-            return Problem("other-hosts", summary, hint, False)
-        elif (
-            looker.node.hosts
-            and len(first.hosts) > 1
-            and not first.once
-            and (other := self._without(looker.node, found))
-        ):
+            return Problem("other-hosts", summary, f"{change}, or use | default(...)", False)
+        elif len(first.hosts) > 1 and not first.once and (other := self._without(looker.node, found)):
             summary = f'step "{key}" does not run on {other}, so it has no outputs there'
             return Problem("other-hosts", summary, f"write steps['{key}'].hosts['{first.hosts[0]}'].{rest[0]}")
         return self._step_key(key, rest, first)
@@ -279,7 +269,7 @@ class Names:
         if not known and self.state.documents is None:
             known = [name]  # a fragment: modules are not drafted again
         if name not in known:
-            hint = did_you_mean(name, known) or listed(root, known)
+            hint = did_you_mean(name, known) or _listed(root, known)
             return Problem(f"unknown-{noun}", f'there is no {noun} "{name}" here', hint)
         scope = self.state.scopes.get(f"{here.module}/{name}" if root == "tasks" else name)
         if scope is None or scope.id in self.state.unusable:
@@ -288,11 +278,11 @@ class Names:
             summary = f'{noun} "{name}" does not complete before this, so its outputs are not known here'
             return Problem(f"later-{noun}", summary, "change the order, or add it to `needs`")
         if len(path) > 1 and path[1] != "outputs":
-            known_outputs = listed("outputs", scope.outputs)
+            known_outputs = _listed("outputs", scope.outputs)
             hint = f"write {root}.{name}.outputs.{path[1]}" if path[1] in scope.outputs else known_outputs
             return Problem("unknown-name", f'a {noun} has no "{path[1]}", only outputs', hint)
         if len(path) > 2 and path[2] not in scope.outputs:
-            hint = did_you_mean(path[2], scope.outputs) or listed("outputs", scope.outputs)
+            hint = did_you_mean(path[2], scope.outputs) or _listed("outputs", scope.outputs)
             return Problem("unknown-output", f'{noun} "{name}" has no output "{path[2]}"', hint, False)
         return None
 
@@ -307,13 +297,8 @@ class Names:
         option = "--tags does not select" if step.skip == TAGS_NOT_SELECTED else "--skip-tags excludes"
         has = f"select one of its tags too ({', '.join(step.tags)})" if step.tags else "give it a selected tag"
         conditional = bool(here.guards) or isinstance(here.when, str) or here.hook is Hook.ON_FAILURE
-        return Problem(
-            "unselected-step",
-            f"{reference} does not exist in this run: {option} step {step.id}",
-            f"{has}, or use | default(...)",
-            False,
-            conditional,
-        )
+        summary = f"{reference} does not exist in this run: {option} step {step.id}"
+        return Problem("unselected-step", summary, f"{has}, or use | default(...)", False, conditional)
 
     def _left_out(self, reference: Reference, here: ExecutionNode, seen: set[tuple[str, str]]) -> ExecutionNode | None:
         """The step of which an output is meant, directly or by way of outputs of scopes, if tags leave it out."""
@@ -409,9 +394,7 @@ class Names:
         return f"{there.module}/{there.task}" in earlier or there.module in earlier
 
 
-def listed(noun: str, names: Iterable[str]) -> str:
+def _listed(noun: str, names: Iterable[str]) -> str:
     """Some of the names that there are."""
-    known: Collection[str] = sorted(names)
-    if not known:
-        return f"there are no {noun}"
-    return f"{noun}: {', '.join(list(known)[:12])}" + (f" and {len(known) - 12} more" if len(known) > 12 else "")
+    known = sorted(names)
+    return f"{noun}: {some(known, 12)}" if known else f"there are no {noun}"

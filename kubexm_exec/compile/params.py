@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from kubexm_exec.values.expressions import is_dynamic
-from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, Note, Span, SpecError, did_you_mean, shortened
 from kubexm_spec.models import ParamSpec, ParamType
 from kubexm_spec.regex import regex
 from kubexm_spec.yaml.source import Place, SourceFile
@@ -91,8 +91,7 @@ def _has_type(value: Any, kind: ParamType) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def is_reference(text: str) -> bool:
@@ -127,21 +126,16 @@ def check_declarations(params: Mapping[str, ParamSpec], place: Place, diagnostic
     for name, spec in params.items():
         for index, value in enumerate(spec.enum or ()):
             if not _has_type(value, spec.type):
-                diagnostics.error(
-                    "bad-enum",
-                    f'parameter "{name}" is of type {spec.type.value}, so {_shown(value)} can never be its value',
-                    place.child(name, "enum", index),
-                )
+                summary = f'parameter "{name}" is of type {spec.type.value}, so {_shown(value)} can never be its value'
+                diagnostics.error("bad-enum", summary, place.child(name, "enum", index))
         if "default" in spec.model_fields_set and spec.default is not None:
-            dynamic = is_dynamic(spec.default)
-            wrong = "a default must be a plain value, not an expression" if dynamic else problem(spec.default, spec)
+            wrong, hint = problem(spec.default, spec), ""
+            if is_dynamic(spec.default):
+                wrong = "a default must be a plain value, not an expression"
+                hint = "use `vars`, which can refer to params"
             if wrong:
-                diagnostics.error(
-                    _code("bad-default", spec),
-                    f'default of parameter "{name}": {wrong}',
-                    place.child(name, "default"),
-                    hint="use `vars`, which can refer to params" if dynamic else "",
-                )
+                summary, where = f'default of parameter "{name}": {wrong}', place.child(name, "default")
+                diagnostics.error(_code("bad-default", spec), summary, where, hint=hint)
 
 
 def bind_outside(
@@ -165,14 +159,12 @@ def bind_outside(
         try:
             given[name] = text if spec is None else parse_text(text, spec)
         except ValueError as error:
-            diagnostics.error("bad-param", f'-e {name}: {error}; got "{_cut(text)}"', declared_at.child(name).key())
+            summary = f'-e {name}: {error}; got "{shortened(text)}"'
+            diagnostics.error("bad-param", summary, declared_at.child(name).key())
     for name in (name for name in given if name not in params):
-        diagnostics.error(
-            "unknown-param",
-            f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)"),
-            None if name in texts else given_at.get(name),
-            hint=did_you_mean(name, params) or _there_are(params),
-        )
+        summary = f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)")
+        where = None if name in texts else given_at.get(name)
+        diagnostics.error("unknown-param", summary, where, hint=_meant(name, params))
     found: dict[str, Any] = {}
     for name, spec in params.items():
         found[name] = given.get(name, spec.default)
@@ -185,10 +177,8 @@ def bind_outside(
                 notes = [Note(f'parameter "{name}" is declared here', declared.span())] if written else []
                 diagnostics.error("bad-param", f"{source}: {wrong}", written or declared, notes=notes)
         elif spec.is_required and name not in texts:
-            diagnostics.error(
-                "missing-param", _missing(owner, name, spec), declared_at.child(name).key(),
-                hint=f"set it: -e {name}=VALUE",
-            )  # fmt: skip
+            declared, hint = declared_at.child(name).key(), f"set it: -e {name}=VALUE"
+            diagnostics.error("missing-param", _missing(owner, name, spec), declared, hint=hint)
     return found
 
 
@@ -206,14 +196,9 @@ def bind(
 
     Values that hold expressions are taken as they are: they are judged when they can be evaluated.
     """
-    for name in given:
-        if name not in params:
-            diagnostics.error(
-                "unknown-param",
-                f'{owner} has no parameter "{name}"',
-                given_at.child(name).key(),
-                hint=did_you_mean(name, params) or _there_are(params),
-            )
+    for name in (name for name in given if name not in params):
+        summary, where = f'{owner} has no parameter "{name}"', given_at.child(name).key()
+        diagnostics.error("unknown-param", summary, where, hint=_meant(name, params))
     values: dict[str, Any] = {}
     for name, spec in params.items():
         values[name] = given.get(name, spec.default)
@@ -221,12 +206,11 @@ def bind(
         if name in given:
             wrong = "" if is_dynamic(given[name]) else problem(given[name], spec)
             if wrong:
-                diagnostics.error(_code("bad-param", spec), f'parameter "{name}" of {owner}: {wrong}',
-                                  given_at.child(name), notes=[declared])  # fmt: skip
+                summary = f'parameter "{name}" of {owner}: {wrong}'
+                diagnostics.error(_code("bad-param", spec), summary, given_at.child(name), notes=[declared])
         elif spec.is_required:
-            where = given_at.key() if given else user
-            diagnostics.error("missing-param", _missing(owner, name, spec), where, hint=f"add `{name}` under `with`",
-                              notes=[declared])  # fmt: skip
+            where, hint = given_at.key() if given else user, f"add `{name}` under `with`"
+            diagnostics.error("missing-param", _missing(owner, name, spec), where, hint=hint, notes=[declared])
     return values
 
 
@@ -240,12 +224,8 @@ def _missing(owner: str, name: str, spec: ParamSpec) -> str:
     return f'{owner} needs a value for the parameter "{name}"{about}'
 
 
-def _there_are(params: Mapping[str, ParamSpec]) -> str:
-    return f"it has {', '.join(params)}" if params else "it has none"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+def _meant(name: str, params: Mapping[str, ParamSpec]) -> str:
+    return did_you_mean(name, params) or (f"it has {', '.join(params)}" if params else "it has none")
 
 
 def secret_names(params: Mapping[str, ParamSpec]) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kubexm_exec.compile.hostpatterns import match, missing_of, some
-from kubexm_exec.compile.state import CONTROL_NODE, Reach, State
+from kubexm_exec.compile.hostpatterns import match, missing_of
+from kubexm_exec.compile.state import Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
+from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_exec.values.expressions import is_dynamic
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import did_you_mean, some
 from kubexm_spec.models import RunOnSpec
 from kubexm_spec.yaml.source import Place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,28 +12,13 @@ from msgspec import Struct, field
 from kubexm_exec.model.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
 from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.step import AnyStep
-from kubexm_exec.values.evaluate import CONTROL_NODE, Evaluator
+from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Diagnostics, Span
 from kubexm_spec.documents.bundle import Bundle
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
 from kubexm_spec.yaml.source import Place
-
-__all__ = [
-    "CONTROL_NODE",
-    "HOOK_FIELDS",
-    "Guard",
-    "ModuleDraft",
-    "Need",
-    "Reach",
-    "ScopeDraft",
-    "State",
-    "StepDraft",
-    "TaskDraft",
-    "hook_specs",
-    "once_gate",
-]
 
 
 def once_gate(scope: str, run_on: RunOnSpec | None, hosts: tuple[str, ...]) -> NodeID:
@@ -240,31 +226,18 @@ class State(Struct):
 
     def all_drafts(self) -> list[StepDraft]:
         """Every step and hook in the order of writing."""
-        found: list[StepDraft] = []
 
-        def add(draft: StepDraft) -> None:
-            found.append(draft)
-            for hooks in draft.hooks.values():
-                found.extend(hooks)
+        def after(hooks: dict[Hook, list[StepDraft]]) -> list[StepDraft]:
+            return [draft for kind in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS) for draft in hooks.get(kind, ())]
 
-        def add_hooks(hooks: dict[Hook, list[StepDraft]], *kinds: Hook) -> None:
-            for kind in kinds:
-                for draft in hooks.get(kind, []):
-                    add(draft)
-
-        for draft in self.loose:
-            add(draft)
-        add_hooks(self.hooks, Hook.PRE)
+        steps = [*self.loose, *self.hooks.get(Hook.PRE, ())]
         for module in self.modules:
-            add_hooks(module.hooks, Hook.PRE)
+            steps += module.hooks.get(Hook.PRE, ())
             for task in module.tasks:
-                add_hooks(task.hooks, Hook.PRE)
-                for step in task.steps:
-                    add(step)
-                add_hooks(task.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
-            add_hooks(module.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
-        add_hooks(self.hooks, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
-        return found
+                steps += [*task.hooks.get(Hook.PRE, ()), *task.steps, *after(task.hooks)]
+            steps += after(module.hooks)
+        steps += after(self.hooks)
+        return [one for step in steps for one in (step, *itertools.chain(*step.hooks.values()))]
 
 
 HOOK_FIELDS: tuple[tuple[Hook, str, str], ...] = (

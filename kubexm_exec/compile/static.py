@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from kubexm_exec.compile.state import CONTROL_NODE, State
+from kubexm_exec.compile.state import State
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.values.evaluate import ActionRecord, Evaluator
+from kubexm_exec.values.evaluate import CONTROL_NODE, ActionRecord, Evaluator
 from kubexm_exec.values.expressions import ExpressionError, UnknownValueError
 from kubexm_spec.yaml.source import Place
 

@@ -116,7 +116,7 @@ def events(store: Store, wanted: str, *, follow: bool = False) -> Iterator[Event
 def chosen_hosts(known: Mapping[str, GraphHost], text: str) -> frozenset[str]:
     """The hosts of a run that patterns mean; raises Invalid if one of them means none."""
     from kubexm_exec.compile.hostpatterns import PatternError, choose
-    from kubexm_exec.compile.state import CONTROL_NODE
+    from kubexm_exec.values.evaluate import CONTROL_NODE
 
     try:
         return frozenset(choose(known, [text], CONTROL_NODE))

@@ -13,6 +13,7 @@ from kubexm_exec.model.result import Status
 from kubexm_exec.values.expressions import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
 from kubexm_exec.values.limits import Budget
 from kubexm_exec.values.sandbox import BUDGET, Explained
+from kubexm_spec.diagnostics import some
 
 ROOTS = ("host", "origin", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
 """The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
@@ -451,8 +452,7 @@ class _Hosts(Namespace):
 
     def missing(self, name: str) -> str:
         """What to say when a host is none of the step's."""
-        some = ", ".join(list(self)[:5]) + (f" and {len(self) - 5} more" if len(self) > 5 else "")
-        return f"{self._label} does not run on {name}; it runs on {some or 'no host'}"
+        return f"{self._label} does not run on {name}; it runs on {some(self, 5) or 'no host'}"
 
 
 def _absence(node_id: NodeID, host: str, record: ActionRecord) -> str:

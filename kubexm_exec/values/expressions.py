@@ -16,6 +16,7 @@ from jinja2.exceptions import SecurityError
 from kubexm_exec.values.limits import SCALARS, Budget, LimitError, fit, weighed
 from kubexm_exec.values.references import OWN_NAMES, Reference, find_references
 from kubexm_exec.values.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox, budget_of
+from kubexm_spec.diagnostics import did_you_mean, shortened
 
 __all__ = [
     "GLOBALS",
@@ -54,8 +55,7 @@ class Compiled:
             raise MissingValueError(_undefined_message(error)) from error
         except LimitError as error:
             # It may be part of another one, whose place is the one that is told.
-            shown = self.text if len(self.text) <= 80 else self.text[:77] + "..."
-            raise ExpressionError(f"{error}, in {shown}") from error
+            raise ExpressionError(f"{error}, in {shortened(self.text, 80)}") from error
         except SecurityError as error:
             raise ExpressionError(f"not allowed in an expression: {error}") from error
         except TemplateError as error:
@@ -296,10 +296,9 @@ class Expressions:
         result = self.expression(value)(context)
         if isinstance(result, str):
             if result.strip().lower() not in ("true", "false"):
-                shown = result if len(result) <= 40 else result[:37] + "..."
                 raise ExpressionError(
-                    f"a condition must be true or false, but this is the text {shown!r}; compare it, such as "
-                    "x == 'yes', or x != '' for any text"
+                    f"a condition must be true or false, but this is the text {shortened(result, 40)!r}; compare it, "
+                    "such as x == 'yes', or x != '' for any text"
                 )
             return result.strip().lower() == "true"
         if result is None or isinstance(result, bool | int | float | list | tuple | Mapping):
@@ -371,8 +370,6 @@ def _syntax_message(error: TemplateSyntaxError, environment: Sandbox) -> str:
         for pattern, words in _CLEARER:
             message = pattern.sub(words, message)
         return f"the expression is invalid: {message}"
-    from kubexm_spec.diagnostics import did_you_mean
-
     kind, name = unknown.groups()
     guess = did_you_mean(name, environment.filters if kind == "filter" else environment.tests)
     return f"there is no {kind} {name!r}" + (f"; {guess}" if guess else "")

@@ -144,18 +144,11 @@ class Loader:
 
     def not_found(self, path: pathlib.Path, reference: str, kind: str, used_by: Place) -> None:
         """Say that there is no such file, and which one may be meant."""
-        folder = path.parent
-        neighbours = sorted(p.name for p in folder.glob("*.y*ml")) if folder.is_dir() else []
-        head = reference.rpartition("/")[0]
-        guess = did_you_mean(path.name, neighbours)
-        if guess and head:
-            guess = guess.replace('"', f'"{head}/', 1)
-        self.diagnostics.error(
-            "file-not-found",
-            f'the {kind.lower()} file "{reference}" does not exist',
-            used_by,
-            hint=guess or "paths are relative to the file that contains them",
-        )
+        neighbours = sorted(p.name for p in path.parent.glob("*.y*ml"))
+        hint = did_you_mean(path.name, neighbours, reference.rpartition("/")[0])
+        hint = hint or "paths are relative to the file that contains them"
+        summary = f'the {kind.lower()} file "{reference}" does not exist'
+        self.diagnostics.error("file-not-found", summary, used_by, hint=hint)
 
     def shipped(self, name: str, kind: str, used_by: Place | None) -> pathlib.Path | None:
         """The file of a shipped document, or None with a finding."""
@@ -164,12 +157,8 @@ class Loader:
         found = known.get(name) or known.get(f"{kind.lower()}s/{name}")
         if found is None:
             candidates = [*known, *(key.partition("/")[2] for key in known if "/" in key)]
-            self.diagnostics.error(
-                "unknown-shipped",
-                f'kubexm ships no {kind.lower()} "{name}"',
-                used_by,
-                hint=did_you_mean(name, candidates) or "shipped: " + ", ".join(sorted(known)),
-            )
+            hint = did_you_mean(name, candidates) or "shipped: " + ", ".join(sorted(known))
+            self.diagnostics.error("unknown-shipped", f'kubexm ships no {kind.lower()} "{name}"', used_by, hint=hint)
         return found
 
     def choose(self, source: SourceFile, wanted: str, kind: str, used_by: Place) -> Loaded[Document] | None:
@@ -182,12 +171,9 @@ class Loader:
         if wanted:
             chosen = [i for (i, _), name in zip(of_kind, names, strict=True) if name == wanted]
             if not chosen:
-                self.diagnostics.error(
-                    "unknown-document",
-                    f'{source.name} has no {kind} named "{wanted}"',
-                    used_by,
-                    hint=did_you_mean(wanted, names) or f"it has {', '.join(names) or f'no {kind} at all'}",
-                )
+                summary = f'{source.name} has no {kind} named "{wanted}"'
+                hint = did_you_mean(wanted, names) or f"it has {', '.join(names) or f'no {kind} at all'}"
+                self.diagnostics.error("unknown-document", summary, used_by, hint=hint)
                 return None
         else:
             chosen = [i for i, _ in of_kind]
@@ -199,20 +185,14 @@ class Loader:
                 self.documents(source, notes)
                 if len(self.diagnostics) > before:
                     return None
-            self.diagnostics.error(
-                "wrong-kind",
-                f"{source.name} contains no {kind}, but {', '.join(there) or 'nothing'}",
-                used_by,
-                hint=f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} is needed here",
-            )
+            summary = f"{source.name} contains no {kind}, but {', '.join(there) or 'nothing'}"
+            hint = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} is needed here"
+            self.diagnostics.error("wrong-kind", summary, used_by, hint=hint)
             return None
         if len(chosen) > 1:
-            self.diagnostics.error(
-                "ambiguous-document",
-                f"{source.name} contains {len(chosen)} documents of kind {kind}: {', '.join(names)}",
-                used_by,
-                hint=f'name one, such as "{source.path.name}#{names[0]}"',
-            )
+            summary = f"{source.name} contains {len(chosen)} documents of kind {kind}: {', '.join(names)}"
+            hint = f'name one, such as "{source.path.name}#{names[0]}"'
+            self.diagnostics.error("ambiguous-document", summary, used_by, hint=hint)
             return None
         return self.document(source, chosen[0], notes)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from kubexm_spec.diagnostics import Diagnostic, Diagnostics
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, shortened
 from kubexm_spec.inventories.ansible import UNGROUPED, Found, Var, Vars, host_names
 from kubexm_spec.yaml.source import Path
 
@@ -167,4 +167,4 @@ def _plain(value: Any) -> Any:
 
 def _cut(text: str) -> str:
     """Enough to recognise it, not enough to give away what was meant to be a password."""
-    return text if len(text) <= 20 else text[:17] + "..."
+    return shortened(text, 20)

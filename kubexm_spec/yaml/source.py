@@ -213,8 +213,7 @@ def _neighbour(path: str | os.PathLike[str], name: str) -> str:
     for other in (".yaml", ".yml"):
         if wanted.with_suffix(other).name in names:
             return f'did you mean "{wanted.with_suffix(other)}"?'
-    hint = did_you_mean(wanted.name, names)
-    return hint.replace('"', f'"{wanted.parent}/', 1) if hint and str(wanted.parent) != "." else hint
+    return did_you_mean(wanted.name, names, "" if str(wanted.parent) == "." else str(wanted.parent))
 
 
 def decode(data: bytes, name: str) -> str:
