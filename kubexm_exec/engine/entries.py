@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import DecodeError, Struct, convert, field
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
@@ -138,18 +141,18 @@ OfAction: TypeAlias = Start | End | Retry | Undo | Undoing | Undone
 Entry: TypeAlias = Session | Stop | Ended | OfAction
 
 
-class _Holder(_Row, frozen=True):
-    """What msgspec is asked for: it finds its way through a union anew each time, and once through a struct."""
-
-    entry: Entry
+_DECODER: Final = Decoder(list[Entry])
 
 
-def read(row: Any) -> Entry:
-    """The entry in the plain data of a journal; raises JournalError."""
+def read(text: str) -> list[Entry]:
+    """The entries of one group in the journal; raises JournalError."""
     try:
-        return convert([row], _Holder).entry
-    except ValidationError as error:
-        raise JournalError(f"an entry of the journal cannot be understood: {error}", "the journal is damaged") from None
+        return _DECODER.decode(text)
+    except DecodeError as error:
+        # A lone surrogate is written as an escape, which only the standard library reads.
+        with contextlib.suppress(ValueError):
+            return convert(json.loads(text), list[Entry])
+        raise JournalError(f"an entry of the journal cannot be decoded: {error}", "the journal is damaged") from None
 
 
 def end(node: str, outcome: ActionOutcome) -> End:

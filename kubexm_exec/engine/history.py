@@ -23,7 +23,7 @@ def is_done(result: HostResult) -> bool:
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 
 
-class ActionHistory(Struct):
+class ActionHistory(Struct, gc=False):
     """What became of one action, over all sessions."""
 
     begun: bool = False
@@ -51,7 +51,7 @@ class ActionHistory(Struct):
     """The number of its last end that was a success, or nothing to do; 0 if there was none, or that was taken back."""
     worked: bool = False
     """Its last try got beyond precheck and failed: something may have been changed."""
-    undo: list[entries.Undo] = field(default_factory=list)
+    undo: tuple[entries.Undo, ...] = ()
     """What its attempts saved for an undo one each, in order; empty again when it was undone."""
     saved: bool = False
     """The last of these is of the attempt that began last."""
@@ -59,7 +59,7 @@ class ActionHistory(Struct):
     """What its undo came to."""
     undoing: bool = False
     """The last thing known is that its undo began."""
-    retries: list[entries.Retry] = field(default_factory=list)
+    retries: tuple[entries.Retry, ...] = ()
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
 
@@ -77,19 +77,14 @@ class ActionHistory(Struct):
 
     def save(self, entry: entries.Undo | None) -> None:
         """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""
-        if self.saved:
-            self.undo.pop()
+        kept = self.undo[:-1] if self.saved else self.undo
         self.saved = entry is not None and entry.data is not None
-        if entry is not None and self.saved:
-            self.undo.append(entry)
+        self.undo = (*kept, entry) if entry is not None and self.saved else kept
 
-    def note(self, entry: entries.OfAction, epoch: int) -> None:
-        """Take down whether something is at work for it, by an entry of the session of that epoch."""
-        match entry:
-            case entries.Start() | entries.Undoing():
-                self.left_by = self.left_by if epoch in self.left_by else (*self.left_by, epoch)
-            case _ if epoch in self.left_by and _is_over(entry):
-                self.left_by = tuple(each for each in self.left_by if each != epoch)
+    def working(self, epoch: int, *, works: bool) -> None:
+        """Note whether a session may still be at work for it on the host."""
+        if works != (epoch in self.left_by):
+            self.left_by = (*self.left_by, epoch) if works else tuple(each for each in self.left_by if each != epoch)
 
 
 class SessionHistory(Struct):
@@ -138,6 +133,8 @@ class RunHistory(Struct):
     def add(self, entry: entries.Entry) -> None:
         """One more entry."""
         match entry:
+            case entries.Start() | entries.End():  # first, since there are two for each action
+                self._action(entry)
             case entries.Session():
                 self.sessions.append(SessionHistory(entry.mode, entry.holder, entry.time))
                 for some in entry.again:
@@ -161,9 +158,9 @@ class RunHistory(Struct):
 
     def _action(self, entry: entries.OfAction) -> None:
         action = self.of(entry.node, entry.host)
-        action.note(entry, self.epoch)
         match entry:
             case entries.Start():
+                action.working(self.epoch, works=True)
                 action.begun, action.started, action.inputs = True, entry.time, entry.inputs
                 action.attempts += 1
                 action.since = self.ends
@@ -173,19 +170,24 @@ class RunHistory(Struct):
             case entries.End():
                 self._end(action, entry)
             case entries.Retry():
-                # An attempt that failed cleanly has ended; one that broke off may have done its work.
+                # An attempt that failed has ended; one whose connection dropped may have done its work.
                 action.begun = bool(entry.unsure)
+                if not action.begun:
+                    action.working(self.epoch, works=False)
                 action.worked |= entry.worked
-                action.retries.append(entry)
+                action.retries = (*action.retries, entry)
             case entries.Undo():
                 action.save(entry)
             case entries.Undoing():
                 action.undoing = True
+                action.working(self.epoch, works=True)
             case entries.Undone():
-                _undone(action, entry)
+                self._undone(action, entry)
 
     def _end(self, action: ActionHistory, entry: entries.End) -> None:
         action.begun, action.again, action.result = False, False, entry.result
+        if not entry.result.unknown:
+            action.working(self.epoch, works=False)
         action.hidden, action.nodes, action.forgotten = entry.hidden, entry.nodes, entry.forgotten
         action.undone = ""
         action.worked = entry.worked or (action.worked and not action.done)
@@ -201,36 +203,27 @@ class RunHistory(Struct):
         key = Action(entry.node, entry.host)
         self.actions[key] = self.actions.pop(key)
 
-
-def _undone(action: ActionHistory, entry: entries.Undone) -> None:
-    action.undoing = False
-    if entry.state in TAKEN_BACK:
-        # It is not done any more, so that all changes before it count for it once more.
-        action.again, action.succeeded = False, 0
-    action.undone = "" if entry.state == "nothing" else entry.state + (f": {entry.message}" if entry.message else "")
-    if entry.state in ("undone", "nothing"):
-        action.undo, action.saved = [], False
-        action.changed, action.worked = 0, False
-
-
-def _is_over(entry: entries.OfAction) -> bool:
-    """Whether an entry says that nothing is at work for its action any more."""
-    match entry:
-        case entries.End():
-            return not entry.result.unknown
-        case entries.Retry():
-            return not entry.unsure
-        case _:
-            return isinstance(entry, entries.Undone) and entry.state == "undone"
+    def _undone(self, action: ActionHistory, entry: entries.Undone) -> None:
+        action.undoing = False
+        if entry.state in TAKEN_BACK:
+            # It is not done any more, so that all changes before it count for it once more.
+            action.again, action.succeeded = False, 0
+        said = f": {entry.message}" if entry.message else ""
+        action.undone = "" if entry.state == "nothing" else entry.state + said
+        if entry.state in ("undone", "nothing"):
+            action.undo, action.saved = (), False
+            action.changed, action.worked = 0, False
+        if entry.state == "undone":
+            action.working(self.epoch, works=False)
 
 
 def tell(store: Entries, run: str) -> RunHistory:
     """The history of a run as the journal has it now."""
     history = RunHistory()
-    for seq, epoch, rows in store.entries(run):
+    for seq, epoch, group in store.entries(run, read=entries.read):
         history.epoch = epoch
-        for row in rows:
-            history.add(entries.read(row))
+        for entry in group:
+            history.add(entry)
         history.last = seq
     return history
 

@@ -61,8 +61,8 @@ class Journal(Protocol):
 class Entries(Protocol):
     """Where the entries of runs can be read."""
 
-    def entries(self, run: str) -> Iterator[tuple[int, int, Sequence[Entry]]]:
-        """The entries of a run in their order: (number, session, entries)."""
+    def entries(self, run: str, *, read: Callable[[str], list[Any]]) -> Iterator[tuple[int, int, Sequence[Any]]]:
+        """The entries of a run in their order: (number, session, group), each group decoded by ``read``."""
 
 
 Perform: TypeAlias = Callable[[Attempt], ActionOutcome]

@@ -1,1 +1,1 @@
-"""The journal of runs: what was to be done, what was begun, what it came to; kept so that nothing is lost."""
+"""The journal of runs: a durable record of what each run was made from, what it began and how that ended."""

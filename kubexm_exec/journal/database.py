@@ -1,4 +1,4 @@
-"""The database of the journal: a SQLite file in the user's state folder, or a server by URL; brings its schema up."""
+"""The database of the journal: its interface, its place, and the revision of its schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from kubexm_exec.engine.ports import JournalError
 
@@ -15,66 +15,68 @@ HEAD: Final = "0003"
 
 
 class Door(Protocol):
-    """A connection, which is asked by the names of statements."""
+    """A connection, which runs statements by their names (see ``statements``)."""
 
-    @property
-    def prompt(self) -> bool:
-        """Whether it does at once what it can do at all; only for a door that is one's own."""
+    prompt: ClassVar[bool] = True
+    """Whether a statement never takes long: it is done after a sync of the disk, or fails because of a lock."""
+    one_kernel: ClassVar[bool] = True
+    """Whether all users of the database run on one machine: processes from before its last boot are gone."""
 
     def do(self, name: str, /, **values: Any) -> int:
-        """Change something; gives the number of rows that it met."""
+        """Change something; returns the number of affected rows."""
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """What is there."""
-
-    @property
-    def one_kernel(self) -> bool:
-        """Whether all who use the database run on one machine: who began before it was started anew is gone."""
+        """The result of a query."""
 
     def now(self) -> float:
-        """The time for leases, by one clock that all who use the database share: theirs differ."""
+        """The time for leases, by one clock that all users of the database share."""
 
     def lock_leases(self) -> None:
-        """Let nobody else change leases until the transaction ends."""
+        """Let nobody else change leases until the transaction ends; SQLite has only one writer anyway."""
+        return
 
     def lock_run(self, run: str) -> None:
-        """Let nobody else ask anything of a run until the transaction ends: requests are seen in their order."""
+        """Let nobody else send requests to a run until the transaction ends, so that they are read in their order."""
+        return
 
     def tidy(self) -> None:
-        """Put what was written in order, for a moment in which nobody waits; only for a door that is one's own."""
+        """Do maintenance at a moment when nobody waits; only for a door of one's own."""
+        return
 
     def close(self) -> None:
-        """Let go of it; only for a door that is one's own."""
+        """Close it; only for a door of one's own."""
 
 
 class Database(Protocol):
-    """Where a journal lies; may be used by several threads."""
+    """The database of a journal; may be used by several threads."""
 
     def writing(self) -> AbstractContextManager[Door]:
         """A transaction."""
 
     def looking(self) -> AbstractContextManager[Door]:
-        """For questions alone: it never waits for a writer, and no writer waits for it."""
+        """For queries only: neither waits for a writer nor makes one wait."""
 
     def connect(self) -> Door:
-        """A door of one's own, on which every statement is a transaction."""
+        """A door of one's own, in autocommit mode."""
 
     def give_back(self) -> None:
-        """Give the space of what was forgotten back to the file system."""
+        """Return the space of removed runs to the file system; a server does that by itself."""
+        return
 
     def check(self) -> None:
-        """Raise GoneError if what is written is not where others look for it any more."""
+        """Raise GoneError if the file was removed or replaced."""
+        return
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close all connections."""
 
 
 _SHOWN: Final = frozenset({"application_name", "connect_timeout", "host", "hostaddr", "port", "sslmode", "sslrootcert"})
-"""Options of an address that hold no secret."""
+"""Options of a URL that hold no secret."""
 
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where runs leave what they need later: ``$KUBEXM_STATE``, or ``kubexm`` in the user's state folder."""
+    """The folder of the journal: ``$KUBEXM_STATE``, or ``kubexm`` in the user's state folder."""
     env = os.environ if environ is None else environ
     if env.get("KUBEXM_STATE"):
         return Path(env["KUBEXM_STATE"]).absolute()
@@ -83,7 +85,7 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def shown(url: str) -> str:
-    """The place of a journal for messages, without a password, also of one among its options."""
+    """A journal's place for messages, without passwords, also those among its options."""
     if "://" not in url:
         return f"journal {url}"
     from sqlalchemy.engine import make_url
@@ -91,24 +93,24 @@ def shown(url: str) -> str:
 
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # a port that is no number, which may be a piece of a password
+    except (ArgumentError, ValueError):  # such as a port that is not a number: it may be part of a password
         return "journal"
     query = {key: value if key in _SHOWN else "***" for key, value in parsed.query.items()}
     return f"journal {parsed.set(query=query).render_as_string(hide_password=True).replace('%2A', '*')}"
 
 
 def is_current(revision: str, place: str) -> bool:
-    """Whether a schema is the newest one; raises JournalError if it is newer still."""
+    """Whether a schema is the one of this version; raises JournalError if it is newer."""
     if revision > HEAD:
         raise JournalError(
-            f"{place} was made by a newer kubexm (its schema is {revision}, this one knows {HEAD})",
+            f"{place} was made by a newer kubexm (its schema is {revision}, this version knows {HEAD})",
             "use that version, or another journal",
         )
     return revision == HEAD
 
 
 def migrate(connection: Any) -> None:
-    """Bring the schema up in a transaction of SQLAlchemy's."""
+    """Migrate the schema within a transaction of SQLAlchemy."""
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a journal, in words that say what to do."""
+"""What can be wrong with a journal, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kubexm_exec.ownership import NotOursError
 
 
 class FencedError(JournalError):
-    """Somebody else has taken over: this writer must stop."""
+    """Another process has taken over: this writer must stop."""
 
 
 class BusyError(JournalError):
-    """Somebody else writes, and did not let go in time."""
+    """Another process writes, and did not finish in time."""
 
     def __init__(self, place: str) -> None:
-        super().__init__(f"{place}: the journal is in use and does not become free", "see which other kubexm runs")
+        super().__init__(f"{place}: another process keeps the journal locked", "find out which other kubexm runs")
 
 
 class GoneError(JournalError):
-    """What is written is not where others look for it any more."""
+    """The database was removed or replaced."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
-            f"{place} was removed or replaced while it was in use: of this run it says nothing, or not all",
-            "run the spec again: what is done already is found to be so",
+            f"{place} was removed or replaced while it was in use: it does not have all of this run",
+            "run the spec again: steps find what is already done",
         )
 
 
@@ -38,32 +38,31 @@ class UnknownRunError(JournalError):
 
 
 _SIGNS: Final = (
-    ("disk is full", "there is no space left for the journal", "free some space; the run can be resumed then"),
-    ("disk i/o error", "the journal cannot be read or written (I/O error)", "look at the disk; the run can be resumed"),
+    ("disk is full", "there is no space left for the journal", "free some space, then resume the run"),
+    ("disk i/o error", "the journal cannot be read or written (I/O error)", "check the disk, then resume the run"),
     ("readonly database", "the journal cannot be written: it is read-only", "check the owner and mode of its folder"),
-    ("read-only", "the journal cannot be written: it is read-only", "check where it lies, or choose another place"),
+    ("read-only", "the journal cannot be written: it is read-only", "check its file system, or choose another place"),
     ("unable to open", "the journal cannot be opened", "check the owner and mode of its folder"),
-    ("file is not a database", "it is no journal: something else is in that file", "choose another file"),
-    ("malformed", "the journal is damaged", "keep a copy of it, and move it away: kubexm makes a new one"),
-    ("no space left", "there is no space left for the journal", "free some space; the run can be resumed then"),
-    ("connection refused", "the database of the journal does not answer", "see whether it runs, and its address"),
-    ("closed the connection", "the database of the journal has gone away", "see whether it runs"),
-    ("terminating connection", "the database of the journal has gone away", "see whether it runs"),
-    ("connection is lost", "the database of the journal has gone away", "see whether it runs"),
-    ("connection is closed", "the database of the journal has gone away", "see whether it runs"),
-    ("connection is bad", "the database of the journal does not answer", "see whether it runs, and its address"),
-    ("connection failed", "the database of the journal does not answer", "see whether it runs, and its address"),
-    ("permission denied", "the journal cannot be written: you may not", "check the owner and mode of its folder"),
+    ("file is not a database", "the file is not a journal", "choose another file"),
+    ("malformed", "the journal is damaged", "keep a copy and move it away: kubexm creates a new one"),
+    ("no space left", "there is no space left for the journal", "free some space, then resume the run"),
+    ("connection refused", "the database of the journal does not answer", "check that it runs, and its address"),
+    ("closed the connection", "the database of the journal has gone away", "check that it runs"),
+    ("terminating connection", "the database of the journal has gone away", "check that it runs"),
+    ("connection is lost", "the database of the journal has gone away", "check that it runs"),
+    ("connection is closed", "the database of the journal has gone away", "check that it runs"),
+    ("connection is bad", "the database of the journal does not answer", "check that it runs, and its address"),
+    ("connection failed", "the database of the journal does not answer", "check that it runs, and its address"),
+    ("permission denied", "the journal cannot be written: permission denied", "check the owner and mode of its folder"),
     ("password authentication", "the database of the journal refuses the login", "check user and password"),
 )
-"""What databases say, what that means, and what to do about it."""
+"""What databases say, what it means, and what to do."""
 
-
-_LOOK: Final = "look at the place of the journal, or choose another one with --journal"
+_LOOK: Final = "check the place of the journal, or choose another one with --journal"
 
 
 def explain(place: str, error: Exception) -> JournalError:
-    """The error of a database in our words."""
+    """The JournalError for an error of a database."""
     if isinstance(error, NotOursError):
         return JournalError(f"{place}: {error.strerror}", error.hint)
     said = str(getattr(error, "orig", None) or error).strip()
@@ -80,7 +79,7 @@ def explain(place: str, error: Exception) -> JournalError:
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """What a database raises inside is a JournalError outside."""
+    """Turns what a database raises inside into a JournalError."""
     try:
         yield
     except _wrong() as error:
@@ -88,6 +87,6 @@ def explained(place: str) -> Iterator[None]:
 
 
 def _wrong() -> tuple[type[Exception], ...]:
-    # Whoever has not loaded SQLAlchemy cannot have an error of it.
+    # As long as SQLAlchemy is not loaded, nothing can raise its errors.
     loaded = sys.modules.get("sqlalchemy.exc")
     return (sqlite3.Error, OSError, *(() if loaded is None else (loaded.SQLAlchemyError,)))

@@ -1,4 +1,4 @@
-"""Leases: two runs never work on the same target at once; only the lease of a dead one is taken over."""
+"""Leases: two runs never work on the same target at once; only the lease of a dead process is taken over."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kubexm_exec.journal.owner import Owner, boot_id
 from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
 
 TERM: Final = 30.0
-"""Seconds that a lease lasts unless its holder renews it; ``KUBEXM_LEASE`` gives another number."""
+"""Seconds that a lease lasts unless it is renewed; ``KUBEXM_LEASE`` overrides it."""
 _BEATS: Final = 6
-"""How often a lease is renewed in the time that it lasts."""
+"""How often a lease is renewed during its term."""
 _EAR: Final = 0.5
-"""Seconds between two looks for requests: a cancel is heard at once."""
+"""Seconds between two queries for requests, such as a cancel."""
 
 
 def term_of_leases() -> float:
@@ -32,12 +32,12 @@ def term_of_leases() -> float:
     except ValueError:
         term = 0.0
     if not 1.0 <= term <= 86_400.0:
-        raise JournalError(f'KUBEXM_LEASE is "{said}"', "give the seconds that a lease lasts: a number from 1 on")
+        raise JournalError(f'KUBEXM_LEASE is "{said}"', "give the seconds that a lease lasts: a number from 1 to 86400")
     return term
 
 
 class Lease(Struct, frozen=True):
-    """Who works on a target."""
+    """A run's claim on its target."""
 
     target: str
     run: str
@@ -48,9 +48,9 @@ class Lease(Struct, frozen=True):
     """By the clock of the database, see ``Door.now``."""
 
     def dead(self, door: Door) -> bool:
-        """Whether it may be taken over: its process is gone, or may be and has not renewed it in time.
+        """Whether it may be taken over: its process is gone, or cannot be seen and has not renewed it in time.
 
-        A process that is known to live keeps it, however late it is.
+        A process that is known to be alive keeps it, however late it is.
         """
         alive = self.holder.alive()
         if alive is not None:
@@ -61,7 +61,7 @@ class Lease(Struct, frozen=True):
 
 
 class HeldError(JournalError):
-    """Somebody else works on the target."""
+    """Another run works on the target."""
 
     def __init__(self, lease: Lease) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.since))
@@ -73,13 +73,13 @@ class HeldError(JournalError):
 
 
 def find(store: Store, target: str) -> Lease | None:
-    """The lease of a target, whether its holder lives or not."""
+    """The lease of a target, whether its holder is alive or not."""
     with store.looking() as door:
         return _find(door, target)
 
 
 def is_held(store: Store, target: str, run: str) -> bool:
-    """Whether somebody works on a target for a run now."""
+    """Whether a process works on a target for a run now."""
     with store.looking() as door:
         lease = _find(door, target)
         return lease is not None and lease.run == run and not lease.dead(door)
@@ -88,7 +88,7 @@ def is_held(store: Store, target: str, run: str) -> bool:
 def acquire(
     store: Store, target: str, run: str, epoch: int, holder: Owner, *, term: float | None = None
 ) -> Lease | None:
-    """Take the lease of a target; raises HeldError while somebody lives who has it. Gives the lease of a dead one."""
+    """Take the lease of a target, and return that of a dead process; raises HeldError if a live process holds it."""
     term = term_of_leases() if term is None else term
     with store.writing() as door:
         door.lock_leases()
@@ -98,33 +98,33 @@ def acquire(
         if old is None:
             door.do("lease.new", target=target, **values)
             return None
-        # Also if it is for the same run: of two who go on with it, one is second.
+        # Also for the same run: of two processes that resume it, one is second.
         if not old.dead(door):
             raise HeldError(old)
         door.do("lease.take", of=target, **values)
         if old.run != run:
-            # Should it live after all (it was only asleep), it must not write any more.
+            # In case it is alive after all (it was only suspended), it must not write any more.
             told = f"run {run} has taken over its target"
             door.do("run.stale", run=old.run, old=old.epoch, still=RUNNING, status=INTERRUPTED, message=told)
         return old
 
 
 def check(store: Store, target: str, run: str, epoch: int) -> None:
-    """Raises FencedError if the lease is somebody else's."""
+    """Raise FencedError if the lease is another run's."""
     lease = find(store, target)
     if lease is None or (lease.run, lease.epoch) != (run, epoch):
         raise _lost(target, run)
 
 
 def renew(store: Store, target: str, run: str, epoch: int, *, term: float = TERM) -> None:
-    """Say that we are still there; raises FencedError if the lease is somebody else's now."""
+    """Renew a lease; raises FencedError if it is another run's now."""
     with store.writing() as door:
         if door.do("lease.renew", of=target, by=run, old=epoch, expires=door.now() + term) != 1:
             raise _lost(target, run)
 
 
 def release(store: Store, target: str, run: str, epoch: int) -> None:
-    """Let others work on the target; harmless if it is not ours any more."""
+    """Release a lease; harmless if it is not ours any more."""
     with store.writing() as door:
         door.do("lease.release", of=target, by=run, old=epoch)
 
@@ -134,7 +134,7 @@ def _lost(target: str, run: str) -> FencedError:
 
 
 class Keeper:
-    """Renews a lease while a run goes on, and hears what the run is asked for; tells when either ends the run."""
+    """Renews a lease while a run goes on, and receives requests to the run."""
 
     def __init__(
         self,
@@ -149,10 +149,9 @@ class Keeper:
         term: float | None = None,
         beat: float | None = None,
     ) -> None:
-        """``lost`` is called when the lease is not ours any more, ``asked`` with what the run is asked for, by whom,
-        and more of it.
+        """``lost`` is called when the lease is not ours any more, ``asked`` with each request: kind, by whom, data.
 
-        ``heard``: the number of the last request that is not meant for this session.
+        ``heard``: the number of the last request to an earlier session.
         """
         self._store, self._target, self._run, self._epoch = store, target, run, epoch
         self._lost, self._asked = lost, asked
@@ -163,11 +162,11 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="kubexm-lease", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End; the lease is released."""
+        """End the thread, and release the lease."""
         self._stop.set()
         self._thread.join()
         release(self._store, self._target, self._run, self._epoch)
@@ -187,7 +186,7 @@ class Keeper:
                 self._lost(error)
                 return
             except JournalError as error:
-                # A database that is away for a moment is no lost lease, until it would have run out.
+                # While the database is briefly unavailable the lease is not lost, until it would have expired.
                 if time.monotonic() - renewed > self._term - self._beat:
                     self._lost(error)
                     return

@@ -1,4 +1,4 @@
-"""The whole output of a run in a file beside the journal, one line of JSON for each piece."""
+"""The whole output of a run in a file beside the journal, one JSON line for each piece."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kubexm_exec.ownership import open_own, own_folder
 NAME: Final = "output.jsonl"
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BEGIN: Final = '{"time":'
-"""How every line begins; quotes inside of texts are escaped, so that it is nowhere else."""
+"""How every line begins; quotes in texts are escaped, so that it occurs nowhere else."""
 
 
 class OutputLog:
-    """A subscriber that keeps what steps print; the file is made with the first piece, for its owner alone."""
+    """A subscriber that writes the output of steps; the file is created with the first piece, for its owner only."""
 
     def __init__(self, folder: Path, lost: Callable[[JournalError], None]) -> None:
-        """``lost`` is called once if it cannot be written: a run whose output is dropped must not go on."""
+        """``lost`` is called once if it cannot be written: a run must not go on while its output is lost."""
         self._folder = folder
         self._lost: Callable[[JournalError], None] | None = lost
         self._file: TextIO | None = None
 
     def __call__(self, event: Event) -> None:
-        """Keep it if it is output."""
+        """Write the event if it is output."""
         if event.kind != ACTION_OUTPUT or self._lost is None:
             return
         try:
@@ -44,7 +44,7 @@ class OutputLog:
             for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
                 own_folder(folder)
             descriptor = open_own(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            # Line by line: whoever follows it sees whole lines, and a crash loses none.
+            # Line-buffered: readers see whole lines, and a crash loses none.
             self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
         line = {"time": round(event.time, 3), "node": event.node, "host": event.host, **event.data}
         self._file.write(_ENCODE(line) + "\n")
@@ -52,14 +52,14 @@ class OutputLog:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            # What could not be written was told when it was tried.
+            # A failed write was reported when it happened.
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
 
 
 def read_log(folder: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The pieces from an offset on, each with the offset after it; half a line at the end is left for later."""
+    """The pieces from an offset on, each with the offset after it; an incomplete last line is left for later."""
     path = folder / NAME
     if not path.exists():
         return
@@ -75,7 +75,7 @@ def read_log(folder: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
 
 
 def _piece(line: str) -> dict[str, Any] | None:
-    """What a line says. After a full disk or a crash the first line of the next session may follow half a one."""
+    """The data of a line. After a full disk or a crash the next session's first line may follow an incomplete one."""
     for text in (line, line[max(0, line.rfind(_BEGIN)) :]):
         with contextlib.suppress(ValueError):
             piece: dict[str, Any] = json.loads(text)

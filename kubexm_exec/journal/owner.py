@@ -1,4 +1,4 @@
-"""Who works on a run: enough to say it to people, and to know whether that process still lives."""
+"""Which process works on a run: enough to show it, and to find out whether it is still alive."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from msgspec.structs import asdict
 
 
 class Owner(Struct, frozen=True):
-    """A process on a machine. Its number alone does not tell: numbers are used again, machines start anew."""
+    """A process on a machine. Its id alone does not identify it: ids are reused, and machines reboot."""
 
     user: str
     host: str
     pid: int
     boot: str = ""
     started: str = ""
-    """When the process started, in the kernel's count."""
+    """When the process started, in the kernel's ticks."""
     space: str = ""
-    """The namespaces in which the process has that number and start; older versions did not write them down."""
+    """The namespaces in which id and start are valid; older versions did not record them."""
 
     @classmethod
     def me(cls) -> Owner:
@@ -31,10 +31,10 @@ class Owner(Struct, frozen=True):
         return cls(_user(), socket.gethostname(), pid, boot_id(), _started(pid), _space())
 
     def alive(self) -> bool | None:
-        """Whether it still runs; None if nobody can tell from here.
+        """Whether it still runs; None if that cannot be determined from here.
 
-        That is so on another machine (or on this one before it was started anew), in another namespace, where its
-        number or start is another process's, and of a process that is stopped, which may never go on.
+        That is so on another machine (or on this one before its last boot), in another namespace, and for a stopped
+        process, which may never continue.
         """
         if not self.boot or self.boot != boot_id() or self.space not in ("", _space()):
             return None
@@ -51,7 +51,7 @@ class Owner(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: str) -> Owner:
-        """What ``to_json`` wrote."""
+        """The owner in the text of ``to_json``."""
         return cls(**json.loads(text))
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def _user() -> str:
 
 
 def boot_id() -> str:
-    """Tells this start of this machine's kernel from all others; empty if the kernel does not say it."""
+    """Identifies this boot of this machine; empty if the kernel does not tell."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -77,16 +77,14 @@ def _is_there(pid: int) -> bool:
     """Whether there is such a process, also where /proc shows only one's own."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
 def _space() -> str:
     try:
-        # In another time namespace the kernel tells other starts of the same processes.
+        # In another time namespace the kernel reports other start times of the same processes.
         return f"{Path('/proc/self/ns/pid').readlink()} {Path('/proc/self/ns/time').readlink()}"
     except OSError:
         return ""
@@ -98,9 +96,9 @@ def _started(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel says of a process, from its state on; nothing if there is none."""
+    """The kernel's fields for a process, from its state on; empty if there is none."""
     try:
-        # The name in parentheses may hold anything, also spaces and parentheses.
+        # The name in parentheses may itself contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""Writes one run's entries: all that has come together is committed at once, so that many share the cost of a sync."""
+"""Writes the entries of one run: those that have accumulated are committed together, so that they share a sync."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kubexm_exec.journal.store import Store
 _BUSY: Final = 30.0
 """Seconds to wait for another process that writes."""
 _PROMPT: Final = 0.05
-"""The same for somebody who has more to do than to wait."""
+"""The same for a thread that has other work."""
 _TIDY: Final = 40
-"""Commits after which what was written is put in order."""
+"""Commits between two rounds of maintenance."""
 
 
 class _Aside:
-    """Something that one of two threads does, whichever comes to it first."""
+    """Work that one of two threads does, whichever is first."""
 
     __slots__ = ("_done", "_error", "_taken", "_what")
 
@@ -34,17 +34,17 @@ class _Aside:
         self._error: BaseException | None = None
 
     def help(self) -> None:
-        """Do it, unless the other one is at it."""
+        """Do it, unless the other thread does."""
         if self._taken.acquire(blocking=False):
             try:
                 self._what()
-            except BaseException as error:  # noqa: BLE001  it is raised where it would have been without this help
+            except BaseException as error:  # noqa: BLE001  ``finish`` raises it
                 self._error = error
             finally:
                 self._done.release()
 
     def finish(self) -> None:
-        """Have it done; raises what it raises."""
+        """Do it, or wait for the other thread; raises what it raises."""
         if self._taken.acquire(blocking=False):
             self._what()
             return
@@ -57,33 +57,33 @@ _Group: TypeAlias = tuple[Sequence[Entry], Durable]
 
 
 class Recorder:
-    """The pen of one run. What is handed over first is written first; after an error nothing is written any more."""
+    """Writes one run in order; after an error nothing more is written."""
 
     def __init__(self, store: Store, run: str, epoch: int, after: int = 0) -> None:
-        """``after``: the number of the last entries that the run has already."""
+        """``after``: the number of the last group of entries that the run has."""
         self.store = store
         self.run = run
         self.epoch = epoch
         self.error: JournalError | None = None
         self.digests: dict[str, str] = {}
-        """Of the inputs of nodes, by their ids; made before anything runs, when nobody waits for them."""
+        """Digests of the inputs of nodes, by their ids; made before anything runs."""
         self._seq = after
         self._door: Door | None = None
         self._pen = threading.Lock()
-        """Held by whoever writes."""
+        """Held while writing."""
         self._untidy = 0
         self._todo: SimpleQueue[_Group | _Aside | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="kubexm-journal", daemon=True)
         self._thread.start()
 
     def submit(self, entries: Sequence[Entry], durable: Durable) -> None:
-        """Have entries written; ``durable`` is called in the writing thread."""
+        """Write entries in the background; ``durable`` is called in the writing thread."""
         self._todo.put((entries, durable))
 
     def submit_here(self, entries: Sequence[Entry], durable: Durable, aside: Callable[[], None]) -> None:
-        """Write entries in this thread, which has nothing else to do but ``aside``: the other one does that meanwhile.
+        """Write entries in this thread, which has nothing else to do but ``aside``: the other thread does that.
 
-        To wake a thread takes as long as half a sync. Where that could mean to wait for long, the other one writes.
+        Waking a thread takes half as long as a sync. Where a write may take long, the other thread writes.
         """
         if self._door is None or not self._door.prompt:
             self.submit(entries, durable)
@@ -107,21 +107,21 @@ class Recorder:
             raise error
 
     def keep(self, token: str, data: bytes) -> None:
-        """Keep content for an undo; durable when this returns."""
+        """Store content for an undo; durable when this returns."""
         if self.error is not None:
             raise self.error
         self.store.keep(self.run, token, data)
 
     def kept(self, token: str) -> bytes:
-        """Content that was kept; raises KeyError."""
+        """Stored content; raises KeyError."""
         return self.store.kept(self.run, token)
 
     def fail(self, error: JournalError) -> None:
-        """Write nothing any more, because of this."""
+        """Write nothing more, because of this error."""
         self.error = self.error or error
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write what is pending, and end."""
         self._todo.put(None)
         self._thread.join()
 
@@ -148,7 +148,7 @@ class Recorder:
             self._door.close()
 
     def _commit(self, entries: Sequence[Entry], patience: float) -> bool:
-        """Write entries, unless nothing is written any more; False if somebody else writes for all that time."""
+        """Write entries, unless there was an error; False if another process holds the lock for all that time."""
         until = time.monotonic() + patience
         if not self._pen.acquire(timeout=patience):
             return False
@@ -176,7 +176,7 @@ class Recorder:
         except JournalError as error:
             self.fail(error)
         except BaseException as error:
-            # A thread that dies would leave the run waiting for ever, and nobody knows now what was written last.
+            # If the thread died, the run would wait forever; and what was written last is unknown now.
             self.fail(JournalError(f"{self.store.place}: {type(error).__name__}: {error}"))
             if not isinstance(error, Exception):
                 raise

@@ -1,4 +1,4 @@
-"""Tells a run of the past again as events: the entries of its journal with the names that a live run's events have."""
+"""Replays a past run as events: turns the entries of its journal into the events of a live run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import FailureKind, RunMode, Status, counts
 
 _STOPPING: Final = {
-    "failFast": "a step failed: nothing new was started, what ran was finished",
-    "rollback": "a step failed: nothing new was started, then what was done was undone",
-    "cancel": "cancelled: what ran was stopped, always hooks were run",
+    "failFast": "a step failed: no new action started, running ones finished",
+    "rollback": "a step failed: no new action started, then all changes were undone",
+    "cancel": "cancelled: running actions were stopped, always hooks ran",
 }
 
 
 class Retelling:
-    """Makes events of entries, one after the other; what a step printed is in the run's log, not here."""
+    """Turns entries into events, one after another; the output of steps is in the run's log, not here."""
 
     def __init__(self, row: RunRow, graph: ExecutionGraph, forks: int) -> None:
         self.history = RunHistory()
-        """What was told so far."""
+        """The entries so far."""
         self._row = row
         self._graph = graph
         self._forks = forks
@@ -36,7 +36,7 @@ class Retelling:
         """The events of one more entry."""
         if isinstance(entry, entries.Session):
             yield from self.broke_off()
-        # In the order in which they were written down; what ends at the same time may have ended in another.
+        # In the order of the journal: actions that ended at the same time may have ended in another order.
         self._now = max(entry.time or self._now, self._now)
         self.history.add(entry)
         match entry:
@@ -61,9 +61,9 @@ class Retelling:
                 yield self._finished(Status(entry.status), entry.message)
 
     def broke_off(self) -> Iterator[Event]:
-        """The end of a session that did not tell its end: call it once more after the last entry of a dead run."""
+        """The end of an interrupted session; to be called after the last entry of a dead run, too."""
         if self.history.sessions and self.history.sessions[-1].ended is None:
-            yield self._finished(Status.INTERRUPTED, "it broke off: its process ended without saying how")
+            yield self._finished(Status.INTERRUPTED, "interrupted: its process ended unexpectedly")
 
     def _event(self, event: str, node: str = "", host: str = "", /, **data: Any) -> Event:
         return Event(event, self._row.id, self._now, node, host, data)

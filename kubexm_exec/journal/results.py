@@ -1,4 +1,4 @@
-"""A run of the past, or one that goes on elsewhere, as a result: what became of every action by its journal."""
+"""The result of a past run, or of one in another process: the outcome of every action, from the journal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
 from kubexm_exec.scheduler import Action
 
-BROKE_OFF: Final = "it was running when the run broke off: nobody knows whether it was done"
-_AGAIN: Final = "it was done, and is to be done again"
+BROKE_OFF: Final = "it was running when the run was interrupted: its outcome is unknown"
+_AGAIN: Final = "it was done, and will be repeated"
 _NEVER: Final = "the run ended before it could start"
 
 
 def is_alive(store: Store, row: RunRow) -> bool:
-    """Whether somebody works on a run now; one that cannot be seen from here does while its lease is renewed."""
+    """Whether a process works on a run now; one that cannot be seen from here does while its lease is renewed."""
     if row.over:
         return False
     known = row.holder.alive()
@@ -32,12 +32,12 @@ def is_alive(store: Store, row: RunRow) -> bool:
 
 
 def state_of(store: Store, row: RunRow) -> Status:
-    """What a run is; Interrupted if its process is gone without having said how it ended."""
+    """The status of a run; Interrupted if its process is gone without having recorded an end."""
     return Status(row.status) if row.over or is_alive(store, row) else Status.INTERRUPTED
 
 
 class PastRun(Struct, dict=True):
-    """A run as the journal has it."""
+    """A run in the journal."""
 
     row: RunRow
     state: Status
@@ -45,21 +45,21 @@ class PastRun(Struct, dict=True):
     """As it was compiled."""
     history: RunHistory
     now: float
-    """When it was looked at."""
+    """When it was read."""
 
     @property
     def alive(self) -> bool:
-        """Whether somebody works on it."""
+        """Whether a process works on it."""
         return self.state is Status.RUNNING
 
     @cached_property
     def whole(self) -> ExecutionGraph:
-        """The graph with what was added while it ran."""
+        """The graph with the nodes of fragments."""
         return whole_graph(self.graph, self.history)
 
     @cached_property
     def result(self) -> GraphExecutionResult:
-        """What became of it, with the times at which it was."""
+        """Its result, with real times."""
         result = GraphExecutionResult(
             graph_name=self.graph.name or self.row.name,
             run_id=self.row.id,
@@ -77,9 +77,11 @@ class PastRun(Struct, dict=True):
                     of.host_results[host] = replace(of.host_results[host], place=node.elsewhere(host))
             of.status = _sum_up(node, of)
             of.message = node_message(of, node.skip)
-            times = [each for each in of.host_results.values() if each.start_time is not None]
-            of.start_time = min((each.start_time for each in times if each.start_time is not None), default=None)
-            of.end_time = max((each.end_time for each in times if each.end_time is not None), default=None)
+            times = [
+                (each.start_time, each.end_time) for each in of.host_results.values() if each.start_time is not None
+            ]
+            of.start_time = min((start for start, _ in times), default=None)
+            of.end_time = max((end for _, end in times if end is not None), default=None)
             result.node_results[node.id] = of
             if not node.reversible and any(each.changed for each in of.host_results.values()):
                 result.not_reversible.append(node.id)
@@ -87,7 +89,7 @@ class PastRun(Struct, dict=True):
 
     @cached_property
     def shown(self) -> GraphExecutionResult:
-        """The result for people: its times as if there had been no pauses between the sessions."""
+        """The result to show: without the pauses between sessions."""
         return without_pauses(self.result, self.history.sessions)
 
     def _action(self, node: ExecutionNode, host: str) -> HostResult:
@@ -112,18 +114,18 @@ class PastRun(Struct, dict=True):
     def _last(self) -> float | None:
         return max((session.last for session in self.history.sessions), default=None)
 
-    # What somebody wants to know of it
+    # Questions about it
 
     def running(self) -> list[tuple[str, HostResult]]:
-        """What runs now."""
+        """The actions that run now."""
         return self._having(lambda each: each.status is Status.RUNNING)
 
     def unknown(self) -> list[tuple[str, HostResult]]:
-        """Of what nobody knows whether it was done."""
+        """The actions with an unknown outcome."""
         return self._having(lambda each: each.unknown)
 
     def left(self) -> list[tuple[str, HostResult]]:
-        """What a resume would do; after a success only what failed within ``maxFailures``, and what waited for it."""
+        """What a resume would run; after a success only failures within ``maxFailures``, and their dependents."""
         if self.state is Status.ROLLED_BACK or (self.state is Status.SUCCESS and not self._having(_failed)):
             return []
         again = after_undo(self.whole, self.history)
@@ -134,23 +136,20 @@ class PastRun(Struct, dict=True):
         ]
 
     def undoing(self) -> list[tuple[str, HostResult]]:
-        """What is being undone now; or of what nobody knows how far that came."""
-        return [
-            (name, each)
-            for name, each in _each(self.result)
-            if self.history.actions.get(Action(name, each.host_name), ActionHistory()).undoing
-        ]
+        """The actions that are being undone, or whose undo was interrupted."""
+        undoing = {key for key, told in self.history.actions.items() if told.undoing}
+        return [(name, each) for name, each in _each(self.result) if (name, each.host_name) in undoing]
 
     def undone(self) -> list[tuple[str, HostResult]]:
-        """What was undone, or could not be, unless all of it was done again."""
+        """The actions that were undone, or could not be, unless all were done again."""
         return [] if self.state is Status.SUCCESS else self._having(lambda each: bool(each.undo))
 
     def retried(self) -> list[tuple[Action, ActionHistory]]:
-        """What failed at least once and was tried again."""
+        """The actions that failed at least once and were tried again."""
         return [(key, told) for key, told in self.history.actions.items() if told.retries]
 
     def slowest(self, most: int) -> list[tuple[str, HostResult, float]]:
-        """What took longest, without pauses."""
+        """The actions that took longest, without pauses."""
         found = [
             (name, each, each.end_time - each.start_time)
             for name, each in _each(self.shown)
@@ -177,11 +176,10 @@ def _is_left(each: HostResult) -> bool:
 
 
 def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:
-    """What the outcomes of a node add up to, as far as they are known."""
+    """The status of a node, as far as the outcomes of its actions are known."""
     every = list(of.host_results.values())
     found = {each.status for each in every}
-    failures = sum(each.status is Status.FAILED and not each.ignored for each in every)
-    if failures > node.policy.budget(len(every)):
+    if sum(map(_failed, every)) > node.policy.budget(len(every)):
         return Status.FAILED
     for status in (Status.RUNNING, Status.PENDING, Status.CANCELLED):
         if status in found:
@@ -192,14 +190,14 @@ def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:
 
 
 def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionHistory]) -> GraphExecutionResult:
-    """The result of the last session for people: with the time of all of them, and without the pauses between them."""
+    """The result of the last session to show: with the time of all sessions, without the pauses between them."""
     if not sessions:
         return result
     return without_pauses(replace(result, start_time=sessions[0].begun), sessions)
 
 
 def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionHistory]) -> GraphExecutionResult:
-    """The same result with times as if each session had begun when the one before it ended."""
+    """The same result with times as if each session had begun when the previous one ended."""
     pauses = [
         (before.ended or before.last, after.begun)
         for before, after in pairwise(sessions)

@@ -11,10 +11,10 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.database import is_current, migrate
+from kubexm_exec.journal.database import Database, Door, is_current, migrate
 from kubexm_exec.journal.statements import STATEMENTS
 
-# Where several write at once, whoever takes a run over has to wait for what is being written: they read all of it.
+# Several write at once here: a process that takes a run over must wait for pending writes, since it reads all entries.
 _STATEMENTS: Final = {
     name: text(f"{said} FOR SHARE" if name == "entries.append" else said).execution_options(preserve_rowcount=True)
     for name, said in STATEMENTS.items()
@@ -23,31 +23,22 @@ _LOCK: Final = 0x6B78
 """PostgreSQL's advisory lock for migrations."""
 
 
-class ServerDoor:
+class ServerDoor(Door):
     """One connection to the server."""
 
-    __slots__ = ("_connection",)
+    prompt = False
+    one_kernel = False
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @property
-    def prompt(self) -> bool:
-        """Nobody knows how long a server takes."""
-        return False
-
     def do(self, name: str, /, **values: Any) -> int:
-        """Change something; gives the number of rows that it met."""
+        """Change something; returns the number of affected rows."""
         return self._connection.execute(_STATEMENTS[name], values).rowcount
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """What is there."""
+        """The result of a query."""
         return [tuple(row) for row in self._connection.execute(_STATEMENTS[name], values)]
-
-    @property
-    def one_kernel(self) -> bool:
-        """Many machines use a server."""
-        return False
 
     def now(self) -> float:
         """The time of the server."""
@@ -58,22 +49,16 @@ class ServerDoor:
         self._connection.exec_driver_sql("LOCK TABLE leases IN EXCLUSIVE MODE")
 
     def lock_run(self, run: str) -> None:
-        """Let nobody else ask anything of a run until the transaction ends.
-
-        Otherwise a request with a lower number could become visible after one with a higher number was read.
-        """
+        """Without the lock a request with a lower number could become visible after one with a higher number."""
         self._connection.execute(text("SELECT 1 FROM runs WHERE id = :run FOR NO KEY UPDATE"), {"run": run})
 
-    def tidy(self) -> None:
-        """The server does that by itself."""
-
     def close(self) -> None:
-        """Let go of it."""
+        """Return it to the pool."""
         self._connection.close()
 
 
-class Server:
-    """The server, with a few connections that are kept."""
+class Server(Database):
+    """The server, with a small pool of connections."""
 
     def __init__(self, url: str, place: str) -> None:
         self._engine = _engine(url, place)
@@ -94,7 +79,7 @@ class Server:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[ServerDoor]:
-        """For questions alone."""
+        """For queries only."""
         with self._single() as connection:
             yield ServerDoor(connection)
 
@@ -102,14 +87,8 @@ class Server:
         """A door of one's own."""
         return ServerDoor(self._single())
 
-    def give_back(self) -> None:
-        """A server sees to that by itself."""
-
-    def check(self) -> None:
-        """A database on a server is where it is: what is wrong with it is said when it is used."""
-
     def close(self) -> None:
-        """Let go of it."""
+        """Close the pool."""
         self._engine.dispose()
 
     def _single(self) -> Connection:
@@ -118,7 +97,7 @@ class Server:
     def _bring_up(self, place: str) -> None:
         with self._engine.begin() as connection:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            # Somebody else may have done it meanwhile.
+            # Another process may have done it meanwhile.
             if not is_current(_revision(connection, place), place):
                 migrate(connection)
 
@@ -133,17 +112,17 @@ def _engine(url: str, place: str) -> Engine:
         return create_engine(parsed, pool_size=4, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ValueError):
         hint = "give the path of a file, or postgresql://user@host/name"
-        raise JournalError(f"{place} is not the place of a journal", hint) from None
+        raise JournalError(f"{place} is neither a file nor the URL of a PostgreSQL database", hint) from None
     except ImportError:
         hint = "pip install 'kubexm[postgres]'"
         raise JournalError("a journal in PostgreSQL needs the package psycopg", hint) from None
 
 
 def _revision(connection: Connection, place: str) -> str:
-    """The revision of the schema, empty if there is none yet; refuses a database that is not ours."""
+    """The revision of the schema, empty if there is none yet; raises JournalError for another program's database."""
     tables = set(inspect(connection).get_table_names())
     if not tables:
         return ""
     if not {"alembic_version", "runs", "entries"} <= tables:
-        raise JournalError(f"{place} is the database of another program", "make an empty one for kubexm")
+        raise JournalError(f"{place} is the database of another program", "create an empty one for kubexm")
     return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() or "")

@@ -1,4 +1,4 @@
-"""One session of a run: takes the target's lease, writes down what the run is made from, and lets go at its end."""
+"""One session of a run: takes the target's lease, records what the run is made from, and releases it at the end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from kubexm_exec.model.result import GraphExecutionResult
 
 _LOOK: Final = 0.5
-"""Seconds between two looks at a target that is not free."""
+"""Seconds between two tries to take a lease."""
 _MARK: Final = 20
 """Digits of a mark."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """What a new run is."""
+    """A new run."""
 
     run: str
     name: str
@@ -42,11 +42,11 @@ class Start(Struct, frozen=True, kw_only=True):
     executor: str
     made_from: Mapping[str, Any]
     asked: Mapping[str, Any] | None = None
-    """What somebody asked for."""
+    """The request."""
 
 
 class Session:
-    """A run in the journal, from this process's side."""
+    """This process's work on a run."""
 
     def __init__(self, store: Store, state: Path, run: str, target: str, epoch: int, after: int, heard: int) -> None:
         self.store = store
@@ -59,13 +59,13 @@ class Session:
         self._keeper: leases.Keeper | None = None
         self._runtime: Runtime | None = None
         self.asked_by = ""
-        """Who asked for the run to be cancelled, from elsewhere."""
+        """Who cancelled the run from another process."""
 
     @classmethod
     def begin(
         cls, store: Store, state: Path, start: Start, *, wait: Callable[[leases.HeldError], None] | None
     ) -> Session:
-        """A new run; raises HeldError if the target is taken, unless ``wait`` (called again and again) says to wait."""
+        """A new run; raises HeldError if the target is taken, unless ``wait`` (called repeatedly) returns."""
         holder = Owner.me()
         _acquire(store, start.target, start.run, 1, holder, wait)
         try:
@@ -74,7 +74,7 @@ class Session:
                 holder=holder, made_from=start.made_from, asked=start.asked,
                 opening=[entries.Session("run", str(holder))],
             )  # fmt: skip
-            # From here on whoever takes the lease fences the run; whoever did it just before could not.
+            # From here on taking the lease fences the run; a process that took it just before could not do that.
             leases.check(store, start.target, start.run, epoch)
         except JournalError:
             leases.release(store, start.target, start.run, 1)
@@ -93,11 +93,10 @@ class Session:
         wait: Callable[[leases.HeldError], None] | None = None,
         first: Callable[[], tuple[Sequence[entries.Entry], Sequence[entries.Repeat]]] | None = None,
     ) -> Session:
-        """Take on a run that nobody works on any more; raises HeldError or FencedError.
+        """Continue a run that no process works on; raises HeldError or FencedError.
 
-        ``first``: says, when nobody works on the run, what is to be written down before the session begins, and what
-        is to be run again in it (see ``entries.Repeat``). That is durable together with what the run is made from now,
-        and holds until it is done, whoever does that.
+        ``first``: called with the lease taken; returns entries to write before the session begins, and what to repeat
+        in it (see ``entries.Repeat``). Both become durable together with what the run is made from now.
         """
         row = store.run(run)
         holder = Owner.me()
@@ -115,9 +114,9 @@ class Session:
         return cls(store, state, run, row.target, epoch, store.last(run), heard)
 
     def attach(self, runtime: Runtime, left: Mapping[str, Sequence[tuple[int, str]]] | None = None) -> None:
-        """Have a run written down, and end it if the lease is lost or somebody asks for that.
+        """Record a run, and end it if the lease is lost or a request says so.
 
-        ``left``: what earlier sessions may have left at work on hosts (see ``RunHistory.left``).
+        ``left``: what earlier sessions may have left running on hosts (see ``RunHistory.left``).
         """
         runtime.journal = self.recorder
         mask = runtime.redactor.mask
@@ -130,12 +129,12 @@ class Session:
         self._keeper.start()
 
     def _marks(self, left: Mapping[str, Sequence[tuple[int, str]]]) -> dict[str, list[tuple[str, User]]]:
-        """The marks of what earlier sessions may have left, each with the user whose it would be."""
+        """The marks of what earlier sessions may have left running, each with its user."""
         from kubexm_exec.engine.history import tell, whole_graph
         from kubexm_exec.model.graph import ExecutionGraph
 
         history = tell(self.store, self.run)
-        # Whoever accepted changes may have changed the user too.
+        # Accepted changes may have changed the user, too.
         graphs = [
             whole_graph(ExecutionGraph.from_json(each["graph"]), history) for each in self.store.all_made_from(self.run)
         ]
@@ -148,7 +147,7 @@ class Session:
         return {host: list(marks) for host, marks in found.items()}
 
     def lost(self, error: JournalError) -> None:
-        """The run cannot be written down any more: nothing new is begun, and what runs is ended."""
+        """The run cannot be recorded any more: no new action starts, and running ones are stopped."""
         assert self._runtime is not None
         self.recorder.fail(error)
         self._runtime.cancel.set()
@@ -165,7 +164,7 @@ class Session:
     def close(
         self, result: GraphExecutionResult | None, counts: Mapping[str, int], success: str = "Success"
     ) -> JournalError | None:
-        """Write down how it ended, and let go of the target; gives what was wrong with the journal, if anything was."""
+        """Record the end, and release the target; returns the error of the journal, if there was one."""
         error = self._end(result, counts, success)
         try:
             if self._keeper is not None:
@@ -181,7 +180,7 @@ class Session:
             if self.recorder.error is not None:
                 return self.recorder.error
             if result is None:
-                # This process may live on: it would be taken for one that works on the run.
+                # Otherwise this process would count as working on the run as long as it lives.
                 self.store.end(self.run, self.epoch, status=INTERRUPTED, message="", counts={})
             else:
                 status, message = result.status.value, result.message
@@ -196,17 +195,17 @@ class Session:
 
     @property
     def gone(self) -> bool:
-        """Whether the run is not ours to go on with: somebody else has taken over, or nothing of it is written down."""
+        """Whether this process cannot resume the run: another one has taken over, or the journal is gone."""
         return isinstance(self.recorder.error, FencedError | GoneError)
 
 
 def mark_of(run: str, epoch: int) -> str:
-    """The mark of all that a session runs on hosts, and of nothing else: whoever goes on with the run finds it so."""
+    """The mark of all that a session runs on hosts: the next session finds its leftovers by it."""
     return f"kx{hashlib.sha256(f'{run} {epoch}'.encode()).hexdigest()[:_MARK]}"
 
 
 def _user(graph: ExecutionGraph, node: str, host: str) -> User:
-    """Who a node works as on a host; also what the host says may have changed since."""
+    """The user that a node works as on a host."""
     of = graph.nodes[node]
     known = graph.hosts.get(of.place(host))
     return known.becomes or False if of.become is None and known is not None else of.become

@@ -1,7 +1,7 @@
-"""What is asked of the database of the journal, in SQL that SQLite and PostgreSQL take; each statement has a name.
+"""The SQL statements of the journal by name, for both SQLite and PostgreSQL.
 
-Text for both: to import SQLAlchemy takes longer than everything else that a short run does with its journal. That is
-needed to bring a schema up, and to reach a server.
+As text: importing SQLAlchemy takes longer than everything else that a short run does with its journal. It is only
+needed to migrate a schema and to connect to a server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATEMENTS: Final = {
     "run.end": f"UPDATE runs SET status = :status, message = :message, ended = :ended, counts = :counts {_OURS}",
     "run.stale": f"UPDATE runs SET status = :status, message = :message, epoch = epoch + 1 {_OURS} AND status = :still",
     "run.remove": "DELETE FROM runs WHERE id = :run",
-    # One statement: between a question and an answer somebody else could take the run over.
+    # One statement: between a query and an insert another process could take the run over.
     "entries.append": (
         "INSERT INTO entries (run, seq, epoch, data) "
         "SELECT id, :seq, epoch, :data FROM runs WHERE id = :run AND epoch = :epoch"
@@ -63,26 +63,26 @@ STATEMENTS: Final = {
 }
 
 SCHEMA: Final = (
-    # One row a run. ``epoch`` is raised by whoever takes the run on: whoever writes with an older one is refused.
+    # One row a run. Each session raises ``epoch``, and writes with an older one are refused.
     "CREATE TABLE runs (id VARCHAR(26) NOT NULL, name TEXT NOT NULL, target TEXT NOT NULL, spec TEXT NOT NULL, "
     "executor TEXT NOT NULL, status VARCHAR(16) NOT NULL, message TEXT NOT NULL, created FLOAT NOT NULL, ended FLOAT, "
     "epoch INTEGER NOT NULL, holder TEXT NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (id))",
-    # What a run was made from (graph, options, packages), compressed; a second one if changes were accepted later.
+    # What a run was made from (graph, options, packages), compressed; one more row whenever changes were accepted.
     "CREATE TABLE inputs (run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, data BLOB NOT NULL, "
     "PRIMARY KEY (run, epoch), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
-    # What somebody asked for (document, values, choices, executor, options), in the form of that version.
+    # The request (document, values, choices, executor, options), in the format of that version.
     "CREATE TABLE asked (run VARCHAR(26) NOT NULL, version INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run), "
     "FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
-    # What happened, in order. A row holds all that became durable together.
+    # What happened, in order. A row is a group of entries that became durable together.
     "CREATE TABLE entries (run VARCHAR(26) NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL, data TEXT NOT NULL, "
     "PRIMARY KEY (run, seq), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
     # Content that was replaced on hosts, for an undo.
     "CREATE TABLE blobs (run VARCHAR(26) NOT NULL, token VARCHAR(64) NOT NULL, data BLOB NOT NULL, "
     "PRIMARY KEY (run, token), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
-    # Who works on a target now; ``epoch`` is that of the run.
+    # Which run works on a target now; ``epoch`` is that of the run.
     "CREATE TABLE leases (target TEXT NOT NULL, run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, "
     "holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target))",
-    # What others ask a running run for, such as to stop.
+    # Requests to a running run, such as a cancel.
     "CREATE TABLE requests (id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, "
     'at FLOAT NOT NULL, "by" TEXT NOT NULL, data TEXT, PRIMARY KEY (id), '
     "FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)",
@@ -90,4 +90,4 @@ SCHEMA: Final = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))",
 )
-"""What the migrations come to in an empty SQLite file, without loading what runs them; a test compares the two."""
+"""The schema that the migrations produce, for an empty SQLite file; a test compares the two."""

@@ -1,13 +1,16 @@
-"""Runs in the journal: beginning, taking on, appending what happened, and reading it again."""
+"""Runs in the journal: begins and resumes them, appends their entries, and reads them."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import os
 import re
+import signal
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,29 +19,25 @@ import msgspec
 from msgspec import Struct, field
 
 from kubexm_exec.engine.ports import ChangedError, Entry, JournalError
-from kubexm_exec.journal.crashpoints import point
-from kubexm_exec.journal.database import Door, shown
+from kubexm_exec.journal.database import Database, Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
-from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.model.data import builtins
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
-"""It ended without saying so: its process died, or somebody took its place."""
+"""Its process died, or another process took the run over."""
 _PAGE: Final = 500
 _ALL: Final = 1_000_000
 _ASKED: Final = 1
-"""The version of what is written down of a request; a migration brings older ones up."""
-_COLUMNS: Final = (
-    "id", "name", "target", "spec", "executor", "status", "message", "created", "ended", "epoch",
-)  # fmt: skip
-"""What is read of a run as it is, in the order of the table."""
+"""The version of a stored request; a migration converts older ones."""
 _QUICK: Final = msgspec.json.Encoder()
+_DIE_AT: Final = os.environ.get("KUBEXM_DIE_AT", "")
+_TIMES: Final = itertools.count(1)
 
 
-class RunRow(Struct, frozen=True, kw_only=True):
-    """A run as the list of runs has it."""
+class RunRow(Struct, frozen=True):
+    """A run in the list of runs, with the columns of the table in their order."""
 
     id: str
     name: str
@@ -55,24 +54,49 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether it came to an end by itself."""
+        """Whether it has ended."""
         return self.status != RUNNING
 
 
+def point(name: str) -> None:
+    """Where tests kill the process: ``KUBEXM_DIE_AT=append.after:7`` at its seventh time, ``any`` at all points."""
+    if _DIE_AT:
+        wanted, _, times = _DIE_AT.partition(":")
+        if wanted in (name, "any") and next(_TIMES) == int(times or 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_database(url: str, *, reading: bool = False) -> Database:
+    """The database at a path or URL, with the newest schema; raises JournalError.
+
+    ``reading``: for queries only, so that a read-only file will do.
+    """
+    place = shown(url)
+    with explained(place):
+        if "://" in url:
+            from kubexm_exec.journal.server import Server
+
+            return Server(url, place)
+        from kubexm_exec.journal.sqlitefile import SqliteFile, SqliteReading, may_only_be_read
+
+        path = Path(url)
+        return (SqliteReading if reading and may_only_be_read(path) else SqliteFile)(path, place)
+
+
 class Store:
-    """The journal in one database. May be used by several threads, and by many processes at once."""
+    """The journal in one database. May be used by several threads and many processes at once."""
 
     def __init__(self, url: str, *, reading: bool = False) -> None:
-        """``url``: the path of a SQLite file, or that of another database; raises JournalError.
+        """``url``: the path of a SQLite file, or a URL such as ``postgresql://user@host/name``; raises JournalError.
 
-        ``reading``: nothing will be written to it.
+        ``reading``: nothing will be written.
         """
         self.url = url
         self.place = shown(url)
         self._database = open_database(url, reading=reading)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     # Runs
@@ -81,9 +105,9 @@ class Store:
         self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Owner, made_from: Any,
         asked: Any = None, opening: Sequence[Entry] = (),
     ) -> int:  # fmt: skip
-        """Write down a new run with all it was made from, before anything is done; gives its first epoch.
+        """Record a new run with everything it is made from, before it does anything; returns its first epoch.
 
-        ``asked``: what somebody asked for, as plain data. ``opening``: its first entries.
+        ``asked``: the request, as plain data. ``opening``: the first entries.
         """
         point("begin.before")
         with self.writing() as door:
@@ -98,15 +122,15 @@ class Store:
         return 1
 
     def take_on(self, run: str, epoch: int, holder: Owner, made_from: Any = None, opening: Sequence[Entry] = ()) -> int:
-        """Go on with a run that nobody works on; ``epoch`` is the one that was seen. Gives the new epoch.
+        """Continue a run that no process works on; ``epoch`` is the one last seen. Returns the new epoch.
 
-        ``opening``: entries that become durable with it, such as what is to be run again because of what has changed.
+        ``opening``: entries that become durable with it, such as the actions to repeat because the spec has changed.
         """
         new = epoch + 1
         point("take.before")
         with self.writing() as door:
             if door.do("run.take", run=run, old=epoch, epoch=new, holder=holder.to_json(), status=RUNNING) != 1:
-                raise FencedError(f"run {run} was just taken on by somebody else", f"kubexm runs show {run}")
+                raise FencedError(f"run {run} was just taken over by another process", f"kubexm runs show {run}")
             if made_from is not None:
                 door.do("run.inputs", run=run, epoch=new, data=_pack(made_from))
             _open(door, run, new, opening)
@@ -114,7 +138,7 @@ class Store:
         return new
 
     def append(self, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
-        """Make entries durable, all or none; raises FencedError if somebody else has taken the run on."""
+        """Make entries durable, all or none; raises FencedError if another process has taken the run over."""
         door = self.connect()
         try:
             self.append_by(door, run, epoch, seq, entries)
@@ -122,7 +146,7 @@ class Store:
             door.close()
 
     def append_by(self, door: Door, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
-        """The same through a door that is kept for it."""
+        """The same through a door that the caller keeps open."""
         text = _encoded(entries)
         point("append.before")
         with explained(self.place):
@@ -132,12 +156,12 @@ class Store:
         point("append.after")
 
     def connect(self) -> Door:
-        """A door for somebody who writes often."""
+        """A door of one's own, for frequent writes."""
         with explained(self.place):
             return self._database.connect()
 
     def end(self, run: str, epoch: int, *, status: str, message: str, counts: Mapping[str, int]) -> None:
-        """The run has come to its end."""
+        """Record the end of a session."""
         point("end.before")
         with self.writing() as door:
             done = door.do(
@@ -156,11 +180,11 @@ class Store:
             return [_row(row) for row in door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec)]
 
     def run(self, wanted: str) -> RunRow:
-        """The run of an id, of the beginning or end of one that is no other's, or ``last``."""
+        """The run with an id, with an unambiguous beginning or end of one, or ``last``."""
         if wanted == "last":
             newest = self.runs(limit=1)
             if not newest:
-                raise UnknownRunError("there is no run yet", "kubexm-run SPEC makes one")
+                raise UnknownRunError("there is no run yet", "start one with kubexm-run SPEC")
             return newest[0]
         word = wanted.upper()
         plain = re.sub("([/%_])", r"/\1", word)
@@ -172,65 +196,67 @@ class Store:
             return (exact or rows)[0]
         if rows:
             names = ", ".join(row.id for row in rows)
-            raise UnknownRunError(f'several runs are called "{wanted}": {names}', "write more of the id")
-        raise UnknownRunError(f'there is no run "{wanted}"', "kubexm runs")
+            raise UnknownRunError(f'"{wanted}" is ambiguous: {names}', "give more of the id")
+        raise UnknownRunError(f'there is no run "{wanted}"', "list them with kubexm runs")
 
     def made_from(self, run: str) -> Any:
-        """What a run was made from; after accepted changes, what it was made from last."""
+        """What a run was made from; after accepted changes, the latest version."""
         found = self._made_from(run, 1)
         if not found:
-            raise JournalError(f"{self.place}: what run {run} was made from is not there", "the journal is damaged")
+            raise JournalError(f"{self.place}: the inputs of run {run} are missing", "the journal is damaged")
         return found[0]
 
     def asked_for(self, run: str) -> Any:
-        """What somebody asked for when the run began."""
+        """The request that began the run."""
         with self.looking() as door:
             found = door.rows("asked.of", run=run)
         if not found:
-            raise JournalError(f"{self.place}: what run {run} was asked for is not there", "the journal is damaged")
+            raise JournalError(f"{self.place}: the request of run {run} is missing", "the journal is damaged")
         [(version, data)] = found
         if version > _ASKED:
-            raise JournalError(f"{self.place}: run {run} was begun by a newer kubexm", "use that version")
+            raise JournalError(f"{self.place}: run {run} was started by a newer kubexm", "use that version")
         return json.loads(data)
 
     def all_made_from(self, run: str) -> list[Any]:
-        """All that a run was ever made from, the newest first: more than one if changes were accepted."""
+        """All versions of what a run was made from, the newest first: several if changes were accepted."""
         return self._made_from(run, _ALL)
 
     def _made_from(self, run: str, limit: int) -> list[Any]:
         with self.looking() as door:
             return [_unpack(data) for [data] in door.rows("inputs.newest", run=run, limit=limit)]
 
-    def entries(self, run: str, after: int = 0) -> Iterator[tuple[int, int, list[Entry]]]:
-        """What happened, in order: (seq, epoch, entries); in pages, so that a long run is never in memory whole."""
+    def entries(
+        self, run: str, after: int = 0, *, read: Callable[[str], list[Any]] = json.loads
+    ) -> Iterator[tuple[int, int, list[Any]]]:
+        """What happened, in order: (seq, epoch, entries); page by page, so that a long run is never in memory whole."""
         while True:
             with self.looking() as door:
                 rows = door.rows("entries.after", run=run, after=after, limit=_PAGE)
             for seq, epoch, data in rows:
-                yield seq, epoch, json.loads(data)
+                yield seq, epoch, read(data)
                 after = seq
             if len(rows) < _PAGE:
                 return
 
     def last(self, run: str) -> int:
-        """The number of the last entries; 0 if there are none."""
+        """The number of the last group of entries; 0 if there is none."""
         with self.looking() as door:
             return _last(door, run)
 
     # Content that was replaced
 
     def keep(self, run: str, token: str, data: bytes) -> None:
-        """Keep bytes for an undo; the same ones again are no harm."""
+        """Keep bytes for an undo; keeping the same ones again is harmless."""
         with self.writing() as door:
             if not door.rows("blob.there", run=run, token=token):
                 door.do("blob.keep", run=run, token=token, data=data)
 
     def kept(self, run: str, token: str) -> bytes:
-        """The bytes, which have the digest that they are named by; raises KeyError, or ChangedError."""
+        """The bytes of a token, their digest; raises KeyError, or ChangedError."""
         with self.looking() as door:
             found = door.rows("blob.kept", run=run, token=token)
         if not found:
-            raise KeyError(f"nothing is kept under the token {token!r}")
+            raise KeyError(f"no content is stored under the token {token!r}")
         data = bytes(found[0][0])
         if hashlib.sha256(data).hexdigest() != token:
             raise ChangedError(self.place, token)
@@ -239,31 +265,31 @@ class Store:
     # Requests
 
     def ask(self, run: str, kind: str, by: str, data: str = "") -> None:
-        """Ask a running run for something; durable when this returns."""
+        """Send a request to a running run; durable when this returns."""
         with self.writing() as door:
             door.lock_run(run)
             door.do("request.new", run=run, kind=kind, at=time.time(), by=by, data=data)
 
     def asked(self, run: str, after: int = 0) -> list[tuple[int, str, str, str]]:
-        """What a run was asked for after the request of that number: (number, kind, by whom, data)."""
+        """The requests to a run after the one with that number: (number, kind, by whom, data)."""
         with self.looking() as door:
             return door.rows("requests.after", run=run, after=after)
 
-    # Leaving
+    # Housekeeping
 
     def remove(self, runs: Sequence[str]) -> None:
-        """Forget runs with all that belongs to them."""
+        """Remove runs with all that belongs to them."""
         with self.writing() as door:
             for run in runs:
                 door.do("run.remove", run=run)
 
     def give_back(self) -> None:
-        """Give the space of what was forgotten back to the file system."""
+        """Return the space of removed runs to the file system."""
         with explained(self.place):
             self._database.give_back()
 
     def check(self) -> None:
-        """Raise GoneError if what is written is not where others look for it any more."""
+        """Raise GoneError if the database was removed or replaced."""
         with explained(self.place):
             self._database.check()
 
@@ -275,13 +301,13 @@ class Store:
 
     @contextmanager
     def looking(self) -> Iterator[Door]:
-        """For questions alone."""
+        """For queries only."""
         with explained(self.place), self._database.looking() as door:
             yield door
 
 
 def folder_of(state: Path, run: str) -> Path:
-    """The folder of a run's own files, such as its whole log."""
+    """The folder of a run's files, such as its log."""
     return state / "runs" / run
 
 
@@ -299,7 +325,7 @@ def _encoded(entries: Sequence[Entry]) -> str:
     try:
         return _QUICK.encode(entries).decode()
     except (TypeError, UnicodeEncodeError):
-        # Such as a text of a class of its own, or half a character.
+        # Such as a subclass of str, or a lone surrogate.
         return json.dumps(builtins(entries))
 
 
@@ -314,10 +340,9 @@ def _unpack(data: bytes) -> Any:
 
 
 def _taken_over(run: str) -> FencedError:
-    return FencedError(f"run {run} was taken over by somebody else", f"kubexm runs show {run}")
+    return FencedError(f"run {run} was taken over by another process", f"kubexm runs show {run}")
 
 
 def _row(row: Sequence[Any]) -> RunRow:
     *plain, holder, counts = row
-    values = dict(zip(_COLUMNS, plain, strict=True))
-    return RunRow(**values, holder=Owner.from_json(holder), counts=json.loads(counts))
+    return RunRow(*(*plain, Owner.from_json(holder), json.loads(counts)))

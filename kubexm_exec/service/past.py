@@ -105,10 +105,10 @@ def events(store: Store, wanted: str, *, follow: bool = False) -> Iterator[Event
     last, alive = 0, False
     for now_alive in looks(store, past.row.id, follow=follow):
         alive = now_alive
-        for seq, _, rows in store.entries(past.row.id, last):
+        for seq, _, group in store.entries(past.row.id, last, read=entries.read):
             last = seq
-            for row in rows:
-                yield from retell(entries.read(row))
+            for entry in group:
+                yield from retell(entry)
     if not alive:
         yield from retell.broke_off()
 

@@ -105,7 +105,7 @@ class Site:
 
         store = Store(self.journal or str(self.state / "journal.db"))
         try:
-            found = [read(row) for _, _, rows in store.entries(store.run(run).id) for row in rows]
+            found = [each for _, _, group in store.entries(store.run(run).id, read=read) for each in group]
             return [{"kind": type(each).__name__.lower(), **asdict(each)} for each in found]
         finally:
             store.close()

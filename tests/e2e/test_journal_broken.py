@@ -186,7 +186,7 @@ def test_journal_that_is_none_of_ours_is_left_alone_and_nothing_is_run(what: str
     for command in (["kubexm-run", "spec.yaml"], ["kubexm", "runs"], ["kubexm", "runs", "resume", "last"]):
         said = site.run(*command, code=2)
         expected = {
-            "corrupt": r"journal is damaged|no journal",
+            "corrupt": r"journal is damaged|not a journal",
             "foreign": "is the database of another program",
             "newer": "was made by a newer kubexm",
         }[what]

@@ -75,7 +75,7 @@ modules:
     done = run("kubexm-run", "spec.yaml", "--output", "json", cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr) == (1, "")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert "taken over by somebody else" in lines[-1]["message"]
+    assert "taken over by another process" in lines[-1]["message"]
     told = [(line["event"], line["node"]) for line in lines if "node" in line]
     # Each of them is told from its beginning to its end, before the next one.
     assert told[2:] == [

@@ -141,7 +141,7 @@ def test_run_that_slept_past_its_lease_is_taken_over_and_stops_itself_when_it_wa
     first.send_signal(signal.SIGCONT)
     said = ended(first, 1)
     assert "the run was stopped" in said
-    assert "was lost: another run has taken it over" in said or "was taken over by somebody else" in said
+    assert "was lost: another run has taken it over" in said or "was taken over by another process" in said
     assert (site.lines("count.after"), site.lines("count.always")) == (1, 1), "it began something after that"
     second, old = site.runs()
     assert old["status"] == "Interrupted"

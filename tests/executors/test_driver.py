@@ -568,7 +568,7 @@ def test_journal_has_a_digest_of_what_a_returned_step_is_given_that_says_nothing
         session = Session.begin(store, tmp_path, start, wait=None)
         session.attach(runtime)
         assert session.close(ConcurrentExecutor().execute(runtime), {}) is None
-        rows = [entries.read(row) for _, _, group in store.entries(start.run) for row in group]
+        rows = [row for _, _, group in store.entries(start.run, read=entries.read) for row in group]
         store.close()
         return {row.node: row.inputs for row in rows if isinstance(row, entries.Start)}
 

@@ -53,11 +53,11 @@ def new_folder(folder: Path, template: Path) -> None:
 
 
 def _child(asked: dict[str, Any]) -> int:
-    from kubexm_exec.journal import crashpoints
+    from kubexm_exec.journal import store
     from tests.journal.chance import session
     from tests.scheduler.graphs import make_case
 
-    vars(crashpoints)["_AT"] = asked["die"]
+    vars(store)["_DIE_AT"] = asked["die"]
     try:
         session(make_case(bytes.fromhex(asked["data"])), Path(asked["folder"]), asked["mode"])
     except BaseException:  # noqa: BLE001  the child must never get into the loop of its parent
@@ -68,9 +68,9 @@ def _child(asked: dict[str, Any]) -> int:
 
 def _program(asked: dict[str, Any]) -> int:
     from kubexm_exec.cli import programs
-    from kubexm_exec.journal import crashpoints
+    from kubexm_exec.journal import store
 
-    vars(crashpoints)["_AT"] = asked["die"]
+    vars(store)["_DIE_AT"] = asked["die"]
     folder = Path(asked["folder"])
     os.chdir(folder)
     os.environ["KUBEXM_STATE"] = str(folder / "state")

@@ -153,5 +153,5 @@ def test_run_that_cannot_be_understood_does_not_keep_the_others_back(url: str, t
         connection.execute(text("UPDATE entries SET data = '[[7]]' WHERE run = :run"), {"run": KILLED})
     with contextlib.closing(Store(url)) as store:
         assert tell(store, UNDONE).sessions[0].status == "Failed"
-        with pytest.raises(JournalError, match="cannot be understood"):
+        with pytest.raises(JournalError, match="cannot be decoded"):
             tell(store, KILLED)

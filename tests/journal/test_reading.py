@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.opening import open_database
 from kubexm_exec.journal.owner import Owner
-from kubexm_exec.journal.sqliteread import SqliteReading
-from kubexm_exec.journal.store import Store
+from kubexm_exec.journal.sqlitefile import SqliteReading
+from kubexm_exec.journal.store import Store, open_database
 
 # Sessions one after another, each of which makes the log, moves it into the file, and removes it.
 SESSIONS = """
@@ -142,7 +141,8 @@ def test_a_question_is_asked_again_if_somebody_wrote_meanwhile(path: Path, size:
 
 def test_nothing_can_be_written_and_that_is_said(path: Path) -> None:
     door = SqliteReading(path, "journal")
-    for write in (door.writing, door.connect, door.give_back, lambda: door.do("run.remove", run="FIRST")):
+    writes: list[Callable[[], object]] = [door.writing, door.connect, door.give_back, lambda: door.do("run.remove")]
+    for write in writes:
         with pytest.raises(JournalError, match="cannot be written: it is read-only"):
             write()
     assert seen(path) == ["FIRST"]
@@ -152,7 +152,7 @@ def test_journal_of_another_version_or_program_is_not_read(path: Path, tmp_path:
     with sqlite3.connect(path) as older:
         older.execute("UPDATE alembic_version SET version_num = '0000'")
     older.close()
-    with pytest.raises(JournalError, match="made by an older kubexm, and cannot be brought up"):
+    with pytest.raises(JournalError, match="made by an older kubexm and cannot be migrated"):
         SqliteReading(path, "journal")
     with sqlite3.connect(tmp_path / "songs.db") as other:
         other.execute("CREATE TABLE songs (name text)")

@@ -92,7 +92,7 @@ def test_another_process_sees_what_was_acknowledged(store: Store, url: str) -> N
 def test_writer_of_an_older_epoch_is_refused_and_leaves_nothing(store: Store) -> None:
     run, epoch = begin(store)
     assert store.take_on(run, epoch, ME) == 2
-    with pytest.raises(FencedError, match="taken over by somebody else"):
+    with pytest.raises(FencedError, match="taken over by another process"):
         store.append(run, epoch, 1, [{"kind": "late"}])
     with pytest.raises(FencedError):
         store.end(run, epoch, status="Success", message="", counts={})
@@ -131,7 +131,7 @@ def test_run_is_found_by_its_id_by_a_part_of_it_and_as_the_last(store: Store) ->
     assert store.run("01b").id == "01BBBBBBBBBBBBBBBBBBBBBBB2"
     assert store.run("a1").id == "01AAAAAAAAAAAAAAAAAAAAAAA1"
     assert store.run("last").id == "01BBBBBBBBBBBBBBBBBBBBBBB2"
-    with pytest.raises(UnknownRunError, match='several runs are called "01A"'):
+    with pytest.raises(UnknownRunError, match='"01A" is ambiguous'):
         store.run("01A")
     with pytest.raises(UnknownRunError, match='there is no run "%"'):
         store.run("%")
