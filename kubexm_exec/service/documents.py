@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from kubexm_exec.service.errors import Changed, Invalid
-from kubexm_exec.service.requests import Documents
+from kubexm_exec.service.requests import SHIPPED, Documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +17,58 @@ if TYPE_CHECKING:
     from kubexm_exec.compile.plan import Plan
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_spec.diagnostics import Span
+
+_MOST_FILES: Final = 1000
+_MOST_BYTES: Final = 16 << 20
+
+
+def unpacked(documents: Documents, folder: Path) -> Documents:
+    """The same documents as files in a folder that is ours alone; those that are files already stay where they are.
+
+    What is there already is written again, and is the same: somebody may be reading it. Raises Invalid.
+    """
+    if not documents.files:
+        return documents
+    from kubexm_exec.ownership import own_folder
+
+    contents = {name: text.encode("utf-8", "surrogatepass") for name, text in documents.files.items()}
+    if len(contents) > _MOST_FILES or sum(map(len, contents.values())) > _MOST_BYTES:
+        raise Invalid(f"the request has too many files: {_MOST_FILES} of together {_MOST_BYTES >> 20} MiB are accepted")
+    if documents.plan:
+        raise Invalid("a plan cannot be run from the files of a request", "give its spec")
+    if documents.spec and not documents.spec.startswith(SHIPPED) and documents.spec not in contents:
+        raise Invalid(f'"{documents.spec}" is not among the files of the request')
+    folder = folder / "documents"
+    for name, content in contents.items():
+        parts = name.split("/")
+        # Nothing that has two names, or that a message could not show.
+        if not name.isprintable() or os.path.normpath(name) != name or parts[0] in ("", ".", ".."):
+            raise Invalid(f"{name!r} is not the path of a file in the request", "use relative paths without . and ..")
+        path = folder.joinpath(*parts)
+        temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
+        try:
+            own_folder(path.parent)
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        except OSError as error:
+            raise Invalid(f"{name} cannot be unpacked: {error.strerror}") from error
+    return replace(documents, folder=str(folder), files={})
+
+
+def as_asked(graph: ExecutionGraph, here: Documents, asked: Documents, *, lasting: bool = False) -> ExecutionGraph:
+    """A graph of unpacked documents that works on what the same documents in their own folder would work on.
+
+    ``lasting``: it also reads its files there, because the unpacked ones will be gone.
+    """
+
+    def moved(path: str) -> str:
+        inside = path == here.folder or path.startswith(f"{here.folder}/")
+        return os.path.normpath(os.path.join(asked.folder, os.path.relpath(path, here.folder))) if inside else path  # noqa: PTH118
+
+    if not asked.files:
+        return graph
+    scopes = {name: replace(scope, base=moved(scope.base)) for name, scope in graph.scopes.items()}
+    return replace(graph, target=moved(graph.target), scopes=scopes if lasting else graph.scopes)
 
 
 def compile_options(documents: Documents) -> CompileOptions:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from kubexm_exec.engine.history import tell, whole_graph
 from kubexm_exec.executors.drift import DriftExecutor
 from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, Status, column
@@ -20,14 +18,14 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.store import RunRow, Store
 
 
-def drift(store: Store, request: DriftRequest, watcher: Watcher) -> Drift:
+def drift(store: Store, state: Path, request: DriftRequest, watcher: Watcher) -> Drift:
     """What differs; raises Refused if there was no success, or JournalError."""
     row = _last_success(store, request)
     past = load_past(store, row.id)
     history = tell(store, row.id)
     graph = past.graph
     hosts = frozenset(graph.hosts) if request.limit is None else chosen_hosts(graph.hosts, request.limit)
-    documents = past.documents if Path(past.documents.folder).is_dir() else replace(past.documents, folder="")
+    documents = past.documents(state)
     live = LiveRun(
         whole_graph(graph, history), documents, DriftExecutor.name, forks=request.forks or past.request.forks
     )
@@ -37,7 +35,7 @@ def drift(store: Store, request: DriftRequest, watcher: Watcher) -> Drift:
     _sort(found, live.execute(watcher).result, hosts)
     later = [each for each in store.runs(limit=NEEDS_ALL, spec=row.spec) if each.id > row.id]
     found.later = next((info(store, each) for each in later if each.target == row.target), None)
-    found.changes = _changes(past)
+    found.changes = _changes(past, documents)
     return found
 
 
@@ -75,9 +73,9 @@ def _sort(found: Drift, result: GraphExecutionResult, hosts: frozenset[str]) -> 
                 where.append((name, each))
 
 
-def _changes(past: Past) -> list[NodeChange] | None:
+def _changes(past: Past, documents: Documents) -> list[NodeChange] | None:
     """What is not as it was in the spec; None if that cannot be said."""
     try:
-        return changes_since(past, Watcher())[1]
+        return changes_since(past, documents, Watcher())[1]
     except Invalid:
         return None

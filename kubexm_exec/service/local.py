@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,64 +65,87 @@ class LocalService:
             finally:
                 store.close()
 
+    def _unpacked(self, documents: Documents, temporary: ExitStack, run: str = "") -> Documents:
+        """Documents whose texts are files, among the files of a run, until ``temporary`` ends."""
+        if not documents.files:
+            return documents
+        import shutil
+
+        from kubexm_exec.journal.store import folder_of
+        from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.service.documents import unpacked
+
+        folder = folder_of(self.state, run or new_run_id())
+        temporary.callback(shutil.rmtree, folder, ignore_errors=True)
+        return unpacked(documents, folder)
+
     # Documents
 
     def validate(self, paths: Sequence[str], documents: Documents) -> Validation:
         """Check documents in files and folders; nothing is run."""
         from kubexm_exec.service.checking import validate
 
-        return validate(paths, documents)
+        with ExitStack() as temporary:
+            return validate(paths, self._unpacked(documents, temporary))
 
     def plan(self, documents: Documents) -> Planned:
         """Compile a spec to a plan that can be saved, and run as it is; raises Invalid."""
         from kubexm_exec.compile.plan import make_plan
         from kubexm_exec.plugins import step_registry
-        from kubexm_exec.service.documents import compiled, reads
+        from kubexm_exec.service.documents import as_asked, compiled, reads
         from kubexm_exec.service.requests import Planned
 
-        result, graph = compiled(documents)
-        plan = make_plan(graph, documents.spec, step_registry(), documents.folder)
-        return Planned(plan, reads(documents, graph), result.diagnostics, result.sources)
+        with ExitStack() as temporary:
+            here = self._unpacked(documents, temporary)
+            result, graph = compiled(here)
+            graph = as_asked(graph, here, documents, lasting=True)
+            plan = make_plan(graph, documents.spec, step_registry(), documents.folder)
+            return Planned(plan, reads(documents, graph), result.diagnostics, result.sources)
 
     # Running
 
     def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
+        from kubexm_exec.model.ids import new_run_id
         from kubexm_exec.model.result import RunMode
-        from kubexm_exec.service.documents import compiled, planned, reads
+        from kubexm_exec.service.documents import as_asked, compiled, planned, reads
 
-        documents, compilation = request.documents, None
-        if documents.plan:
-            plan = planned(documents)
-            graph = plan.graph
-            made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
-        else:
-            compilation, graph = compiled(documents)
-            made_of = reads(documents, graph)
-            if len(compilation.diagnostics):
-                watcher.found(compilation.diagnostics, compilation.sources)
-        live = LiveRun(
-            graph, documents, request.executor, forks=request.forks, uploads=request.uploads, verbose=request.verbose,
-            overwrite=request.overwrite, patient=request.patient,
-            expressions=compilation.expressions if compilation is not None else None,
-        )  # fmt: skip
-        live.reads = made_of
-        watcher.attach(live)
-        live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
-        if live.mode is not RunMode.ACT or not request.journal:
-            return live.execute(watcher)
-        from msgspec import to_builtins
-
-        from kubexm_exec.journal.session import Session, Start
-
-        with self._store() as store:
-            start = Start(
-                run=live.id, name=graph.name, target=graph.target, spec=documents.place, executor=request.executor,
-                made_from=_made_from(live), asked=to_builtins(request),
+        run, compilation = new_run_id(), None
+        with ExitStack() as temporary:
+            documents = self._unpacked(request.documents, temporary, run)
+            if documents.plan:
+                plan = planned(documents)
+                graph = plan.graph
+                made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
+            else:
+                compilation, graph = compiled(documents)
+                graph = as_asked(graph, documents, request.documents)
+                made_of = reads(documents, graph)
+                if len(compilation.diagnostics):
+                    watcher.found(compilation.diagnostics, compilation.sources)
+            live = LiveRun(
+                graph, documents, request.executor, forks=request.forks, uploads=request.uploads, run_id=run,
+                verbose=request.verbose, overwrite=request.overwrite, patient=request.patient,
+                expressions=compilation.expressions if compilation is not None else None,
             )  # fmt: skip
-            with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
-                live.keep(session)
-            return live.execute(watcher)
+            live.reads = made_of
+            watcher.attach(live)
+            live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
+            if live.mode is not RunMode.ACT or not request.journal:
+                return live.execute(watcher)
+            from msgspec import to_builtins
+
+            from kubexm_exec.journal.session import Session, Start
+
+            with self._store() as store:
+                start = Start(
+                    run=run, name=graph.name, target=graph.target, spec=request.documents.place,
+                    executor=request.executor, made_from=_made_from(live), asked=to_builtins(request),
+                )  # fmt: skip
+                with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
+                    live.keep(session)
+                temporary.pop_all()  # a resume or an undo needs the documents
+                return live.execute(watcher)
 
     def run_command(self, request: CommandRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Run one command on some hosts, without a journal; raises Invalid."""
@@ -213,7 +236,7 @@ class LocalService:
         from kubexm_exec.service.drift import drift
 
         with self._store(reading=True) as store:
-            return drift(store, request, watcher)
+            return drift(store, self.state, request, watcher)
 
     # What is known of runs
 

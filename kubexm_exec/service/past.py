@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,8 @@ from kubexm_exec.service.errors import Invalid, NotFound, Unavailable
 from kubexm_exec.service.requests import Documents, RunDetails, RunInfo, RunRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubexm_exec.compile.compare import NodeChange
     from kubexm_exec.engine.history import RunHistory
     from kubexm_exec.journal.results import PastRun
@@ -36,10 +39,13 @@ class Past(Struct):
     graph: ExecutionGraph
     """As it was compiled, without what was added while it ran."""
 
-    @property
-    def documents(self) -> Documents:
-        """What it was made from."""
-        return self.request.documents
+    def documents(self, state: Path) -> Documents:
+        """What it was made from: texts are unpacked again, and a folder that is gone is none."""
+        from kubexm_exec.journal.store import folder_of
+        from kubexm_exec.service.documents import unpacked
+
+        found = unpacked(self.request.documents, folder_of(state, self.row.id))
+        return found if os.path.isdir(found.folder) else replace(found, folder="")  # noqa: PTH112
 
 
 def load_past(store: Store, wanted: str) -> Past:
@@ -143,7 +149,7 @@ def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> Non
             raise Invalid(f'no undo of "{glob}" was interrupted in run {run}', f"kubexm runs show {run}")
 
 
-def changes_since(past: Past, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:
+def changes_since(past: Past, documents: Documents, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:
     """The graph of the spec as it is now, and what is not as it was; None for a plan, which is run as it is.
 
     Raises Invalid.
@@ -151,9 +157,9 @@ def changes_since(past: Past, watcher: Watcher) -> tuple[ExecutionGraph | None, 
     from kubexm_exec.compile.compare import compare
     from kubexm_exec.service.documents import compiled
 
-    if past.documents.plan:
+    if documents.plan:
         return None, []
-    result, now = compiled(past.documents)
+    result, now = compiled(documents)
     if len(result.diagnostics):
         watcher.found(result.diagnostics, result.sources)
     return now, compare(past.graph, now)

@@ -27,8 +27,10 @@ SHIPPED: Final = "kubexm:"
 class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a graph is made from: a spec with values and a choice of hosts and steps, or a plan."""
 
-    folder: str
-    """Where all relative names start."""
+    folder: str = ""
+    """Where all relative names start. With ``files`` nothing is read there: it says which documents of that name."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The documents themselves, by their relative paths, and all that they use; empty: they are in the folder."""
     spec: str = ""
     plan: str = ""
     """A saved plan, which is run as it is."""

@@ -19,7 +19,7 @@ from kubexm_exec.scheduler import Action
 from kubexm_exec.service.errors import Changed, Invalid, said_changes
 from kubexm_exec.service.live import LiveRun, Watcher, begun, patience
 from kubexm_exec.service.past import Past, changes_since, check_broken_off, check_nodes, chosen_hosts, load_past
-from kubexm_exec.service.requests import Outcome, ResumeRequest
+from kubexm_exec.service.requests import Documents, Outcome, ResumeRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.engine.entries import Entry, Repeat
@@ -37,9 +37,11 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     if request.accept_changes and (request.only or hosts is not None):
         raise Invalid("--accept-changes applies to the whole run", "omit --only and --hosts")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
-    if not Path(past.documents.folder).is_dir():
-        raise Invalid(f"the folder of run {run} cannot be used: {past.documents.folder}: No such file or directory")
-    graph, selection, changed = _graph_now(past, selection, request, watcher)
+    documents = past.documents(state)
+    if not documents.folder:
+        folder = past.request.documents.folder
+        raise Invalid(f"the folder of run {run} cannot be used: {folder}: No such file or directory")
+    graph, selection, changed = _graph_now(past, documents, selection, request, watcher)
     history = tell(store, run)
     for glob in selection.done:
         if not in_doubt(history, [glob]):
@@ -56,7 +58,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         whole = whole_graph(graph, history)
         known = known_actions(whole, history, selection)
         live = LiveRun(
-            graph, past.documents, past.row.executor, forks=request.forks or past.request.forks,
+            graph, documents, past.row.executor, forks=request.forks or past.request.forks,
             verbose=request.verbose, overwrite=request.overwrite, run_id=run,
         )  # fmt: skip
         live.runtime.prior = known
@@ -71,12 +73,12 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
 
 
 def _graph_now(
-    past: Past, selection: Selection, request: ResumeRequest, watcher: Watcher
+    past: Past, documents: Documents, selection: Selection, request: ResumeRequest, watcher: Watcher
 ) -> tuple[ExecutionGraph, Selection, bool]:
     """The graph to go on with, what of it has changed, and whether anything has; raises Changed."""
     from kubexm_exec.compile.compare import compare_hosts
 
-    now, changes = changes_since(past, watcher)
+    now, changes = changes_since(past, documents, watcher)
     if now is None or not (changes or compare_hosts(past.graph, now)):
         return past.graph, selection, False
     if not request.accept_changes:

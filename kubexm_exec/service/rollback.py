@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from kubexm_exec.engine.history import tell, whole_graph, with_earlier
 from kubexm_exec.executors.rollback import RollbackExecutor, broken_off, remaining, was_undone
 from kubexm_exec.journal.session import Session
@@ -49,9 +47,8 @@ def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watc
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(run))
         graph = whole_graph(with_earlier(past.graph, before), history)
-        documents = past.documents if Path(past.documents.folder).is_dir() else replace(past.documents, folder="")
         live = LiveRun(
-            graph, documents, DEFAULT_EXECUTOR, forks=past.request.forks, verbose=request.verbose,
+            graph, past.documents(state), DEFAULT_EXECUTOR, forks=past.request.forks, verbose=request.verbose,
             overwrite=request.overwrite, run_id=run,
         )  # fmt: skip
         live.make_executor = lambda: RollbackExecutor(history, request.again)
