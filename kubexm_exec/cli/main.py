@@ -20,7 +20,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to run exactly that later."),
     "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle the resources of a spec."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
-    "runs": ("kubexm_exec.cli.runs", "Inspect, resume, roll back or cancel runs."),
+    "runs": ("kubexm_exec.cli.runs", "Inspect, resume, roll back or cancel runs, and answer their questions."),
     "schema": ("kubexm_exec.cli.schema", "Print JSON Schema for editors."),
     "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),
     "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),

@@ -15,7 +15,7 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import HOST_PATTERNS, console_option, output_option
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
 from kubexm_exec.service.errors import Refused
-from kubexm_exec.service.requests import ResumeRequest, RollbackRequest
+from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.service.requests import Undoable
@@ -248,3 +248,17 @@ def cancel_command(journal: str | None, run: str, output: str) -> None:
     row = service_of(journal).cancel(run).row
     told = {"run": row.id, "asked": "cancel", "holder": str(row.holder)}
     click.echo(json.dumps(told) if output == "json" else f"asked run {row.id} of {row.holder} to stop")
+
+
+@command.command("answer")
+@click.argument("run")
+@click.argument("node")
+@click.argument("answer", type=click.Choice(["yes", "no"]))
+@click.option("--host", default="", metavar="HOST", help="Only on this host; by default wherever the node asks.")
+@output_option
+@click.pass_obj
+def answer_command(journal: str | None, run: str, node: str, answer: str, host: str, output: str) -> None:
+    """Answer the question that NODE of RUN asks, such as a gate, from another terminal or machine."""
+    row = service_of(journal).answer(AnswerRequest(run=run, node=node, answer=answer == "yes", host=host)).row
+    told = {"run": row.id, "node": node, "host": host or None, "answer": answer, "holder": str(row.holder)}
+    click.echo(json.dumps(told) if output == "json" else f"answered {node} of run {row.id} with {answer}")
