@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import RESOURCE, Diff, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
 from kubexm_exec.step.archives import Entry, EntryKind, Format, Unpacking, checked, format_of, special_bits, unpacked
@@ -31,7 +31,7 @@ from kubexm_steps.lib.files import (
     stream_digest,
 )
 from kubexm_steps.lib.trees import MOST_DIFFS
-from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located
+from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located, refuse
 
 
 class ArchiveParams(FollowParams):
@@ -77,21 +77,12 @@ class ArchiveParams(FollowParams):
         "archive has a folder. By default both are a failure.",
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> ArchiveParams:
+    def model_post_init(self, context: object) -> None:
         if (self.src is None) == (self.local_src is None):
             raise ValueError("archive takes either src (on the host) or localSrc (on the control node)")
         if self.action == "pack":
-            wrong = {
-                "localSrc": self.local_src,
-                "stripComponents": self.strip_components,
-                "sha256": self.sha256,
-                "owner": self.owner,
-                "group": self.group,
-                "allowSpecial": self.allow_special,
-            }
-            if given := [name for name, value in wrong.items() if value]:
-                raise ValueError(f"{' and '.join(given)} cannot go with `action: pack`")
+            unpacking = ("local_src", "strip_components", "sha256", "owner", "group", "allow_special")
+            refuse(self, unpacking, "`action: pack`")
         elif self.mode is not None:
             raise ValueError("mode goes with `action: pack` only: what is unpacked has the modes in the archive")
         name = self.path if self.action == "pack" else self.src or self.local_src or ""
@@ -100,7 +91,6 @@ class ArchiveParams(FollowParams):
             raise ValueError("zip archives can be unpacked, not packed; choose tar.gz or tar.xz")
         if zipped and self.strip_components:
             raise ValueError("stripComponents works with tar archives only")
-        return self
 
 
 class ArchiveOutputs(Outputs):

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import KeyFile
 from kubexm_spec.models.common import no_items
-from kubexm_steps.lib.accounts import AccountName, one_or_many
+from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.files import (
     Change,
     Content,
@@ -28,7 +28,7 @@ from kubexm_steps.lib.files import (
     restore,
 )
 from kubexm_steps.lib.standing import files_standing
-from kubexm_steps.lib.types import HostPath, show_mode
+from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, refuse, show_mode
 
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600
@@ -167,10 +167,10 @@ class AuthorizedKeyParams(Params):
     """Parameters of ``authorized-key``."""
 
     user: AccountName = Field(description="User that the keys log in as.")
-    keys: Annotated[
-        list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str]), AfterValidator(_public)
-    ] = Field(description="Public keys as in a `.pub` file, one or several; a text can have several lines.")
-    options: Annotated[list[str], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
+    keys: Annotated[list[str], ONE_OR_MANY, AfterValidator(_public)] = Field(
+        description="Public keys as in a `.pub` file, one or several; a text can have several lines."
+    )
+    options: Annotated[list[str], ONE_OR_MANY] = Field(
         default_factory=no_items,
         description='Options of the keys, such as `no-pty` or `from="10.0.0.0/8"`; see sshd(8).',
     )
@@ -180,14 +180,12 @@ class AuthorizedKeyParams(Params):
     )
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the keys.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> AuthorizedKeyParams:
-        if self.state == "absent" and (self.exclusive or self.options):
-            raise ValueError("exclusive and options go with `state: present`")
+    def model_post_init(self, context: object) -> None:
+        if self.state == "absent":
+            refuse(self, ("exclusive", "options"), "`state: absent`")
         check_options(",".join(self.options))
         if self.options and any(key.options for text in self.keys for key in parse(text)):
             raise ValueError("options stand before a key already; write them in one place")
-        return self
 
 
 class AuthorizedKeyOutputs(Outputs):

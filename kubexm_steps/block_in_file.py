@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from kubexm_steps.lib.lines import split, with_block
 from kubexm_steps.lib.parts import PartParams, PartStep
-from kubexm_steps.lib.types import Text
+from kubexm_steps.lib.types import Text, refuse
 
 
 class BlockInFileParams(PartParams):
@@ -30,16 +30,14 @@ class BlockInFileParams(PartParams):
             raise ValueError("a marker is one line, and nothing in it begins or ends with a blank")
         return text
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> BlockInFileParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "present" and self.content is None:
             raise ValueError("say what should be in the block: `content`")
-        if self.state == "absent" and self.content is not None:
-            raise ValueError("a block that is to be absent has no content")
+        if self.state == "absent":
+            refuse(self, ["content"], "`state: absent`")
         lines, _ = split((self.content or "").replace("\r\n", "\n"))
         if {self.marker("BEGIN"), self.marker("END")} & {line.rstrip() for line in lines}:
             raise ValueError("the content holds a marker of its own block; give the block another name")
-        return self
 
     def marker(self, word: str) -> str:
         """The line that begins or ends the block."""

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_exec.step.system import Anchor
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, read_local, restore
+from kubexm_steps.lib.types import refuse, shaped
 
 _SOON: Final = 30 * 86400
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
@@ -75,17 +76,14 @@ def read_certificate(text: str) -> Certificate:
     )
 
 
-def _name(name: str) -> str:
-    name = name.removesuffix(".crt").removesuffix(".pem")
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) is None:
-        raise ValueError(f"{name!r} is not a name for a certificate: letters, digits, `-`, `_` and dots")
-    return name
-
-
 class CaCertificateParams(Params):
     """Parameters of ``ca-certificate``."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(description="Name of its file on the host, such as `site-ca`.")
+    name: Annotated[
+        str,
+        AfterValidator(lambda name: name.removesuffix(".crt").removesuffix(".pem")),
+        shaped(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "a name for a certificate: letters, digits, `-`, `_` and dots"),
+    ] = Field(description="Name of its file on the host, such as `site-ca`.")
     content: str | None = Field(None, description="The certificate, in PEM format.")
     src: Annotated[str, LocalFile()] | None = Field(
         None, description="File on the control node with the certificate in PEM format, relative to the spec's file."
@@ -94,13 +92,11 @@ class CaCertificateParams(Params):
         "present", description="`absent`: the host does not trust the certificate."
     )
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> CaCertificateParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "present" and (self.content is None) == (self.src is None):
             raise ValueError("give the certificate either as content or as src")
-        if self.state == "absent" and (self.content is not None or self.src is not None):
-            raise ValueError("a certificate that is to be absent needs only its name")
-        return self
+        if self.state == "absent":
+            refuse(self, ("content", "src"), "`state: absent`")
 
 
 class CaCertificateOutputs(Outputs):

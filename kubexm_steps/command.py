@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, Undo
 from kubexm_exec.step.host import Command
@@ -38,10 +38,8 @@ class UndoParams(Params):
     argv: list[Text] | None = Field(None, description="Program and arguments, without a shell.")
     shell: str | None = Field(None, description="One or more lines of POSIX shell.")
 
-    @model_validator(mode="after")
-    def _one(self) -> UndoParams:
+    def model_post_init(self, context: object) -> None:
         _one_of(self.argv, self.shell, "undo")
-        return self
 
 
 class CommandParams(RunParams):
@@ -64,14 +62,12 @@ class CommandParams(RunParams):
         None, description="Command that undoes this one, run in the same folder and environment during a rollback."
     )
 
-    @model_validator(mode="after")
-    def _one(self) -> CommandParams:
+    def model_post_init(self, context: object) -> None:
         _one_of(self.argv, self.shell, "command")
         if self.pty and self.stdin is not None:
             raise ValueError("command has either a terminal (pty) or input (stdin), not both")
         if self.read_only and self.undo is not None:
             raise ValueError("readOnly says that it changes nothing, so that there is nothing to undo")
-        return self
 
 
 class CommandStep(Step[CommandParams]):

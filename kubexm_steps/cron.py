@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import quote
@@ -16,13 +16,12 @@ from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
 from kubexm_steps.lib.standing import differing
-from kubexm_steps.lib.types import Text
+from kubexm_steps.lib.types import Line, Text, Variable, refuse, shaped
 from kubexm_steps.lib.units import new_mode
 
 FOLDER: Final = "/etc/cron.d"
 _MARK: Final = "# kubexm: "
 _OF_CRON: Final = ("MAILTO", "MAILFROM", "SHELL", "CRON_TZ", "RANDOM_DELAY")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 WORDS: Final = ("@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -84,22 +83,6 @@ CronSchedule = Annotated[str, AfterValidator(cron_schedule)]
 """When cron runs something."""
 
 
-def _one_line(text: str) -> str:
-    if not text.strip() or any(char in text for char in "\n\r\0"):
-        raise ValueError("it must be one line that says something")
-    return text.strip()
-
-
-def _file_name(name: str) -> str:
-    # Files with a dot in their name are not read by cron.
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", name):
-        raise ValueError(f"{name!r} is not a name that cron reads in {FOLDER}: letters, digits, `_` and `-`")
-    return name
-
-
-Line = Annotated[Text, AfterValidator(_one_line)]
-
-
 class CronParams(Params):
     """Parameters of ``cron``."""
 
@@ -111,32 +94,33 @@ class CronParams(Params):
     )
     command: Line | None = Field(None, description="A line of shell. `%` is escaped automatically.")
     user: AccountName = Field("root", description="User to run as.")
-    file: Annotated[str, AfterValidator(_file_name)] | None = Field(
+    # Files with a dot in their name are not read by cron.
+    file: (
+        Annotated[
+            str, shaped(r"[A-Za-z0-9_-]{1,200}", f"a name that cron reads in {FOLDER}: letters, digits, `_` and `-`")
+        ]
+        | None
+    ) = Field(
         None,
         description=f"Name of a file in {FOLDER} of its own for this entry. Without it, it goes into the user's "
         "crontab.",
     )
-    env: dict[str, Text] = Field(
+    env: dict[Variable, Text] = Field(
         default_factory=dict, description=f"Variables. {', '.join(_OF_CRON)} are cron's own and go with `file` only."
     )
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the entry, or its file.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> CronParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "absent":
-            if self.schedule is not None or self.command is not None or self.env:
-                raise ValueError("an entry that is to be absent has no schedule, command or env")
-            return self
+            refuse(self, ("schedule", "command", "env"), "`state: absent`")
+            return
         if self.schedule is None or self.command is None:
             raise ValueError("say when and what: `schedule` and `command`")
         for name, value in self.env.items():
-            if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a variable")
             if any(char in value for char in "\n\r\0") or ("'" in value and '"' in value and self.file):
                 raise ValueError(f"cron cannot take the value of {name}: it is one line with one kind of quotes")
             if name in _OF_CRON and self.file is None:
                 raise ValueError(f"{name} would hold for all that follows in the crontab; give the entry a `file`")
-        return self
 
 
 class CronOutputs(Outputs):

@@ -9,13 +9,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import TAR, WAY, FileState
 from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made, stream_digest
 from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together
-from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, show_mode
+from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, refuse, show_mode
 
 _NEW_FOLDER: Final = 0o755
 _SECRET_FOLDER: Final = 0o700
@@ -95,15 +95,13 @@ class DirectoryParams(OwnedParams):
         False, description="With `state: absent`: remove the folder with all its content, not only an empty one."
     )
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> DirectoryParams:
-        if self.state == "absent" and (self.mode is not None or self.owner is not None or self.group is not None):
-            raise ValueError("a folder that is to be absent has no mode, owner or group")
-        if self.state == "present" and self.recursive:
-            raise ValueError("recursive goes with `state: absent`: it is about what is removed")
-        if self.state == "absent" and self.path == "/":
-            raise ValueError("the root folder cannot be removed")
-        return self
+    def model_post_init(self, context: object) -> None:
+        if self.state == "absent":
+            refuse(self, ("mode", "owner", "group"), "`state: absent`")
+            if self.path == "/":
+                raise ValueError("the root folder cannot be removed")
+        elif self.recursive:
+            raise ValueError("recursive needs `state: absent`")
 
 
 class DirectoryOutputs(Outputs):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import structs
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import (
     Diff,
@@ -35,7 +35,7 @@ from kubexm_steps.lib.files import (
     remember_left,
     wanted_file,
 )
-from kubexm_steps.lib.types import OneFileParams, located
+from kubexm_steps.lib.types import OneFileParams, located, refuse
 
 
 class DownloadParams(OneFileParams):
@@ -66,20 +66,12 @@ class DownloadParams(OneFileParams):
         None, description="Who fetches it: the control node once for all hosts (default), or each host itself."
     )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> DownloadParams:
+    def model_post_init(self, context: object) -> None:
         if (self.resource is None) == (self.url is None):
             raise ValueError("download takes either resource (a name) or url")
         if self.resource is not None:
-            given = [name for name in ("sha256", "caFile", "timeout", "retries") if _given(self, name)]
-            given += ["headers"] if self.headers else []
-            if given:
-                raise ValueError(f"{' and '.join(given)} of a resource is written where the resource is")
-        return self
-
-
-def _given(params: DownloadParams, key: str) -> bool:
-    return getattr(params, {"caFile": "ca_file"}.get(key, key)) is not None
+            names = ("sha256", "ca_file", "timeout", "retries", "headers")
+            refuse(self, names, "`resource`: write them where the resource is defined")
 
 
 class Seen(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Forecast, StepContext
 from kubexm_steps.lib.files import Change, Content, OneFileStep, forecast_absence, forecast_file, wanted_file
-from kubexm_steps.lib.types import OneFileParams, Text, located
+from kubexm_steps.lib.types import OneFileParams, Text, located, refuse
 
 
 class FileParams(OneFileParams):
@@ -19,13 +19,9 @@ class FileParams(OneFileParams):
     )
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the file or link.")
 
-    @model_validator(mode="after")
-    def _absent_has_nothing_else(self) -> FileParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "absent":
-            given = [name for name in ("content", "mode", "owner", "group") if getattr(self, name) is not None]
-            if given:
-                raise ValueError(f"a file that is to be absent has no {' or '.join(given)}")
-        return self
+            refuse(self, ("content", "mode", "owner", "group"), "`state: absent`")
 
 
 class FileStep(OneFileStep[FileParams]):

@@ -7,18 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_exec.step.firewall import RULES, Backend, Firewall, Opening, config_text, rules_text
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
+from kubexm_steps.lib.types import DIGITS
 
 _LAST: Final = 65535
-
-
-def _digits(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _port(text: str) -> str:
@@ -41,7 +38,7 @@ def _network(text: str) -> str:
 class FirewallPortParams(Params):
     """Parameters of ``firewall-port``."""
 
-    port: Annotated[str, AfterValidator(_port), BeforeValidator(_digits, json_schema_input_type=str | int)] = Field(
+    port: Annotated[str, AfterValidator(_port), DIGITS] = Field(
         description="The port, or a range such as `30000-32767`."
     )
     protocol: Literal["tcp", "udp", "sctp"] = Field("tcp", description="The protocol.")
@@ -56,11 +53,9 @@ class FirewallPortParams(Params):
         "auto", description="Firewall to use: `auto` finds the active one, in the order of this list."
     )
 
-    @model_validator(mode="after")
-    def _fits(self) -> FirewallPortParams:
+    def model_post_init(self, context: object) -> None:
         if self.zone is not None and self.backend in ("ufw", "nftables"):
             raise ValueError("only firewalld has zones")
-        return self
 
 
 class FirewallPortOutputs(Outputs):

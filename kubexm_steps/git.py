@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.git import EMPTY, Access, Checkout
 from kubexm_steps.lib.standing import OLDER, LookingStep
-from kubexm_steps.lib.types import FollowParams, HostPath, located
+from kubexm_steps.lib.types import FollowParams, HostPath, located, unbroken
 
 
 def _repo(url: str) -> str:
@@ -30,12 +30,6 @@ def _ref(name: str) -> str:
     return name
 
 
-def _one_line(text: str) -> str:
-    if any(char in text for char in "\0\r\n"):
-        raise ValueError("one line, please")
-    return text
-
-
 class GitParams(FollowParams):
     """Parameters of ``git``."""
 
@@ -49,21 +43,19 @@ class GitParams(FollowParams):
     depth: int | None = Field(None, ge=1, description="Fetch only this many commits of history.")
     force: bool = Field(False, description="Discard local changes and commits; by default they are a failure.")
     submodules: bool = Field(False, description="Fetch submodules too, recursively.")
-    username: Annotated[str, AfterValidator(_one_line)] | None = Field(
+    username: Annotated[str, AfterValidator(unbroken)] | None = Field(
         None, description="User for https; many servers accept any user with a token."
     )
-    password: Annotated[str, AfterValidator(_one_line)] | None = Field(
+    password: Annotated[str, AfterValidator(unbroken)] | None = Field(
         None, description="Password or token for https, as a secret. It is never stored on the host."
     )
     ssh_key: HostPath | None = Field(None, description="Key for ssh: a file on the host, without a passphrase.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> GitParams:
+    def model_post_init(self, context: object) -> None:
         if self.username is not None and self.password is None:
             raise ValueError("a username goes with a password")
         if self.path == "/":
             raise ValueError("the root folder is no place for a checkout")
-        return self
 
 
 class GitOutputs(Outputs):

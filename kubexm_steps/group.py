@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import Accounts, Group
 from kubexm_steps.lib.accounts import AccountName, AccountNames, unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.standing import OLDER, LookingStep, mapped
+from kubexm_steps.lib.types import refuse
 
 
 class GroupParams(Params):
@@ -29,13 +30,11 @@ class GroupParams(Params):
     append_members: bool = Field(False, description="Keep other members. By default they are removed.")
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the group.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> GroupParams:
-        if self.state == "absent" and (self.gid is not None or self.members is not None):
-            raise ValueError("a group that is to be absent has no gid or members")
+    def model_post_init(self, context: object) -> None:
+        if self.state == "absent":
+            refuse(self, ("gid", "members"), "`state: absent`")
         if self.append_members and self.members is None:
-            raise ValueError("appendMembers goes with `members`")
-        return self
+            raise ValueError("appendMembers needs `members`")
 
 
 class GroupOutputs(Outputs):

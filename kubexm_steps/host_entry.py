@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, StepContext
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep
 from kubexm_steps.lib.hosts import HostsLine, check_address, check_name, with_entries, without_entries
 from kubexm_steps.lib.lines import with_block
+from kubexm_steps.lib.types import refuse, shaped
 
 
 def _words(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
-
-
-def _block(name: str) -> str:
-    if re.fullmatch(r"\S+( \S+)*", name) is None:
-        raise ValueError("the name of a block is some words on one line")
-    return name
 
 
 class HostEntryParams(Params):
@@ -38,7 +32,7 @@ class HostEntryParams(Params):
         default_factory=dict,
         description="Names by address: a list, or a text with spaces. The first name is the canonical one.",
     )
-    block: Annotated[str, AfterValidator(_block)] | None = Field(
+    block: Annotated[str, shaped(r"\S+( \S+)*", "the name of a block: words on one line")] | None = Field(
         None,
         description="Name of a block with exactly these entries: entries no longer listed are removed. Without it, "
         "each address has its own line.",
@@ -47,13 +41,11 @@ class HostEntryParams(Params):
         "present", description="`absent` removes these names from these addresses, or the whole block."
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> HostEntryParams:
+    def model_post_init(self, context: object) -> None:
         if self.block is None and not self.entries:
             raise ValueError("say which names belong to which addresses: `entries`")
-        if self.block is not None and self.state == "absent" and self.entries:
-            raise ValueError("a block that is to be absent has no entries")
-        return self
+        if self.block is not None and self.state == "absent":
+            refuse(self, ["entries"], "`state: absent` of a block")
 
 
 class HostEntryOutputs(Outputs):

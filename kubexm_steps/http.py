@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import (
     Duration,
@@ -58,11 +58,9 @@ class HttpParams(Params):
     insecure: bool = Field(False, description="Do not verify the server's certificate. For tests only.")
     follow_redirects: bool = Field(True, description="Follow redirects.")
 
-    @model_validator(mode="after")
-    def _one_body(self) -> HttpParams:
+    def model_post_init(self, context: object) -> None:
         if self.body is not None and self.json_ is not None:
             raise ValueError("body and json exclude each other")
-        return self
 
 
 class HttpOutputs(Outputs):

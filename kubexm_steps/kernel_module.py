@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, StepContext, StepFailed
 from kubexm_exec.step.system import Module
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
-
-
-def _module(name: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) is None:
-        raise ValueError(f"{name!r} is not the name of a kernel module, such as br_netfilter")
-    # The kernel's own spelling; modprobe takes both.
-    return name.replace("-", "_")
+from kubexm_steps.lib.types import refuse, shaped
 
 
 def _options(text: str) -> str:
@@ -30,7 +23,12 @@ def _options(text: str) -> str:
 class KernelModuleParams(Params):
     """Parameters of ``kernel-module``."""
 
-    name: Annotated[str, AfterValidator(_module)] = Field(description="The module, such as `br_netfilter`.")
+    # Both spellings mean the same; the kernel itself has no dashes.
+    name: Annotated[
+        str,
+        shaped(r"[A-Za-z0-9][A-Za-z0-9_-]*", "the name of a kernel module, such as br_netfilter"),
+        AfterValidator(lambda name: name.replace("-", "_")),
+    ] = Field(description="The module, such as `br_netfilter`.")
     state: Literal["loaded", "absent", "blacklisted"] = Field(
         "loaded",
         description="`loaded`; `absent`: unloaded, and not loaded at boot by kubexm; `blacklisted`: unloaded, and "
@@ -41,11 +39,9 @@ class KernelModuleParams(Params):
         None, description="With `loaded`: its options, such as `hashsize=131072`. They take effect when it is loaded."
     )
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> KernelModuleParams:
-        if self.state != "loaded" and self.options is not None:
-            raise ValueError("options go with `state: loaded`")
-        return self
+    def model_post_init(self, context: object) -> None:
+        if self.state != "loaded":
+            refuse(self, ["options"], f"`state: {self.state}`")
 
 
 class KernelModuleOutputs(Outputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_steps.lib.lines import Pattern, joined, matching, split
 from kubexm_steps.lib.parts import PartParams, PartStep
@@ -30,13 +30,11 @@ class LineInFileParams(PartParams):
         "with `state: absent` every matching line is removed.",
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> LineInFileParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "present" and self.line is None:
             raise ValueError("say which line should be in the file: `line`")
         if self.state == "absent" and self.line is None and self.match is None:
             raise ValueError("say which lines should not be in the file: `line` or `match`")
-        return self
 
 
 class LineInFileStep(PartStep[LineInFileParams]):

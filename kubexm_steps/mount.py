@@ -5,47 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.storage import FstabLine, Mounted, Mounts, appended, edited, is_at, mounts_at
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
 from kubexm_steps.lib.standing import BROKE_OFF, differing, together
-from kubexm_steps.lib.types import HostPath
+from kubexm_steps.lib.types import HostPath, shaped
 
 
 def _joined(value: Any) -> Any:
     return ",".join(value) if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value) else value
 
 
-def _one_word(text: str) -> str:
-    if not text or text.startswith("-") or any(char in text for char in "\r\n\0"):
-        raise ValueError(f"{text!r} is not something that can be mounted")
-    return text
-
-
-def _no_blanks(text: str) -> str:
-    if not text or any(char.isspace() or char in "\0#" for char in text) or text.startswith("-"):
-        raise ValueError(f"{text!r}: no blanks here, and it is not empty")
-    return text
+_OneWord = Annotated[str, shaped(r"[^-\s\0#][^\s\0#]*", "one word: no blanks, `#`, or `-` at its start")]
 
 
 class MountParams(Params):
     """Parameters of ``mount``."""
 
     path: HostPath = Field(description="The mount point. It is created if missing.")
-    src: Annotated[str, AfterValidator(_one_word)] | None = Field(
+    src: Annotated[str, shaped(r"[^-\r\n\0][^\r\n\0]*", "something that can be mounted")] | None = Field(
         None,
         description="Source: a device, `UUID=...`, `LABEL=...`, a folder (with the option `bind`), `host:/path`, or "
         "any word for `tmpfs` and the like. Required for `mounted` and `present`.",
     )
-    fstype: Annotated[str, AfterValidator(_no_blanks)] = Field(
+    fstype: _OneWord = Field(
         "auto", description="Type of the file system, such as `ext4`, `xfs`, `nfs` or `tmpfs`; `none` for `bind`."
     )
-    options: Annotated[
-        str, AfterValidator(_no_blanks), BeforeValidator(_joined, json_schema_input_type=str | list[str])
-    ] = Field("defaults", description="Options, as a list or a text with commas.")
+    options: Annotated[_OneWord, BeforeValidator(_joined, json_schema_input_type=str | list[str])] = Field(
+        "defaults", description="Options, as a list or a text with commas."
+    )
     dump: int = Field(0, ge=0, description="Fifth field in fstab.")
     pass_: int = Field(0, ge=0, alias="pass", description="Sixth field in fstab: order of checks at boot.")
     state: Literal["mounted", "unmounted", "present", "absent"] = Field(
@@ -54,13 +45,11 @@ class MountParams(Params):
         "unchanged; `absent`: neither mounted nor in fstab.",
     )
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> MountParams:
+    def model_post_init(self, context: object) -> None:
         if self.state in ("mounted", "present") and self.src is None:
             raise ValueError("say what is mounted: `src`")
         if self.state in ("unmounted", "absent") and self.path == "/":
             raise ValueError("the root of the file system stays mounted")
-        return self
 
 
 class MountOutputs(Outputs):

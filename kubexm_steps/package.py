@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.step import (
     Diff,
@@ -25,9 +25,9 @@ from kubexm_exec.step import (
 from kubexm_exec.step.packages import Ask, Goal, Manager, ManagerName, Move, Plan, Survey
 from kubexm_spec.duration import format_duration
 from kubexm_steps.lib.standing import mapped, together
+from kubexm_steps.lib.types import shaped
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?")
-_VERSION: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9*.+~^_:-]*")
 _FILE: Final = re.compile(r"/[^\0\n\r]*\.(?:deb|rpm|apk)")
 
 
@@ -46,12 +46,6 @@ def _version(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _version_text(text: str) -> str:
-    if not _VERSION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a version; `*` stands for anything, such as 1.24.*")
-    return text
-
-
 class Named(Params):
     """A package with a version of its own."""
 
@@ -59,7 +53,11 @@ class Named(Params):
         description="Name of the package, or absolute path of a package file on the host."
     )
     version: (
-        Annotated[str, BeforeValidator(_version, json_schema_input_type=str | int), AfterValidator(_version_text)]
+        Annotated[
+            str,
+            BeforeValidator(_version, json_schema_input_type=str | int),
+            shaped(r"[A-Za-z0-9*][A-Za-z0-9*.+~^_:-]*", "a version; `*` stands for anything, such as 1.24.*"),
+        ]
         | None
     ) = Field(
         None,
@@ -67,11 +65,9 @@ class Named(Params):
         "pattern (`1.24.*`). Any by default.",
     )
 
-    @model_validator(mode="after")
-    def _file_has_its_version(self) -> Named:
+    def model_post_init(self, context: object) -> None:
         if self.version is not None and self.name.startswith("/"):
             raise ValueError(f"{self.name} is a file: its version is in it, and cannot be asked for")
-        return self
 
     def ask(self) -> Ask:
         """What the runner takes."""
@@ -125,8 +121,7 @@ class PackageParams(Params):
     )
     lock_timeout: Duration = Field(120.0, description="How long to wait for another package manager on the host.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> PackageParams:
+    def model_post_init(self, context: object) -> None:
         for number, each in enumerate(self.names):
             if any(each.name == other.name for other in self.names[:number]):
                 raise ValueError(f"{each.name} is named twice")
@@ -136,8 +131,7 @@ class PackageParams(Params):
             if self.hold:
                 raise ValueError("what is absent cannot be held")
         elif self.purge:
-            raise ValueError("purge goes with `state: absent` only")
-        return self
+            raise ValueError("purge needs `state: absent`")
 
 
 class PackageOutputs(Outputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
 from kubexm_exec.step.system import BootState
@@ -37,13 +37,6 @@ class RebootParams(Params):
         description="Command on the host that must succeed before it counts as back: a shell line, or a list of "
         "arguments. By default it is enough that commands can run.",
     )
-
-    @field_validator("only_if", "ready_when")
-    @classmethod
-    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
-        if value is not None and (not value or not value[0]):
-            raise ValueError("the command is empty")
-        return value
 
 
 class RebootOutputs(Outputs):

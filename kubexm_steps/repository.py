@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import (
     Diff,
@@ -29,7 +29,6 @@ from kubexm_exec.step import (
 from kubexm_exec.step.packages import ManagerName
 from kubexm_spec.models.common import no_items
 from kubexm_steps.formats.openpgp import NotAKey, armor, dearmor, fingerprints, rpm_id
-from kubexm_steps.lib.accounts import one_or_many
 from kubexm_steps.lib.files import (
     Change,
     Content,
@@ -44,40 +43,11 @@ from kubexm_steps.lib.files import (
     restore,
 )
 from kubexm_steps.lib.http import failed, request
+from kubexm_steps.lib.types import ONE_OR_MANY, Setting, shaped, unbroken
 
 _HEAD: Final = "# Written by kubexm: what is changed here is lost at its next run."
 _KEY_TIMEOUT: Final = 30.0
 _OTHER_KEY: Final = "nothing was written; find out whether the key was changed on purpose"
-
-
-def _word(text: str) -> str:
-    if not text or re.search(r"\s", text):
-        raise ValueError(f"{text!r} is not one word")
-    return text
-
-
-def _url(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+|/\S+", text):
-        raise ValueError(f"{text!r} is not an address such as https://example.com/packages or file:///srv/packages")
-    return text
-
-
-def _line(text: str) -> str:
-    if "\n" in text or "\r" in text:
-        raise ValueError("it is one line")
-    return text
-
-
-def _option_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", text):
-        raise ValueError(f"{text!r} is not the name of an option: letters, digits, - and _")
-    return text
-
-
-def _option(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return str(value) if isinstance(value, int | float) else value
 
 
 def _plain_fingerprint(text: str) -> str:
@@ -87,9 +57,12 @@ def _plain_fingerprint(text: str) -> str:
     return plain
 
 
-Words = Annotated[
-    list[Annotated[str, AfterValidator(_word)]], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])
+Words = Annotated[list[Annotated[str, shaped(r"\S+", "one word")]], ONE_OR_MANY]
+_Url = Annotated[
+    str,
+    shaped(r"[a-z][a-z0-9+.-]*:\S+|/\S+", "an address such as https://example.com/packages or file:///srv/packages"),
 ]
+_OptionName = Annotated[str, shaped(r"[A-Za-z][A-Za-z0-9_-]*", "the name of an option: letters, digits, `-` and `_`")]
 
 
 class RepositoryParams(Params):
@@ -98,10 +71,9 @@ class RepositoryParams(Params):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name on the host; its files have this name."
     )
-    url: Annotated[
-        list[Annotated[str, AfterValidator(_url)]],
-        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
-    ] = Field(default_factory=no_items, description="Address, or several with the same content.")
+    url: Annotated[list[_Url], ONE_OR_MANY] = Field(
+        default_factory=no_items, description="Address, or several with the same content."
+    )
     suites: Words = Field(
         default_factory=no_items,
         description="apt: suites, such as `bookworm`, or a folder with a trailing slash (`./`) for a flat "
@@ -109,7 +81,7 @@ class RepositoryParams(Params):
     )
     components: Words = Field(default_factory=lambda: ["main"], description="apt: components.")
     architectures: Words = Field(default_factory=no_items, description="apt: only these architectures.")
-    description: Annotated[str, AfterValidator(_line)] = Field("", description="Description.")
+    description: Annotated[str, AfterValidator(unbroken)] = Field("", description="Description.")
     enabled: bool = Field(True, description="`false` adds it as disabled.")
     key: str | None = Field(None, description="Public key of its signatures, as text.")
     key_file: Annotated[str | None, LocalFile()] = Field(
@@ -127,19 +99,13 @@ class RepositoryParams(Params):
         pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._+-]*\.pub$",
         description="apk: file name of the key as in its signatures; by default that of `keyFile` or `keyUrl`.",
     )
-    fingerprint: Annotated[
-        list[Annotated[str, AfterValidator(_plain_fingerprint)]],
-        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
-    ] = Field(default_factory=no_items, description="Expected fingerprint of the key; several for several keys.")
+    fingerprint: Annotated[list[Annotated[str, AfterValidator(_plain_fingerprint)]], ONE_OR_MANY] = Field(
+        default_factory=no_items, description="Expected fingerprint of the key; several for several keys."
+    )
     trusted: bool = Field(
         False, description="Use it without signatures. Anyone who controls its content then controls the host."
     )
-    options: dict[
-        Annotated[str, AfterValidator(_option_name)],
-        Annotated[
-            str, BeforeValidator(_option, json_schema_input_type=str | bool | int | float), AfterValidator(_line)
-        ],
-    ] = Field(
+    options: dict[_OptionName, Setting] = Field(
         default_factory=dict,
         description="Additional lines of its file, such as `module_hotfixes: 1` (dnf), `Signed-By` (apt; a key that "
         "the host has) or `tag` (apk).",
@@ -151,8 +117,7 @@ class RepositoryParams(Params):
     )
     lock_timeout: Duration = Field(120.0, description="How long to wait for another package manager on the host.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> RepositoryParams:
+    def model_post_init(self, context: object) -> None:
         keys = [name for name in ("key", "key_file", "key_url") if getattr(self, name) is not None]
         if self.state == "present" and not self.url:
             raise ValueError("say where it is: `url`")
@@ -168,7 +133,6 @@ class RepositoryParams(Params):
             raise ValueError("there is no key that the fingerprint or digest could be of: `key`, `keyFile` or `keyUrl`")
         if len({suite.endswith("/") for suite in self.suites}) > 1:
             raise ValueError("suites are either all folders (with a slash at the end) or all names")
-        return self
 
 
 class RepositoryOutputs(Outputs):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Forecast, LocalFile, Result, Step, StepContext, Undo
 from kubexm_exec.step.host import Command
@@ -31,8 +31,7 @@ class ScriptParams(RunParams):
     )
     args: list[Text] = Field(default_factory=no_items, description="Arguments for the script.")
 
-    @model_validator(mode="after")
-    def _one(self) -> ScriptParams:
+    def model_post_init(self, context: object) -> None:
         if (self.src is None) == (self.content is None):
             raise ValueError("script takes either src (a file) or content (a text), not both and not none")
         if self.interpreter is not None:
@@ -42,7 +41,6 @@ class ScriptParams(RunParams):
                 raise ValueError(f"interpreter cannot be read: {error}") from error
             if not words:
                 raise ValueError("interpreter is empty")
-        return self
 
 
 class ScriptStep(Step[ScriptParams]):

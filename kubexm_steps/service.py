@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.services import ServiceState, Verb
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.services import do, done, left_as, must_exist, put_back, record, service_standing, word
 from kubexm_steps.lib.standing import LookingStep
+from kubexm_steps.lib.types import shaped
 
 _AGAIN: Final = ("restarted", "reloaded")
-_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}")
 
 
-def _service_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a service: letters, digits and any of `:-_.\\@`")
-    return name
-
-
-ServiceName = Annotated[str, AfterValidator(_service_name)]
+ServiceName = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}", r"the name of a service: letters, digits and any of `:-_.\@`"
+    ),
+]
 
 
 class ServiceParams(Params):
@@ -49,13 +47,11 @@ class ServiceParams(Params):
         0.5, description="Check again this long after a start: a service that fails at once is a failure."
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> ServiceParams:
+    def model_post_init(self, context: object) -> None:
         if self.state is None and self.enabled is None and self.masked is None:
             raise ValueError("say what should be true of the service: `state`, `enabled` or `masked`")
         if self.masked and (self.enabled or self.state in ("started", "restarted", "reloaded")):
             raise ValueError("a masked service can be neither started nor enabled")
-        return self
 
 
 class ServiceOutputs(Outputs):

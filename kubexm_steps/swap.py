@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.storage import FstabLine, Swaps, appended, edited, fstab_lines
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep, restore
 from kubexm_steps.lib.standing import differing, together
-from kubexm_steps.lib.types import HostPath
+from kubexm_steps.lib.types import HostPath, refuse
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MEBIBYTE: Final = 1 << 20
@@ -60,13 +60,11 @@ class SwapParams(Params):
         | None
     ) = Field(None, description="With `on`: size of the file, such as `2G`. Not for a device.")
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> SwapParams:
+    def model_post_init(self, context: object) -> None:
         if self.state != "off" and self.path is None:
             raise ValueError("say which file or device: `path`")
-        if self.state != "on" and self.size is not None:
-            raise ValueError("size goes with `state: on`")
-        return self
+        if self.state != "on":
+            refuse(self, ["size"], f"`state: {self.state}`")
 
 
 class SwapOutputs(Outputs):

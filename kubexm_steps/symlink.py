@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, StepContext, StepFailed
 from kubexm_exec.step.host import FileState
@@ -22,11 +22,9 @@ class SymlinkParams(FollowParams):
     force: bool = Field(False, description="Replace an existing file; by default that is a failure.")
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the link.")
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> SymlinkParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "present" and self.target is None:
             raise ValueError("a link needs a target")
-        return self
 
 
 class SymlinkOutputs(Outputs):

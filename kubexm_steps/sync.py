@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from re import escape
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed, Undo
 from kubexm_spec.models.common import no_items
@@ -150,11 +150,9 @@ class SyncParams(TreeParams):
         description="Patterns as in a .gitignore; matching files are neither sent nor removed.",
     )
 
-    @model_validator(mode="after")
-    def _not_all_of_it(self) -> SyncParams:
+    def model_post_init(self, context: object) -> None:
         if self.delete and self.path == "/":
             raise ValueError("delete on the root folder would remove everything; name a folder below it")
-        return self
 
 
 class SyncOutputs(Outputs):

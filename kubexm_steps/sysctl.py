@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.system import Settings
@@ -15,50 +15,39 @@ from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
 from kubexm_steps.lib.lines import split
 from kubexm_steps.lib.standing import mapped, together
+from kubexm_steps.lib.types import Setting, shaped
 
 _FOLDER: Final = "/etc/sysctl.d"
 _HEADER: Final = "# Written by kubexm; each of its sysctl steps changes only its own keys.\n"
-_KEY: Final = re.compile(r"[A-Za-z0-9_:@-]+([./][A-Za-z0-9_:@-]+)+")
 # Settings that come with a module.
 _MODULES: Final = {"net/bridge/": "br_netfilter", "net/netfilter/nf_conntrack": "nf_conntrack"}
 
 
-def _key(name: str) -> str:
-    if _KEY.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is not the name of a kernel setting, such as net.ipv4.ip_forward")
-    return name
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(int(value))
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _one_line(value: str) -> str:
-    if not value.strip() or any(char in value for char in "\r\n\0"):
-        raise ValueError("the value of a kernel setting is one line that is not empty")
+def _plain_value(value: str) -> str:
+    if not value.strip():
+        raise ValueError("the value of a kernel setting is not empty")
     return plain(value)
-
-
-def _file_name(name: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf", name) is None:
-        raise ValueError(f"{name!r} is not a name for a file in {_FOLDER}; it ends with .conf and has no folder")
-    return name
 
 
 class SysctlParams(Params):
     """Parameters of ``sysctl``."""
 
     values: dict[
-        Annotated[str, AfterValidator(_key)],
         Annotated[
-            str, AfterValidator(_one_line), BeforeValidator(_value, json_schema_input_type=str | bool | int | float)
+            str,
+            shaped(
+                r"[A-Za-z0-9_:@-]+([./][A-Za-z0-9_:@-]+)+", "the name of a kernel setting, such as net.ipv4.ip_forward"
+            ),
         ],
+        Annotated[Setting, AfterValidator(_plain_value)],
     ] = Field(min_length=1, description="Settings by name, as in `sysctl`: `net.ipv4.ip_forward: 1`.")
-    file: Annotated[str, AfterValidator(_file_name)] = Field(
-        "90-kubexm.conf", description=f"Name of the file in `{_FOLDER}` that sets them at boot."
-    )
+    file: Annotated[
+        str,
+        shaped(
+            r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf",
+            f"a name for a file in {_FOLDER}; it ends with .conf and has no folder",
+        ),
+    ] = Field("90-kubexm.conf", description=f"Name of the file in `{_FOLDER}` that sets them at boot.")
     live: bool = Field(True, description="Also set them in the running kernel; `false` waits for the next boot.")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName
 from kubexm_exec.step.services import ServiceState, UnitLook, Verb
@@ -13,16 +12,14 @@ from kubexm_steps.lib import units as _units
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.edits import Edit, apply, diffs
 from kubexm_steps.lib.services import do, done, must_exist, word
-from kubexm_steps.lib.types import HostPath, Text
+from kubexm_steps.lib.types import HostPath, Text, refuse, shaped
 from kubexm_steps.lib.units import FOLDER, UnitName
 
-_DROPIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
-
-
-def _dropin(name: str) -> str:
-    if not _DROPIN.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a drop-in: letters, digits and any of `-_.`")
-    return name if name.endswith(".conf") else f"{name}.conf"
+DropIn = Annotated[
+    str,
+    shaped(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}", "the name of a drop-in: letters, digits and any of `-_.`"),
+    AfterValidator(lambda name: name if name.endswith(".conf") else f"{name}.conf"),
+]
 
 
 class SystemdUnitParams(Params):
@@ -34,7 +31,7 @@ class SystemdUnitParams(Params):
         None, description="Template for the content of the unit file, instead of `content`."
     )
     vars: dict[str, Any] = Field(default_factory=dict, description="Additional variables for the template.")
-    drop_ins: dict[Annotated[str, AfterValidator(_dropin)], Text] = Field(
+    drop_ins: dict[DropIn, Text] = Field(
         default_factory=dict,
         description="Content of drop-ins by name, such as `limits`, for a unit that exists or is created here. Other "
         "drop-ins are kept.",
@@ -53,21 +50,17 @@ class SystemdUnitParams(Params):
         "those are removed.",
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> SystemdUnitParams:
+    def model_post_init(self, context: object) -> None:
         if self.content is not None and self.template is not None:
             raise ValueError("content and template exclude each other")
         if self.vars and self.template is None:
             raise ValueError("vars go with `template`")
         if self.state == "absent":
-            given = [name for name in ("content", "template", "enabled", "started") if getattr(self, name) is not None]
-            if given:
-                raise ValueError(f"a unit that is to be absent has no {' or '.join(given)}")
+            refuse(self, ("content", "template", "enabled", "started"), "`state: absent`")
         elif self.content is None and self.template is None and not self.drop_ins:
             raise ValueError("say what the unit is: `content`, `template` or `dropIns`; `service` starts and stops it")
         if self.enabled and self.content is not None and "[Install]" not in self.content:
             raise ValueError("content has no [Install] section, so that the unit cannot be enabled")
-        return self
 
 
 class SystemdUnitOutputs(Outputs):

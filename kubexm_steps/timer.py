@@ -5,76 +5,50 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, StepContext
 from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib import units as _units
-from kubexm_steps.lib.accounts import AccountName, one_or_many
+from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.edits import Edit, apply, diffs
 from kubexm_steps.lib.services import do
-from kubexm_steps.lib.types import HostPath, Text
+from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, Line, Text, Variable, refuse, shaped
 from kubexm_steps.lib.units import FOLDER
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_SYSTEMD: Final = "use a cron step for hosts without systemd: `when: facts.init != 'systemd'`"
-
-
-def _timer_name(name: str) -> str:
-    name = name.removesuffix(".timer")
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name for a timer: letters, digits and any of `-_.`")
-    return name
-
-
-def _one_line(text: str) -> str:
-    if not text.strip() or any(char in text for char in "\n\r\0"):
-        raise ValueError("it must be one line that says something")
-    return text.strip()
-
-
-def _variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a variable")
-    return name
 
 
 class TimerParams(Params):
     """Parameters of ``timer``."""
 
-    name: Annotated[str, AfterValidator(_timer_name)] = Field(
-        description="Name of the timer; creates NAME.timer and NAME.service."
-    )
-    schedule: Annotated[
-        list[Annotated[str, AfterValidator(_one_line)]],
-        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
-    ] = Field(
+    name: Annotated[
+        str,
+        AfterValidator(lambda name: name.removesuffix(".timer")),
+        shaped(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}", "a name for a timer: letters, digits and any of `-_.`"),
+    ] = Field(description="Name of the timer; creates NAME.timer and NAME.service.")
+    schedule: Annotated[list[Line], ONE_OR_MANY] = Field(
         default_factory=no_items,
         description="Schedule, as in systemd's `OnCalendar=`: `daily`, `Mon..Fri 03:00`, `*:0/15`; one or several.",
     )
     command: str | list[str] | None = Field(None, description="A line of POSIX shell, or a list of arguments.")
     user: AccountName | None = Field(None, description="User to run as; root by default.")
     cwd: HostPath | None = Field(None, description="Folder to run in.")
-    env: dict[Annotated[str, AfterValidator(_variable)], Text] = Field(
-        default_factory=dict, description="Environment variables."
-    )
+    env: dict[Variable, Text] = Field(default_factory=dict, description="Environment variables.")
     persistent: bool = Field(True, description="If the host was off at the time, run at the next start.")
     random_delay: Duration = Field(
         0.0, description="Random delay up to this time, so that many hosts do not run at once."
     )
-    description: Annotated[Text, AfterValidator(_one_line)] | None = Field(None, description="Description.")
+    description: Line | None = Field(None, description="Description.")
     enabled: bool = Field(True, description="Whether the timer is active, now and after a reboot.")
     state: Literal["present", "absent"] = Field("present", description="`absent` stops and removes both units.")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> TimerParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "absent":
-            if self.schedule or self.command is not None:
-                raise ValueError("a timer that is to be absent has no schedule or command")
-            return self
+            refuse(self, ("schedule", "command"), "`state: absent`")
+            return
         if not self.schedule:
             raise ValueError("say when it runs: `schedule`")
         if not self.command or not self.command[0].strip():
@@ -83,7 +57,6 @@ class TimerParams(Params):
             raise ValueError("a command cannot hold a NUL character")
         if isinstance(self.command, list) and (self.command[0][0] in "@-:+!" or "$" in self.command[0]):
             raise ValueError(f"systemd cannot start a program called {self.command[0]!r}; use a line of shell")
-        return self
 
 
 class TimerOutputs(Outputs):

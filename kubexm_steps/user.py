@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import Accounts, User, UserChange
@@ -17,7 +17,7 @@ from kubexm_steps.lib.accounts import AccountName, AccountNames, unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.files import KEEP_LIMIT
 from kubexm_steps.lib.standing import BROKE_OFF, LookingStep, digest, is_digest, mapped, together
-from kubexm_steps.lib.types import Account, HostPath, Text
+from kubexm_steps.lib.types import Account, HostPath, Text, refuse
 
 _HASH: Final = re.compile(r"[!]?\$[0-9a-z]+\$[A-Za-z0-9./$=,+-]+|[!]?[A-Za-z0-9./]{13}")
 _FROM_ELSEWHERE: Final = re.compile(r"\b(secret\s*\(|params\b|vars\b)")
@@ -86,18 +86,14 @@ class UserParams(Params):
     state: Literal["present", "absent"] = Field("present", description="`absent` removes the user.")
     remove_home: bool = Field(False, description="With `state: absent`: also remove its home folder and mail.")
 
-    @model_validator(mode="after")
-    def _fits_its_state(self) -> UserParams:
+    def model_post_init(self, context: object) -> None:
         if self.state == "absent":
-            said = self.model_fields_set - {"name", "state", "remove_home"}
-            if said:
-                names = ", ".join(sorted(type(self).model_fields[name].alias or name for name in said))
-                raise ValueError(f"a user that is to be absent has no {names}")
+            kept = ("name", "state", "remove_home")
+            refuse(self, [name for name in type(self).model_fields if name not in kept], "`state: absent`")
         elif self.remove_home:
-            raise ValueError("removeHome goes with `state: absent`")
+            raise ValueError("removeHome needs `state: absent`")
         if self.append_groups and self.groups is None:
-            raise ValueError("appendGroups goes with `groups`")
-        return self
+            raise ValueError("appendGroups needs `groups`")
 
 
 class UserOutputs(Outputs):

@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import (
     Duration,
@@ -52,15 +52,7 @@ class WaitParams(Params):
     deadline: Duration = Field(60.0, description="Maximum time to wait.")
     interval: Duration = Field(1.0, description="Pause between two checks.")
 
-    @field_validator("command")
-    @classmethod
-    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
-        if value is not None and (not value or not value[0]):
-            raise ValueError("the command is empty")
-        return value
-
-    @model_validator(mode="after")
-    def _one_thing(self) -> WaitParams:
+    def model_post_init(self, context: object) -> None:
         given = [name for name in ("port", "file", "url", "command") if getattr(self, name) is not None]
         if len(given) != 1:
             said = f"not {' and '.join(given)}" if given else "and none is given"
@@ -69,7 +61,6 @@ class WaitParams(Params):
             raise ValueError("host goes with port only")
         if self.state == "absent" and self.port is None and self.file is None:
             raise ValueError("`state: absent` goes with port and file only")
-        return self
 
 
 class WaitOutputs(Outputs):

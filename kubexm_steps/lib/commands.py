@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from kubexm_exec.step import CommandResult, Expression, Forecast, Outputs, Params, Result, StepContext, StepFailed, Undo
 from kubexm_exec.step.host import Command
 from kubexm_steps.lib.types import HostPath, Text
 
-CommandLine = str | list[str]
+
+def _not_empty(line: str | list[str]) -> str | list[str]:
+    if not line or not line[0]:
+        raise ValueError("the command is empty")
+    return line
+
+
+CommandLine = Annotated[str | list[str], AfterValidator(_not_empty)]
 """A line of POSIX shell, or an argument vector."""
 
 RESULT_NAMES = ("stdout", "stderr", "exitCode")
@@ -46,13 +53,6 @@ class RunParams(Params):
         description="Expression over `stdout`, `stderr` and `exitCode` that tells whether something changed. By "
         "default every run counts as a change.",
     )
-
-    @field_validator("unless", "only_if")
-    @classmethod
-    def _is_a_command(cls, value: CommandLine | None) -> CommandLine | None:
-        if value is not None and (not value or not value[0]):
-            raise ValueError("the command is empty")
-        return value
 
     @model_validator(mode="after")
     def _changes_nothing(self) -> Self:
@@ -167,14 +167,12 @@ def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: s
             )  # fmt: skip
         changed = answer
     message = "" if done.exit_code == 0 else f"exit code {done.exit_code}, as expected"
-    if ctx.sensitive:
-        return Result(changed=changed, message=message, outputs=outputs, command=shown, exit_code=done.exit_code)
     return Result(
         changed=changed,
         message=message,
         outputs=outputs,
-        stdout=done.out,
-        stderr=done.err,
+        stdout="" if ctx.sensitive else done.out,
+        stderr="" if ctx.sensitive else done.err,
         command=shown,
         exit_code=done.exit_code,
     )

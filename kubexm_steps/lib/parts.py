@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from kubexm_exec.step import Forecast, Result, StepContext, StepFailed
 from kubexm_steps.lib.files import Change, Content, FileOutputs, RestoringStep, apply_file, forecast_file, wanted_file
 from kubexm_steps.lib.lines import Pattern
-from kubexm_steps.lib.types import OneFileParams, located
+from kubexm_steps.lib.types import OneFileParams, located, refuse
 
 
 class PartParams(OneFileParams):
@@ -32,8 +32,8 @@ class PartParams(OneFileParams):
     def _place_makes_sense(self) -> PartParams:
         if self.insert_after is not None and self.insert_before is not None:
             raise ValueError("insertAfter and insertBefore exclude each other")
-        if self.state == "absent" and (self.insert_after or self.insert_before or self.create_file):
-            raise ValueError("insertAfter, insertBefore and createFile go with `state: present` only")
+        if self.state == "absent":
+            refuse(self, ("insert_after", "insert_before", "create_file"), "`state: absent`")
         return self
 
 

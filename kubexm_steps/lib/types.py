@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -11,6 +12,26 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from kubexm_exec.step import Inspected, Params, StepContext
 
 _MODE: Final = re.compile(r"(?:0o|0)?([0-7]{3,4})")
+
+
+def shaped(pattern: str, wanted: str) -> AfterValidator:
+    """The check that a text matches as a whole; ``wanted`` is what it is not if it does not."""
+    expression = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if expression.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not {wanted}")
+        return text
+
+    return AfterValidator(check)
+
+
+def refuse(params: Params, names: Iterable[str], with_: str) -> None:
+    """Raise ValueError if any of these parameters is set to something, although it means nothing ``with_`` that."""
+    fields = type(params).model_fields
+    unset = {name: fields[name].get_default(call_default_factory=True, validated_data={}) for name in names}
+    if given := [fields[name].alias or name for name, value in unset.items() if getattr(params, name) != value]:
+        raise ValueError(f"{' and '.join(given)} cannot be used with {with_}")
 
 
 def parse_mode(value: Any) -> int:
@@ -55,19 +76,40 @@ def _absolute(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def _name_or_number(value: Any) -> Any:
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _digits(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _account(name: str) -> str:
-    if not name or name.startswith("-") or any(char in name for char in ":/\0\n"):
-        raise ValueError(f"{name!r} is not the name or number of a user or group")
-    return name
 
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
+
+def _setting(value: Any) -> Any:
+    return str(int(value)) if isinstance(value, bool) else _text(value)
+
+
+def unbroken(text: str) -> str:
+    """The text, if it is one line; ValueError, which does not repeat it, if not."""
+    if any(char in text for char in "\n\r\0"):
+        raise ValueError("it must be one line")
+    return text
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text.strip()
+
+
+ONE_OR_MANY: Final = BeforeValidator(_one_or_many, json_schema_input_type=str | list[str])
+"""A list of texts; a single one needs no list."""
+
+DIGITS: Final = BeforeValidator(_digits, json_schema_input_type=str | int)
+"""A text; a number is taken as its digits."""
 
 HostPath = Annotated[str, AfterValidator(_absolute)]
 """An absolute path on the host."""
@@ -88,11 +130,22 @@ Mode = Annotated[
 ]
 """Permissions; see ``parse_mode``."""
 
-Account = Annotated[str, AfterValidator(_account), BeforeValidator(_name_or_number, json_schema_input_type=str | int)]
+Account = Annotated[str, shaped(r"[^-:/\0\n][^:/\0\n]*", "the name or number of a user or group"), DIGITS]
 """A user or a group, by name or by number."""
 
 Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | float)]
 """Text; a number that an expression gave is taken as its digits."""
+
+Line = Annotated[Text, AfterValidator(unbroken), AfterValidator(_said)]
+"""A line that says something."""
+
+Setting = Annotated[
+    str, BeforeValidator(_setting, json_schema_input_type=str | bool | int | float), AfterValidator(unbroken)
+]
+"""The value of a setting in a file of the host, where true and false are 1 and 0."""
+
+Variable = Annotated[str, shaped(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a variable")]
+"""The name of an environment variable."""
 
 
 class FollowParams(Params):

@@ -17,19 +17,17 @@ from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.files import NEW_FILE, SECRET_FILE, RestoringStep, restore
 from kubexm_steps.lib.services import left_as, put_back, record, service_standing
 from kubexm_steps.lib.standing import together
+from kubexm_steps.lib.types import shaped
 
 FOLDER: Final = "/etc/systemd/system"
-_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}")
 _SECTION: Final = re.compile(r"^\[Install\]\s*?$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def _unit(name: str) -> str:
-    if not _NAME.fullmatch(name) or name.startswith((".", "-")):
-        raise ValueError(f"{name!r} is not the name of a unit: letters, digits and any of `:-_.\\@`")
-    return unit_name(name)
-
-
-UnitName = Annotated[str, AfterValidator(_unit)]
+UnitName = Annotated[
+    str,
+    shaped(r"[A-Za-z0-9:_\\@][A-Za-z0-9:_.\\@-]{0,239}", r"the name of a unit: letters, digits and any of `:-_.\@`"),
+    AfterValidator(unit_name),
+]
 """The name of a unit; without a kind it is a service."""
 
 

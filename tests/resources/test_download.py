@@ -356,7 +356,10 @@ def test_an_address_with_shell_in_it_is_only_an_address(worlds: Any, web: Web, t
     [
         ({}, "either resource"),
         ({"url": "http://h/x", "resource": "x"}, "either resource"),
-        ({"resource": "x", "sha256": DIGEST, "headers": {"A": "b"}}, "sha256 and headers of a resource"),
+        (
+            {"resource": "x", "sha256": DIGEST, "headers": {"A": "b"}},
+            "sha256 and headers cannot be used with `resource`",
+        ),
         ({"url": "http://h/x", "sha256": "123"}, "sha256"),
     ],
 )
