@@ -31,7 +31,7 @@ from kubexm_steps.lib.files import (
     stream_digest,
 )
 from kubexm_steps.lib.trees import MOST_DIFFS
-from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located, refuse
+from kubexm_steps.lib.types import Account, FollowParams, HostPath, Mode, located, refuse, show_owner
 
 
 class ArchiveParams(FollowParams):
@@ -373,8 +373,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
 
     @property
     def _owner(self) -> str:
-        params = self.params
-        return f"{params.owner or ''}{':' + params.group if params.group else ''}"
+        return show_owner(self.params.owner, self.params.group)
 
     @cached_property
     def _format(self) -> Format:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kubexm_exec.step import Expression, Forecast, Outputs, Params, Step, StepContext, StepFailed, Undo
+from kubexm_exec.step import Expression, Forecast, Params, Step, StepContext, StepFailed, Undo
 
 
 class AssertParams(Params):
@@ -25,10 +25,6 @@ class AssertParams(Params):
         return value
 
 
-class AssertOutputs(Outputs):
-    """It has none."""
-
-
 class AssertStep(Step[AssertParams]):
     """Fails unless all conditions are true. It changes nothing.
 
@@ -37,7 +33,6 @@ class AssertStep(Step[AssertParams]):
     """
 
     undo = Undo.NEEDLESS
-    outputs_model = AssertOutputs
     example = """\
 - name: odd
   type: assert

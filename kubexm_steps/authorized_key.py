@@ -16,18 +16,18 @@ from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, 
 from kubexm_exec.step.accounts import KeyFile
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib.accounts import AccountName
+from kubexm_steps.lib.edits import held_record
 from kubexm_steps.lib.files import (
     Change,
     Content,
     RestoringStep,
     Wanted,
     apply_change,
-    attributes_record,
     compare,
     file_diff,
     restore,
 )
-from kubexm_steps.lib.standing import files_standing
+from kubexm_steps.lib.standing import attributes_of, files_standing
 from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, refuse, show_mode
 
 _FOLDER: Final = 0o700
@@ -306,20 +306,12 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
         return ", ".join(notes)
 
     def _save(self, ctx: StepContext, found: KeyFile, change: Change | None) -> None:
-        state, folder = found.held.state, found.folder
-        file: dict[str, Any] = {"path": state.path, "kind": state.kind}
-        if change is not None:
-            file["left"] = [change.left(ctx)]
-        if found.held.exists:
-            file |= {"mode": state.mode, "owner": str(state.uid), "group": str(state.gid)}
-            file["content"] = ctx.keep(found.held.data)
-            file |= attributes_record(ctx, state)
-        before = {"path": folder.path, "mode": folder.mode, "owner": str(folder.uid), "group": str(folder.gid)}
+        folder = found.folder
         left = {"kind": "directory", "mode": _FOLDER, "owner": str(found.uid), "group": str(found.gid)}
-        before |= {"kind": "directory", "left": [left]}
+        before = {"path": folder.path, **attributes_of(folder), "left": [left]}
         ctx.save_undo(
             {
-                "files": [] if change is None else [file],
+                "files": [] if change is None else [held_record(ctx, found.held, [change.left(ctx)])],
                 "folders": [] if folder.exists else [folder.path],
                 "folder": before if folder.exists and self._folder_note(found) else None,
             }

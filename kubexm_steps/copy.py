@@ -9,20 +9,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import RESOURCE, Forecast, LocalFile, Outputs, Result, Standing, StepContext, StepFailed
-from kubexm_steps.lib.files import NEW_FILE, Change, RestoringStep, Wanted, apply_file, forecast_file, restore
+from kubexm_exec.step import RESOURCE, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
+from kubexm_steps.lib.files import NEW_FILE, Change, Wanted, apply_file, forecast_file
 from kubexm_steps.lib.localtrees import Tree, nothing, permissions, read_tree
 from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
+    TreeStep,
     apply_plan,
     copied,
     forecast_plan,
     local_file,
     make_plan,
-    merge_trees,
-    restore_tree,
-    tree_standing,
 )
 from kubexm_steps.lib.types import InspectedPath, located
 
@@ -44,7 +42,7 @@ class CopyOutputs(Outputs):
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")
 
 
-class CopyStep(RestoringStep[CopyParams, Change | Plan]):
+class CopyStep(TreeStep[CopyParams, Change | Plan]):
     """A file, or a folder with all its content, copied from the control node to the host.
 
     Files that are already the same on the host (by sha256) are not sent. Each file is replaced atomically.
@@ -84,20 +82,6 @@ class CopyStep(RestoringStep[CopyParams, Change | Plan]):
             return replace(result, outputs=_one(result.outputs))
         apply_plan(ctx, self.params, seen)
         return Result(message=copied(seen, "copied", "removed"), outputs=self._outputs(seen.tree))
-
-    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        return tree_standing(ctx, undo) if "root" in undo else super().standing(ctx, undo)
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        if "root" in undo:
-            restore_tree(ctx, undo)
-        else:
-            restore(ctx, undo)
-
-    @classmethod
-    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-        trees = "root" in first and "root" in later
-        return merge_trees(first, later) if trees else super().merge_undo(first, later)
 
     def _local(self, ctx: StepContext) -> Path:
         path = ctx.local_path(self.params.src)

@@ -14,7 +14,7 @@ from pydantic import Field
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import TAR, WAY, FileState
 from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made, stream_digest
-from kubexm_steps.lib.standing import OLDER, LookingStep, files_standing, together
+from kubexm_steps.lib.standing import OLDER, LookingStep, attributes_of, files_standing, together
 from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, refuse, show_mode
 
 _NEW_FOLDER: Final = 0o755
@@ -182,13 +182,9 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
             )
             return Result(message=f"created {params.path}", outputs=self._outputs())
         notes = self._notes(ctx, before)
-        left = {
-            "kind": "directory",
-            "mode": self._mode(ctx, before),
-            "owner": params.owner or str(before.uid),
-            "group": params.group or str(before.gid),
-        }
-        was = {"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)}
+        was = attributes_of(before)
+        named = {"owner": params.owner, "group": params.group}
+        left = was | {"mode": self._mode(ctx, before)} | {key: name for key, name in named.items() if name}
         ctx.save_undo({"path": before.path, **was, "left": left})
         if not before.owned_by(params.owner, params.group):
             ctx.runner.chown(before.path, params.owner, params.group)
@@ -305,8 +301,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         if params.recursive:
             self._keep_all(ctx)
         else:
-            kept = {"mode": before.mode, "owner": str(before.uid), "group": str(before.gid)}
-            ctx.save_undo({"empty": True, **kept, "left": {"kind": "absent"}})
+            ctx.save_undo({"empty": True, **attributes_of(before), "left": {"kind": "absent"}})
         ctx.runner.remove(params.path, recursive=params.recursive)
         return Result(message=f"removed {params.path}", outputs=self._outputs())
 

@@ -31,11 +31,12 @@ from kubexm_steps.lib.files import (
     RestoringStep,
     apply_change,
     compare,
+    read_local,
     remember,
     remember_left,
     wanted_file,
 )
-from kubexm_steps.lib.types import OneFileParams, located, refuse
+from kubexm_steps.lib.types import OneFileParams, located, refuse, show_owner
 
 
 class DownloadParams(OneFileParams):
@@ -204,19 +205,21 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
         return {"path": self.params.path, "sha256": "" if ctx.sensitive else before.sha256, "size": before.size}
 
     def _on_host(self, ctx: StepContext, resource: Resource, change: Change) -> tuple[str, int]:
-        params = self.params
+        # Without an owner it belongs to whom the replaced file belongs.
+        before = change.before
+        kept = (before.uid, before.gid) if before.kind == "file" else (None, None)
         with ExitStack() as stack:
             authority = ""
             if resource.ca_file:
                 authority = f"{stack.enter_context(ctx.runner.temporary_folder())}/ca.pem"
-                ctx.runner.write(authority, _read(Path(resource.ca_file)), mode=0o600)
+                ctx.runner.write(authority, read_local(Path(resource.ca_file)), mode=0o600)
             wanted = Download(
                 url=resource.location,
                 shown=resource.shown,
-                path=params.path,
+                path=self.params.path,
                 sha256=resource.sha256,
                 mode=change.mode,
-                owner=_owner(params, change.before),
+                owner=show_owner(self.params.owner or kept[0], self.params.group or kept[1]),
                 headers=resource.headers,
                 timeout=resource.timeout,
                 retries=resource.retries,
@@ -225,19 +228,3 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
             ctx.progress(f"fetch {resource.filename}")
             done = ctx.runner.downloads.fetch(wanted, lambda size: ctx.progress(f"fetch {resource.filename}", size))
         return done.sha256, done.size
-
-
-def _owner(params: DownloadParams, before: FileState) -> str:
-    """Who it will belong to: what is asked for, or whoever the file belongs to that it replaces."""
-    if before.kind == "file":
-        return f"{params.owner or before.uid}:{params.group or before.gid}"
-    return f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise StepFailed(
-            f"read {path} on the control node: {(error.strerror or str(error)).lower()}", hint="look at `caFile`"
-        ) from error

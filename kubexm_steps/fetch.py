@@ -19,7 +19,16 @@ from pydantic import Field, field_validator
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import FileState, at, real
-from kubexm_steps.lib.files import HIDDEN, KEEP_LIMIT, NEW_FILE, SECRET_FILE, SHOWN_LIMIT, as_text, shown_text
+from kubexm_steps.lib.files import (
+    HIDDEN,
+    KEEP_LIMIT,
+    NEW_FILE,
+    SECRET_FILE,
+    SHOWN_LIMIT,
+    as_text,
+    local_failure,
+    shown_text,
+)
 from kubexm_steps.lib.standing import OLDER, LookingStep, digest, is_digest
 from kubexm_steps.lib.types import FollowParams, HostPath, located
 
@@ -328,10 +337,4 @@ def _failing(what: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _failure(what, path, error) from error
-
-
-def _failure(what: str, path: Path, error: OSError) -> StepFailed:
-    reason = error.strerror or str(error)
-    reason = reason[:1].lower() + reason[1:]
-    return StepFailed(f"{what} {path} on the control node: {reason}", hint="look at the folder given as `to`")
+        raise local_failure(what, path, error, hint="look at the folder given as `to`") from error

@@ -98,7 +98,7 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
     def run(self, ctx: StepContext, forecast: Forecast[Firewall]) -> Result:
         now = forecast.seen
         edits = self._edits(now)
-        save(ctx, edits, backend=now.found.removesuffix("-offline"), live=now.live, permanent=now.permanent)
+        save(ctx, edits, backend=_name(now), live=now.live, permanent=now.permanent)
         apply(ctx, edits)
         if now.config is not None and any(edit.any for edit in edits):
             self._check(ctx, now, edits)
@@ -184,7 +184,7 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
         return ""
 
     def _outputs(self, now: Firewall) -> dict[str, Any]:
-        return {"backend": now.found.removesuffix("-offline")}
+        return {"backend": _name(now)}
 
 
 def _name(now: Firewall) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, StepList, Undo
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepList, Undo
 
 
 class FragmentParams(Params):
@@ -18,10 +18,6 @@ class FragmentParams(Params):
     )
 
 
-class FragmentOutputs(Outputs):
-    """It has none; its steps have theirs."""
-
-
 class FragmentStep(Step[FragmentParams]):
     """Adds steps during the run, on the same host, before anything that depends on this step.
 
@@ -30,7 +26,6 @@ class FragmentStep(Step[FragmentParams]):
     """
 
     undo = Undo.NEEDLESS
-    outputs_model = FragmentOutputs
     example = """\
 - name: repair
   type: fragment

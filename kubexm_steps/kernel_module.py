@@ -84,9 +84,7 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         if moves:
             note = "loaded" if self._wants_it else "unloaded"
             shown.insert(0, Diff(f"kernel module {self.params.name}", note=note))
-        verb = "load" if self._wants_it else "unload" if moves else "change the files of"
-        if self._wants_it and not moves:
-            verb = "change the files of"
+        verb = "change the files of" if not moves else "load" if self._wants_it else "unload"
         return Forecast.change(f"would {verb} {self.params.name}{self._late(now)}", shown, seen=now)
 
     def run(self, ctx: StepContext, forecast: Forecast[Module]) -> Result:

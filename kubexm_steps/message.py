@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, Undo
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, Undo
 from kubexm_steps.lib.types import Text
 
 
@@ -15,10 +15,6 @@ class MessageParams(Params):
 
     text: Text = Field(description="The text; it can have several lines.")
     level: Literal["info", "warning"] = Field("info", description="`warning` is also logged as a warning.")
-
-
-class MessageOutputs(Outputs):
-    """It has none."""
 
 
 class MessageStep(Step[MessageParams]):
@@ -30,7 +26,6 @@ class MessageStep(Step[MessageParams]):
 
     undo = Undo.NEEDLESS
     speaks = True
-    outputs_model = MessageOutputs
     example = """\
 - name: done
   type: message

@@ -97,14 +97,8 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         if move:
             hidden = ctx.sensitive or ctx.holds_secret(f"{self.params.src} {self.params.options}")
             shown.insert(0, Diff(self.params.path, note=HIDDEN if hidden else self._note(now, move)))
-        verb = {
-            "": "change fstab for",
-            "mount": "mount",
-            "replace": "mount",
-            "remount": "remount",
-            "unmount": "unmount",
-        }
-        return Forecast.change(f"would {verb[move]} {self.params.path}", shown, seen=now)
+        verb = {"": "change fstab for", "replace": "mount"}.get(move, move)
+        return Forecast.change(f"would {verb} {self.params.path}", shown, seen=now)
 
     def run(self, ctx: StepContext, forecast: Forecast[Mounts]) -> Result:
         now = forecast.seen
@@ -131,8 +125,8 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         if move:
             after = ctx.runner.mounts.look(now.path)
             save(ctx, [edit], **kept, left=[_record(after, mount) for mount in after.here()])
-        word = {"": "changed fstab for", "mount": "mounted", "replace": "mounted", "remount": "remounted"}
-        message = f"{word.get(move, 'unmounted')} {self.params.path}"
+        word = {"": "changed fstab for", "replace": "mounted"}.get(move, f"{move}ed")
+        message = f"{word} {self.params.path}"
         mounted = self.params.state == "mounted" or (self.params.state == "present" and bool(now.here()))
         return Result(message=message, outputs={"path": now.path, "mounted": mounted})
 

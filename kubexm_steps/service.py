@@ -11,7 +11,18 @@ from pydantic import Field
 from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.services import ServiceState, Verb
 from kubexm_steps.lib.attributes import attribute_diff
-from kubexm_steps.lib.services import do, done, left_as, must_exist, put_back, record, service_standing, word
+from kubexm_steps.lib.services import (
+    after,
+    at_boot,
+    do,
+    done,
+    left_as,
+    must_exist,
+    put_back,
+    record,
+    service_standing,
+    word,
+)
 from kubexm_steps.lib.standing import LookingStep
 from kubexm_steps.lib.types import shaped
 
@@ -94,8 +105,8 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
         verbs = self._verbs(state)
         if not verbs:
             return Forecast.satisfied(f"service {params.name} is {self._is(state)}", self._outputs(state))
-        before = {"now": word(state), "at boot": _at_boot(state)}
-        diff = attribute_diff(ctx, f"service {state.name}", before, before | _after(verbs))
+        before = {"now": word(state), "at boot": at_boot(state)}
+        diff = attribute_diff(ctx, f"service {state.name}", before, before | after(verbs))
         return Forecast.change(f"would {' and '.join(verbs)} {params.name}", [diff], seen=state)
 
     def run(self, ctx: StepContext, forecast: Forecast[ServiceState]) -> Result:
@@ -107,9 +118,9 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
         ctx.save_undo(undo)
         for verb in verbs:
             do(ctx, verb, state, params.wait, params.settle, params.runlevel)
-        after = ctx.runner.services.look(params.name)
-        ctx.save_undo({**undo, "left": left_as(after)})
-        return Result(message=f"{done(verbs)} {params.name}", outputs=self._outputs(after))
+        now = ctx.runner.services.look(params.name)
+        ctx.save_undo({**undo, "left": left_as(now)})
+        return Result(message=f"{done(verbs)} {params.name}", outputs=self._outputs(now))
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         standing = service_standing(ctx, undo)
@@ -170,25 +181,8 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
     def _is(self, state: ServiceState) -> str:
         parts = [word(state)] if self.params.state else []
         if self.params.enabled is not None or self.params.masked is not None:
-            parts.append(_at_boot(state))
+            parts.append(at_boot(state))
         return ", ".join(parts)
 
     def _outputs(self, state: ServiceState) -> dict[str, Any]:
         return {"name": state.name, "active": state.active == "active", "enabled": state.enabled and not state.masked}
-
-
-def _at_boot(state: ServiceState) -> str:
-    return "masked" if state.masked else "enabled" if state.enabled else "disabled"
-
-
-def _after(verbs: list[Verb]) -> dict[str, str]:
-    after: dict[str, str] = {}
-    for verb in verbs:
-        match verb:
-            case "start" | "restart" | "reload" | "stop":
-                after["now"] = {"start": "active", "stop": "inactive"}.get(verb, f"active, after a {verb}")
-            case "enable" | "disable" | "mask":
-                after["at boot"] = {"enable": "enabled", "disable": "disabled", "mask": "masked"}[verb]
-            case "unmask":
-                after["at boot"] = "not masked"
-    return after

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from re import escape
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, Standing, Step, StepContext, StepFailed, Undo
+from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
 from kubexm_spec.regex import Regex, RegexError, regex
 from kubexm_steps.lib.localtrees import Tree, read_tree
 from kubexm_steps.lib.trees import (
     Plan,
     TreeParams,
+    TreeStep,
     apply_plan,
     copied,
     forecast_plan,
     make_plan,
-    merge_trees,
-    restore_tree,
-    tree_standing,
 )
 from kubexm_steps.lib.types import located
 
@@ -162,7 +160,7 @@ class SyncOutputs(Outputs):
     files: int = Field(description="Number of files and links in the source, without excluded ones.")
 
 
-class SyncStep(Step[SyncParams, Plan]):
+class SyncStep(TreeStep[SyncParams, Plan]):
     """A folder on the host with the same content as a folder on the control node.
 
     The two are compared in one round trip, by sha256. What differs is sent as one stream, written to disk next to its
@@ -181,7 +179,6 @@ class SyncStep(Step[SyncParams, Plan]):
     """
 
     outputs_model = SyncOutputs
-    undo = Undo.REPEATABLE
     example = """\
 - name: site
   type: sync
@@ -201,16 +198,6 @@ class SyncStep(Step[SyncParams, Plan]):
         plan = forecast.seen
         apply_plan(ctx, self.params, plan)
         return Result(message=copied(plan, "copied", "removed"), outputs=self._outputs(plan.tree))
-
-    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        return tree_standing(ctx, undo)
-
-    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        restore_tree(ctx, undo)
-
-    @classmethod
-    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
-        return merge_trees(first, later)
 
     def _plan(self, ctx: StepContext) -> Plan:
         params = self.params

@@ -11,7 +11,7 @@ from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_steps.lib import units as _units
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.edits import Edit, apply, diffs
-from kubexm_steps.lib.services import do, done, must_exist, word
+from kubexm_steps.lib.services import after, at_boot, do, done, must_exist, word
 from kubexm_steps.lib.types import HostPath, Text, refuse, shaped
 from kubexm_steps.lib.units import FOLDER, UnitName
 
@@ -118,10 +118,9 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
             return Forecast.satisfied(f"unit {params.name} is as it should be", self._outputs(state))
         if state.stale and not shown:
             shown.append(Diff(f"unit {params.name}", note="systemd has not read its files yet"))
-        before = {"now": word(state), "at boot": _at_boot(state)}
-        after = before | self._after(verbs)
-        if before != after:
-            shown.append(attribute_diff(ctx, f"unit {params.name}", before, after))
+        before = {"now": word(state), "at boot": at_boot(state)}
+        if (will := before | after(verbs)) != before:
+            shown.append(attribute_diff(ctx, f"unit {params.name}", before, will))
         verb = "change" if state.exists else "create"
         then = f" and {' and '.join(verbs)} it" if verbs else ""
         return Forecast.change(f"would {verb} unit {params.name}{then}", shown, seen=seen)
@@ -149,11 +148,11 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         verbs = self._verbs(now, edits)
         for verb in verbs:
             do(ctx, verb, now, params.wait, params.settle)
-        after = ctx.runner.services.look(params.name)
-        _units.save(ctx, edits, state, restarts=restarts, left=after)
+        now = ctx.runner.services.look(params.name)
+        _units.save(ctx, edits, state, restarts=restarts, left=now)
         message = f"{'changed' if state.exists else 'created'} unit {params.name}"
         message += (f", {done(verbs)} it" if verbs else "") + (f" ({warned})" if warned else "")
-        return Result(message=message, outputs=self._outputs(after))
+        return Result(message=message, outputs=self._outputs(now))
 
     # what is, and what should be
 
@@ -202,16 +201,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
             verbs.append("stop")
         return verbs
 
-    def _after(self, verbs: list[Verb]) -> dict[str, str]:
-        words: dict[Verb, tuple[str, str]] = {
-            "enable": ("at boot", "enabled"),
-            "disable": ("at boot", "disabled"),
-            "start": ("now", "active"),
-            "restart": ("now", "active, after a restart"),
-            "stop": ("now", "inactive"),
-        }
-        return dict(words[verb] for verb in verbs if verb in words)
-
     def _outputs(self, state: ServiceState) -> dict[str, Any]:
         path = self._path if self._has_file else ""
         active = state.active == "active"
@@ -235,18 +224,9 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         return Forecast.change(f"would remove {self._what} {name}", diffs(ctx, edits), seen=_units.Seen(look, edits))
 
     def _remove(self, ctx: StepContext, look: UnitLook, edits: list[Edit]) -> Result:
-        name = self.params.name
-        state = look.states[name]
-        _units.save(ctx, edits, state)
-        if not self.params.drop_ins:
-            if state.active in ("active", "changing"):
-                do(ctx, "stop", state, self.params.wait)
-            if state.enabled and not state.fixed:
-                do(ctx, "disable", state)
-        apply(ctx, edits)
-        ctx.runner.remove_empty([f"{self._path}.d"])
-        ctx.runner.units.reload()
-        _units.save(ctx, edits, state, left=ctx.runner.services.look(name))
+        name, only = self.params.name, bool(self.params.drop_ins)
+        dropins = f"{self._path}.d"
+        _units.remove(ctx, look.states[name], edits, self.params.wait, name=name, dropins=dropins, stop=not only)
         return Result(message=f"removed {self._what} {name}", outputs=self._left(look))
 
     @property
@@ -258,10 +238,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         if self.params.drop_ins:
             return self._outputs(seen.states[self.params.name])
         return {"name": self.params.name, "path": "", "active": False, "enabled": False}
-
-
-def _at_boot(state: ServiceState) -> str:
-    return "enabled" if state.enabled else "disabled"
 
 
 def _installs_otherwise(edit: Edit) -> bool:

@@ -18,6 +18,7 @@ from kubexm_steps.lib.services import do
 from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, Line, Text, Variable, refuse, shaped
 from kubexm_steps.lib.units import FOLDER
 
+_WAIT: Final = 30.0
 _NO_SYSTEMD: Final = "use a cron step for hosts without systemd: `when: facts.init != 'systemd'`"
 
 
@@ -117,7 +118,8 @@ class TimerStep(_units.UnitStep[TimerParams]):
         state = look.states[self._timer]
         written = any(edit.any for edit in edits)
         if params.state == "absent":
-            return self._remove(ctx, state, edits)
+            _units.remove(ctx, state, edits, _WAIT, name=self._timer)
+            return Result(message=f"removed timer {params.name}", outputs=self._outputs(state, gone=True))
         verbs = self._verbs(state, edits)
         soonest = self._soonest(ctx) if soonest is None else soonest
         warned = _units.verify(ctx, [self._service, self._timer], self._texts()) if written else ""
@@ -127,7 +129,7 @@ class TimerStep(_units.UnitStep[TimerParams]):
         if written or _stale(look):
             ctx.runner.units.reload()
         for verb in verbs:
-            do(ctx, verb, state, wait=30.0)
+            do(ctx, verb, state, wait=_WAIT)
         after = ctx.runner.services.look(self._timer)
         _units.save(ctx, edits, state, restarts=restarts, left=after)
         more = [f"next: {soonest}"] if soonest and params.enabled else []
@@ -186,19 +188,6 @@ class TimerStep(_units.UnitStep[TimerParams]):
 
     def _outputs(self, state: ServiceState, *, gone: bool = False) -> dict[str, Any]:
         return {"name": self._timer, "active": not gone and state.active == "active"}
-
-    def _remove(self, ctx: StepContext, state: ServiceState, edits: list[Edit]) -> Result:
-        name = self.params.name
-        _units.save(ctx, edits, state)
-        if state.exists:
-            if state.active == "active":
-                do(ctx, "stop", state, wait=30.0)
-            if state.enabled and not state.fixed:
-                do(ctx, "disable", state)
-        apply(ctx, edits)
-        ctx.runner.units.reload()
-        _units.save(ctx, edits, state, left=ctx.runner.services.look(self._timer))
-        return Result(message=f"removed timer {name}", outputs=self._outputs(state, gone=True))
 
     def _texts(self) -> dict[str, str]:
         """The two units."""

@@ -376,15 +376,9 @@ class UserStep(LookingStep[UserParams, Seen]):
         if secret and accounts.shadow:
             undo["passwordBefore"] = digest(ctx, _password(accounts), secret=True)
         ctx.save_undo(undo)
-        change = UserChange(
-            uid=params.uid if "uid" in differs else None,
-            group=params.group if "group" in differs else None,
-            groups=self._groups(accounts) if "groups" in differs else None,
-            home=params.home if "home" in differs else None,
-            shell=params.shell if "shell" in differs else None,
-            comment=params.comment if "comment" in differs else None,
-            expires=(params.expires or "").replace("never", "") if "expires" in differs else None,
-        )
+        given = {name: getattr(params, name) for name in ("uid", "group", "home", "shell", "comment")}
+        given |= {"groups": self._groups(accounts), "expires": (params.expires or "").replace("never", "")}
+        change = UserChange(**{name: value for name, value in given.items() if name in differs})
         users.change(accounts, user.name, change)
         if "password" in differs:
             lock = params.locked if params.locked is not None else _locks_a_password(accounts) or None
@@ -471,16 +465,8 @@ class UserStep(LookingStep[UserParams, Seen]):
 
     def _put_back(self, ctx: StepContext, accounts: Accounts, user: User, undo: Mapping[str, Any]) -> None:
         users = ctx.runner.users
-        change = UserChange(
-            uid=undo["uid"] if undo["uid"] != user.uid else None,
-            group=str(undo["gid"]) if undo["gid"] != user.gid else None,
-            groups=tuple(undo["groups"]) if tuple(undo["groups"]) != accounts.groups_of(user.name) else None,
-            home=undo["home"] if undo["home"] != user.home else None,
-            shell=undo["shell"] if undo["shell"] != user.shell else None,
-            comment=undo["comment"] if undo["comment"] != user.comment else None,
-            expires=undo["expires"] if undo["expires"] != accounts.expires else None,
-        )
-        users.change(accounts, user.name, change)
+        now = {**self._fields(accounts, user), "expires": accounts.expires}
+        users.change(accounts, user.name, _user_change({name: undo[name] for name in now if undo[name] != now[name]}))
         if undo["password"] is not None:
             users.set_password(user.name, ctx.kept(undo["password"]))
         if undo.get("madeHome") and not users.unmake_home(undo["madeHome"]):
@@ -493,20 +479,21 @@ class UserStep(LookingStep[UserParams, Seen]):
             if own and accounts.find_group(str(undo["gid"])) is None:
                 users.add_group(accounts, own, undo["gid"])
             known = [group for group in undo["groups"] if group in accounts.groups]
-            change = UserChange(
-                uid=undo["uid"],
-                group=str(undo["gid"]),
-                groups=tuple(known),
-                home=undo["home"],
-                shell=undo["shell"],
-                comment=undo["comment"],
-                expires=undo["expires"] or None,
-            )
-            users.add(accounts, name, change)
+            users.add(accounts, name, _user_change({**undo, "groups": known, "expires": undo["expires"] or None}))
             if undo["password"] is not None:
                 users.set_password(name, ctx.kept(undo["password"]))
         if undo["packed"] and not accounts.home_exists:
             users.unpack(ctx.kept(undo["packed"]))
+
+
+def _user_change(fields: Mapping[str, Any]) -> UserChange:
+    """What sets these fields of a user, as an undo saves them."""
+    change = {name: fields[name] for name in ("uid", "home", "shell", "comment", "expires") if name in fields}
+    if "gid" in fields:
+        change["group"] = str(fields["gid"])
+    if "groups" in fields:
+        change["groups"] = tuple(fields["groups"])
+    return UserChange(**change)
 
 
 def _password(accounts: Accounts) -> str:

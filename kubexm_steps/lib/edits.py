@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kubexm_exec.step import Diff, StepContext
 from kubexm_exec.step.host import Held
 from kubexm_steps.lib.files import HIDDEN, NEW_FILE, as_text, attributes_record
-from kubexm_steps.lib.standing import file_left
+from kubexm_steps.lib.standing import attributes_of, file_left
 
 
 class Edit(Struct, frozen=True):
@@ -37,13 +37,13 @@ class Edit(Struct, frozen=True):
 
     def diff(self, ctx: StepContext) -> Diff:
         """The change for people."""
-        note = "removed" if self.after is None else "" if self.held.exists else "created"
+        notes = ["removed"] if self.after is None else [] if self.held.exists else ["created"]
         before = as_text(self.held.data) if self.held.exists else None
         if ctx.sensitive or ctx.holds_secret(self.held.data) or ctx.holds_secret(self.after or ""):
-            return Diff(self.held.path, note=", ".join(part for part in (note, HIDDEN) if part))
+            return Diff(self.held.path, note=", ".join([*notes, HIDDEN]))
         if self.held.exists and before is None:
-            return Diff(self.held.path, note=", ".join(part for part in (note, "not shown: it is no text") if part))
-        return Diff(self.held.path, before, self.after, note)
+            return Diff(self.held.path, note=", ".join([*notes, "not shown: it is no text"]))
+        return Diff(self.held.path, before, self.after, "".join(notes))
 
 
 def diffs(ctx: StepContext, edits: Iterable[Edit]) -> list[Diff]:
@@ -67,18 +67,15 @@ def _record(ctx: StepContext, edit: Edit) -> Mapping[str, Any]:
             ctx, state, sha256=hashlib.sha256(text).hexdigest(), secret=ctx.sensitive or ctx.holds_secret(text),
             mode=state.mode if held.exists else edit.mode, owner=None, group=None,
         )  # fmt: skip
+    return held_record(ctx, held, [left])
+
+
+def held_record(ctx: StepContext, held: Held, left: Sequence[Any]) -> dict[str, Any]:
+    """A file whose bytes are at hand, as ``restore`` takes it, with what is left there."""
     if not held.exists:
-        return {"path": state.path, "kind": "absent", "left": [left]}
-    return {
-        "path": state.path,
-        "kind": "file",
-        "left": [left],
-        "mode": state.mode,
-        "owner": str(state.uid),
-        "group": str(state.gid),
-        "content": ctx.keep(held.data),
-        **attributes_record(ctx, state),
-    }
+        return {"path": held.path, "kind": "absent", "left": left}
+    record = {"path": held.path, **attributes_of(held.state), "left": left, "content": ctx.keep(held.data)}
+    return record | attributes_record(ctx, held.state)
 
 
 def apply(ctx: StepContext, edits: Iterable[Edit]) -> None:

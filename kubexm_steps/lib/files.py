@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
 from kubexm_exec.step.host import FileState
-from kubexm_steps.lib.standing import file_left, files_standing, merge_files, state_left
+from kubexm_steps.lib.standing import attributes_of, file_left, files_standing, merge_files, state_left
 from kubexm_steps.lib.types import OneFileParams, show_mode
 
 KEEP_LIMIT: Final = 64 << 20
@@ -257,13 +257,9 @@ def apply_change(ctx: StepContext, change: Change) -> None:
         return
     if wanted.content is not None and wanted.content.local is not None:
         ctx.runner.send(
-            wanted.content.local,
-            wanted.path,
-            mode=change.mode,
-            owner=wanted.owner,
-            group=wanted.group,
+            wanted.content.local, wanted.path, mode=change.mode, owner=wanted.owner, group=wanted.group,
             known=change.before,
-        )
+        )  # fmt: skip
         return
     data = b"" if wanted.content is None else wanted.content.data or b""
     ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group)
@@ -294,9 +290,7 @@ def removal(before: FileState) -> Change:
 
 def linking(before: FileState, target: str) -> Change:
     """The change by which a link comes to a place."""
-    return Change(
-        Wanted(before.path, None), before, before.mode, True, False, False, becomes="link", target=target
-    )  # fmt: skip
+    return replace(removal(before), becomes="link", target=target)
 
 
 def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[str, Any]:
@@ -338,13 +332,7 @@ def remember_left(ctx: StepContext, undo: Mapping[str, Any]) -> None:
 def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
     state = change.before
     left = change.left(ctx)
-    record: dict[str, Any] = {"path": state.path, "kind": state.kind, "left": [] if left is None else [left]}
-    if state.kind != "absent":
-        record |= {"owner": str(state.uid), "group": str(state.gid)}
-    if state.kind == "link":
-        record["target"] = state.target
-    elif state.kind != "absent":
-        record["mode"] = state.mode
+    record = {"path": state.path, **attributes_of(state), "left": [] if left is None else [left]}
     if state.kind == "file":
         if change.content:
             record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
@@ -446,15 +434,13 @@ def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
         ctx.runner.symlink(record["target"], path)
         if "owner" in record:
             ctx.runner.chown(path, record["owner"], record["group"])
-    elif record.get("attributes"):
-        ctx.runner.write_with(
-            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"],
-            attributes=record["attributes"],
-        )  # fmt: skip
     elif "content" in record:
-        ctx.runner.write(
-            path, ctx.kept(record["content"]), mode=record["mode"], owner=record["owner"], group=record["group"]
-        )
+        data, attributes = ctx.kept(record["content"]), record.get("attributes")
+        whose = {name: record[name] for name in ("mode", "owner", "group")}
+        if attributes:
+            ctx.runner.write_with(path, data, **whose, attributes=attributes)
+        else:
+            ctx.runner.write(path, data, **whose)
     else:
         # To give a file to whom it belongs would take its capabilities off too.
         if not ctx.runner.inspect(path, digest=False).owned_by(record["owner"], record["group"]):
@@ -478,7 +464,7 @@ def read_local(path: Path) -> bytes:
         raise local_failure("read", path, error) from error
 
 
-def local_failure(what: str, path: Path, error: OSError) -> StepFailed:
+def local_failure(what: str, path: Path, error: OSError, hint: str = "this file belongs beside the spec") -> StepFailed:
     """The failure of something on the control node."""
     reason = (error.strerror or str(error)).lower()
-    return StepFailed(f"{what} {path} on the control node: {reason}", hint="this file belongs beside the spec")
+    return StepFailed(f"{what} {path} on the control node: {reason}", hint=hint)

@@ -14,6 +14,16 @@ from kubexm_steps.lib.standing import BROKE_OFF
 _LAST_LINES: Final = 40
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
+_AFTER: Final[Mapping[Verb, tuple[str, str]]] = {
+    "start": ("now", "active"),
+    "restart": ("now", "active, after a restart"),
+    "reload": ("now", "active, after a reload"),
+    "stop": ("now", "inactive"),
+    "enable": ("at boot", "enabled"),
+    "disable": ("at boot", "disabled"),
+    "mask": ("at boot", "masked"),
+    "unmask": ("at boot", "not masked"),
+}
 _SHOWN: Final = ("active", "enabled", "masked")
 """What tells how a service is."""
 
@@ -22,6 +32,16 @@ def word(state: ServiceState) -> str:
     """How a service is, for people: ``active (running)``."""
     name = {"changing": "starting or stopping"}.get(state.active, state.active)
     return f"{name} ({state.detail})" if state.detail and state.detail not in ("dead", name) else name
+
+
+def at_boot(state: ServiceState) -> str:
+    """Whether a service starts at boot, for people."""
+    return "masked" if state.masked else "enabled" if state.enabled else "disabled"
+
+
+def after(verbs: Sequence[Verb]) -> dict[str, str]:
+    """How a service is once that is done, as far as it changes: ``now``, and ``at boot``."""
+    return dict(_AFTER[verb] for verb in verbs if verb in _AFTER)
 
 
 def done(verbs: Sequence[Verb]) -> str:

@@ -105,15 +105,18 @@ def file_left(
     return left
 
 
-def state_left(ctx: StepContext, state: FileState, *, secret: bool = False) -> dict[str, Any]:
-    """What is at a path now, as a step has left it."""
+def attributes_of(state: FileState) -> dict[str, Any]:
+    """Kind, owner, group, and mode or target, as records have them."""
     if state.kind == "absent":
         return {"kind": "absent"}
-    left: dict[str, Any] = {"kind": state.kind, "owner": str(state.uid), "group": str(state.gid)}
-    if state.kind == "link":
-        return left | {"target": state.target}
-    left["mode"] = state.mode
-    return left | ({"sha256": digest(ctx, state.sha256, secret=secret)} if state.kind == "file" else {})
+    rest = {"target": state.target} if state.kind == "link" else {"mode": state.mode}
+    return {"kind": state.kind, "owner": str(state.uid), "group": str(state.gid), **rest}
+
+
+def state_left(ctx: StepContext, state: FileState, *, secret: bool = False) -> dict[str, Any]:
+    """What is at a path now, as a step has left it."""
+    content = {"sha256": digest(ctx, state.sha256, secret=secret)} if state.kind == "file" else {}
+    return attributes_of(state) | content
 
 
 def files_standing(
@@ -222,45 +225,34 @@ def _file(ctx: StepContext, record: Mapping[str, Any], now: FileState, me: _Me) 
     if not alike:
         return Standing(changed=(f"{path} (it is {_NOUNS[now.kind]})",))
     # Each by itself: an undo, or the step, may have come only half the way.
-    differs = [what for what, names in _ASPECTS.items() if not any(_fits(each, now, names, me) for each in alike)]
+    differs = [aspect for aspect in _ASPECTS if not any(_fits(each, now, aspect, me) for each in alike)]
     if differs:
-        return Standing(changed=(f"{path} ({', '.join(differs)})",))
+        names = ", ".join(differs).replace("sha256", "content")
+        return Standing(changed=(f"{path} ({names})",))
     same, attributes = _is(before, now, me), record.get("attributes")
     return Standing(before=same and (not attributes or ctx.runner.attributes(now) == attributes))
 
 
-_ASPECTS: Final = {
-    "content": ("sha256",),
-    "target": ("target",),
-    "mode": ("mode",),
-    "owner": ("owner",),
-    "group": ("group",),
-}
+_ASPECTS: Final = ("sha256", "target", "mode", "owner", "group")
 
 
 def _is(state: Mapping[str, Any], now: FileState, me: _Me) -> bool:
-    every = [name for names in _ASPECTS.values() for name in names]
-    return bool(state["kind"] == now.kind and _fits(state, now, every, me))
+    return state["kind"] == now.kind and all(_fits(state, now, aspect, me) for aspect in _ASPECTS)
 
 
-def _fits(state: Mapping[str, Any], now: FileState, names: Iterable[str], me: _Me) -> bool:
+def _fits(state: Mapping[str, Any], now: FileState, aspect: str, me: _Me) -> bool:
     """Whether a file is so, as far as is known how it was."""
-    for name in names:
-        if name not in state:
-            continue
-        said = state[name]
-        match name:
-            case "sha256":
-                fits = not said or is_digest(said, now.sha256)
-            case "owner":
-                fits = said in (now.owner, str(now.uid)) if said else me.owns(now)
-            case "group":
-                fits = said in (now.group, str(now.gid)) if said else me.groups(now)
-            case _:
-                fits = said == getattr(now, name)
-        if not fits:
-            return False
-    return True
+    said = state.get(aspect)
+    if said is None:
+        return True
+    match aspect:
+        case "sha256":
+            return not said or is_digest(said, now.sha256)
+        case "owner":
+            return said in (now.owner, str(now.uid)) if said else me.owns(now)
+        case "group":
+            return said in (now.group, str(now.gid)) if said else me.groups(now)
+    return bool(said == getattr(now, aspect))
 
 
 def _kept_digest(ctx: StepContext, record: Mapping[str, Any]) -> str:

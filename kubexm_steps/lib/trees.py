@@ -6,10 +6,11 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 from msgspec import Struct, field
 from pydantic import Field
+from typing_extensions import TypeVar
 
 from kubexm_exec.step import Diff, Forecast, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import FileState
@@ -19,6 +20,7 @@ from kubexm_steps.lib.files import (
     SHOWN_LIMIT,
     Change,
     Content,
+    RestoringStep,
     Wanted,
     clear_made,
     compare,
@@ -29,8 +31,15 @@ from kubexm_steps.lib.files import (
     warn_of_attributes,
 )
 from kubexm_steps.lib.localtrees import LeftOut, Tree, permissions
-from kubexm_steps.lib.standing import files_standing, look_at, merge_files, together, without_what_is_behind
-from kubexm_steps.lib.types import HostPath, Mode, OneFileParams
+from kubexm_steps.lib.standing import (
+    attributes_of,
+    files_standing,
+    look_at,
+    merge_files,
+    together,
+    without_what_is_behind,
+)
+from kubexm_steps.lib.types import HostPath, Mode, OneFileParams, show_owner
 
 MOST_DIFFS: Final = 50
 _PRELOADED: Final = 4 << 20
@@ -51,6 +60,10 @@ class TreeParams(OneFileParams):
     dir_mode: Mode | None = Field(
         None, description='Mode of new folders, such as `"0750"`; by default that of the source.'
     )
+
+
+T = TypeVar("T", bound=TreeParams)
+S = TypeVar("S", default=None)
 
 
 class Plan(Struct):
@@ -252,7 +265,7 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
         ctx.runner.mkdir(
             tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents, missing=missing
         )
-    owner = f"{params.owner or ''}:{params.group}" if params.group else params.owner or ""
+    owner = show_owner(params.owner, params.group)
     change = TreeChange(
         gone=[state.path for state in plan.gone],
         emptied=[state.path for state in plan.emptied],
@@ -325,15 +338,14 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
         path = change.before.path
         lefts = [_left(ctx, plan, change), *([{"kind": "directory"}] if path in emptied else [])]
         records.append({**_record(ctx, change.before, contents.get(path)), "left": lefts})
-    made_there = set(plan.folders)
+    new = set(plan.folders)
     for state in gone:
-        left = {"kind": "directory" if state.path in made_there else "absent"}
+        left = {"kind": "directory" if state.path in new else "absent"}
         records.append({**_record(ctx, state, contents.get(state.path)), "left": [left]})
     for record in records:
         if found := extended.get(record["path"]):
             record["attributes"] = found
     removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
-    new = set(plan.folders)
     linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
     ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
 
@@ -357,16 +369,31 @@ def _left(ctx: StepContext, plan: Plan, change: Change) -> dict[str, Any]:
 
 
 def _record(ctx: StepContext, state: FileState, content: bytes | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"path": state.path, "kind": state.kind}
+    record = {"path": state.path, **attributes_of(state)}
     if state.kind != "absent":
-        record |= {"uid": state.uid, "gid": state.gid, "owner": str(state.uid), "group": str(state.gid)}
-    if state.kind == "link":
-        record["target"] = state.target
-    elif state.kind != "absent":
-        record["mode"] = state.mode
-        if content is not None:
-            record["content"] = ctx.keep(content)
-    return record
+        record |= {"uid": state.uid, "gid": state.gid}
+    return record if content is None else record | {"content": ctx.keep(content)}
+
+
+class TreeStep(RestoringStep[T, S], Generic[T, S]):
+    """A step that may write a whole folder; of a single file it is undone as every step that writes one."""
+
+    def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
+        """Compare with what was left."""
+        return tree_standing(ctx, undo) if "root" in undo else super().standing(ctx, undo)
+
+    def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
+        """Put back what was there."""
+        if "root" in undo:
+            restore_tree(ctx, undo)
+        else:
+            super().rollback(ctx, undo)
+
+    @classmethod
+    def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of each file what was there before the first attempt."""
+        trees = "root" in first and "root" in later
+        return merge_trees(first, later) if trees else super().merge_undo(first, later)
 
 
 def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:

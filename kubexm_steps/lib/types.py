@@ -63,6 +63,11 @@ def _is_sensible(mode: int) -> bool:
     return group & ~owner == 0 and others & ~group == 0 and owner & 4 != 0
 
 
+def show_owner(owner: object, group: object) -> str:
+    """Owner and group as ``chown`` takes them: ``etcd:etcd``, ``etcd`` or ``:etcd``."""
+    return f"{owner or ''}:{group}" if group else str(owner or "")
+
+
 def show_mode(mode: int) -> str:
     """A mode for people: ``0644``."""
     return f"{mode:04o}"

@@ -15,7 +15,7 @@ from kubexm_exec.step.services import ServiceState, UnitLook, unit_name
 from kubexm_steps.lib import edits as _edits
 from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.files import NEW_FILE, SECRET_FILE, RestoringStep, restore
-from kubexm_steps.lib.services import left_as, put_back, record, service_standing
+from kubexm_steps.lib.services import do, left_as, put_back, record, service_standing
 from kubexm_steps.lib.standing import together
 from kubexm_steps.lib.types import shaped
 
@@ -77,7 +77,19 @@ class UnitStep(RestoringStep[U, Seen], Generic[U]):
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back the old files, and the units to how they were."""
-        put_units_back(ctx, undo)
+        changed = _is_other(ctx, undo["files"])
+        for unit in undo["units"]:
+            # Its file is still there, which is what it is stopped and disabled by.
+            if not unit["existed"]:
+                put_back(ctx, unit)
+        if changed:
+            for folder in sorted({posixpath.dirname(file["path"]) for file in undo["files"] if file["kind"] == "file"}):
+                ctx.runner.mkdir(folder)
+            restore(ctx, undo)
+            ctx.runner.units.reload()
+        for unit in undo["units"]:
+            if unit["existed"]:
+                put_back(ctx, unit, restart=changed and undo["restarts"])
 
 
 def save(
@@ -88,28 +100,34 @@ def save(
     restarts: bool = False,
     left: ServiceState | None = None,
 ) -> None:
-    """Remember what ``put_units_back`` needs, and what was left as soon as that is known."""
+    """Remember what a rollback needs, and what was left as soon as that is known."""
     unit = {**record(state), "existed": state.exists}
     if left is not None:
         unit["left"] = left_as(left)
     _edits.save(ctx, edits, units=[unit], restarts=restarts)
 
 
-def put_units_back(ctx: StepContext, saved: Mapping[str, Any]) -> None:
-    """Put back the old files, and the units to how they were."""
-    changed = _is_other(ctx, saved["files"])
-    for unit in saved["units"]:
-        # Its file is still there, which is what it is stopped and disabled by.
-        if not unit["existed"]:
-            put_back(ctx, unit)
-    if changed:
-        for folder in sorted({posixpath.dirname(file["path"]) for file in saved["files"] if file["kind"] == "file"}):
-            ctx.runner.mkdir(folder)
-        restore(ctx, saved)
-        ctx.runner.units.reload()
-    for unit in saved["units"]:
-        if unit["existed"]:
-            put_back(ctx, unit, restart=changed and saved["restarts"])
+def remove(
+    ctx: StepContext,
+    state: ServiceState,
+    edits: Sequence[Edit],
+    wait: float,
+    *,
+    name: str,
+    dropins: str = "",
+    stop: bool = True,
+) -> None:
+    """Remove the files of a unit, once it is stopped and disabled, and its folder of drop-ins if that is empty."""
+    save(ctx, edits, state)
+    if stop and state.active in ("active", "changing"):
+        do(ctx, "stop", state, wait)
+    if stop and state.enabled and not state.fixed:
+        do(ctx, "disable", state)
+    _edits.apply(ctx, edits)
+    if dropins:
+        ctx.runner.remove_empty([dropins])
+    ctx.runner.units.reload()
+    save(ctx, edits, state, left=ctx.runner.services.look(name))
 
 
 def _is_other(ctx: StepContext, files: Sequence[Mapping[str, Any]]) -> bool:
