@@ -34,7 +34,6 @@ def command(
     Parameters: default < --vars-file < -e.
     """
     from kubexm_exec.compile.explain import explain
-    from kubexm_exec.service.documents import compile_options
     from kubexm_spec.diagnostics import did_you_mean
 
     documents = replace(choice, spec=spec)
@@ -52,7 +51,7 @@ def command(
             output=output,
             kind="unknown-scope",
         )
-    rows = explain(state, compile_options(documents), host, scope)
+    rows = explain(state, host, scope)
     if output == "json":
         click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, default=str))
         return

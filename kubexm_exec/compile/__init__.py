@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kubexm_exec.compile.options import CompileOptions
 from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Span
 from kubexm_spec.yaml.source import SourceFile
 
@@ -19,24 +20,6 @@ if TYPE_CHECKING:
     from kubexm_exec.plugins import Registry
     from kubexm_exec.values.expressions import Expressions
     from kubexm_spec.documents.bundle import Bundle
-
-
-class CompileOptions(Struct, frozen=True):
-    """Values and choices from outside."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """Typed values of parameters (from files); they lose against ``texts``."""
-    given_at: Mapping[str, Span] = field(default_factory=dict)
-    """Where those were written."""
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Values as text (``-e key=value``), typed by their parameter."""
-    inventory: str | None = None
-    limit: tuple[str, ...] = ()
-    tags: frozenset[str] = frozenset()
-    skip_tags: frozenset[str] = frozenset()
-    templates: tuple[str, ...] = ()
-    folder: str = ""
-    """Where names from outside (spec, inventory) start; the working directory of the process if it is empty."""
 
 
 class Compilation(Struct):
@@ -90,15 +73,7 @@ def compile_file(
             expressions=expressions,
             steps=steps,
             connectors=connectors or connector_registry(),
-            templates=options.templates,
-            values=options.values,
-            given_at=options.given_at,
-            texts=options.texts,
-            inventory=options.inventory,
-            limit=options.limit,
-            tags=options.tags,
-            skip_tags=options.skip_tags,
-            folder=options.folder,
+            options=options,
         )
         _run_passes(result.state)
     result.diagnostics = merged(diagnostics)

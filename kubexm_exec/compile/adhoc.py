@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kubexm_exec.compile.hostpatterns import choose
 from kubexm_exec.compile.hosts import build_hosts
 from kubexm_exec.compile.inventories import ask
+from kubexm_exec.compile.options import CompileOptions
 from kubexm_exec.compile.state import State
 from kubexm_exec.model.graph import Origin
 from kubexm_exec.plugins import connector_registry, step_registry
@@ -98,8 +99,7 @@ def _state(bundle: Bundle, diagnostics: Diagnostics, inventory: str | None, valu
         expressions=Expressions(),
         steps=step_registry(),
         connectors=connector_registry(),
-        values=values,
-        inventory=inventory,
+        options=CompileOptions(values=values, inventory=inventory),
     )
 
 

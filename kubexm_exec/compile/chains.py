@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kubexm_exec.compile.state import StepDraft
 from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, NodeKind, On
 from kubexm_exec.values.evaluate import NO_ITEMS
+from kubexm_spec.models import StepSpec
 
 
 def gate(gate_id: NodeID, waits_for: Iterable[Dependency], *, module: str = "", task: str = "", pause: float = 0.0,
@@ -35,6 +36,19 @@ def same_host(nodes: Iterable[ExecutionNode], on: On = On.SUCCESS) -> list[Depen
 def members_of(nodes: Iterable[ExecutionNode]) -> list[Dependency]:
     """Wait for all the work among some nodes."""
     return [barrier(node.id) for node in nodes if not node.is_gate]
+
+
+def needs_of(steps: Sequence[StepDraft]) -> dict[str, list[str]]:
+    """By name the steps of the same task or fragment that each one waits for: declared, or else the one before."""
+    found: dict[str, list[str]] = {}
+    names = {step.spec.name for step in steps}
+    previous: list[str] = []
+    for step in steps:
+        declared = step.spec.needs if isinstance(step.spec, StepSpec) else None
+        own = previous if declared is None else [name for name in dict.fromkeys(declared) if name in names]
+        found[step.spec.name] = own
+        previous = [step.spec.name]
+    return found
 
 
 def link_chain(

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubexm_exec.compile import CompileOptions
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State
@@ -30,14 +29,14 @@ class ValueRow(Struct, frozen=True):
         return data
 
 
-def explain(state: State, options: CompileOptions, host: str, scope: str) -> list[ValueRow]:
+def explain(state: State, host: str, scope: str) -> list[ValueRow]:
     """All params and vars that expressions in a scope see on a host."""
     module, _, task = scope.partition("/")
     node = ExecutionNode(id="", scope=scope, module=module, task=task)
     context = static_evaluator(state, state.nodes).context(node, host)
     rows = [
         ValueRow(f"params.{name}", _value(context["params"], name, secret), source)
-        for name, source, secret in _params(state, options, scope)
+        for name, source, secret in _params(state, scope)
     ]
     for name, sources in sorted(_variables(state, host, scope).items()):
         rows.append(
@@ -57,16 +56,16 @@ def _value(namespace: Any, name: str, secret: bool) -> Any:
         return f"(error: {error.message})"
 
 
-def _params(state: State, options: CompileOptions, scope: str) -> list[tuple[str, str, bool]]:
+def _params(state: State, scope: str) -> list[tuple[str, str, bool]]:
     owner = owner_of(state, scope)
     declared = state.params_declared.get(owner.id) or state.bundle.pipeline.place("params")
     specs = state.param_specs.get(owner.id) or state.bundle.pipeline.document.params
     found: list[tuple[str, str, bool]] = []
     for name in sorted(owner.params):
         given = state.param_places.get((owner.id, name))
-        if not owner.id and name in options.texts:
+        if not owner.id and name in state.options.texts:
             source = "command line (-e)"
-        elif not owner.id and name in options.values:
+        elif not owner.id and name in state.options.values:
             source = "--vars-file"
         elif given is not None:
             source = f"given at {given.file_line}"

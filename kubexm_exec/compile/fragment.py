@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, same_host
+from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, needs_of, same_host
 from kubexm_exec.compile.files import check_files
 from kubexm_exec.compile.fragmentsteps import FragmentStepSpec, parse_steps
 from kubexm_exec.compile.loops import draft_nodes
+from kubexm_exec.compile.options import CompileOptions
 from kubexm_exec.compile.references import check_references
 from kubexm_exec.compile.rendered import check_rendered
 from kubexm_exec.compile.resources import check_resources
@@ -24,7 +25,7 @@ from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, Execution
 from kubexm_exec.plugins import Registry
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
-from kubexm_spec.models import BaseStepSpec, StepSpec
+from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.yaml.source import Place, SourceFile
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -78,7 +79,8 @@ def _state(
     diagnostics: Diagnostics,
 ) -> State:
     state = State(
-        name=graph.name, diagnostics=diagnostics, expressions=expressions, steps=registry, templates=templates,
+        name=graph.name, diagnostics=diagnostics, expressions=expressions, steps=registry,
+        options=CompileOptions(templates=templates),
         hosts=dict(graph.hosts), scopes=dict(graph.scopes), all_hosts=tuple(graph.hosts),
     )  # fmt: skip
     for name, host in graph.hosts.items():
@@ -108,7 +110,7 @@ def _runs_once(spec: BaseStepSpec) -> bool:
 def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Sequence[str]) -> list[ExecutionNode]:
     """One after another, as in a task; a step that runs elsewhere is waited for as a whole, through a gate."""
     by_name = {draft.spec.name: draft for draft in drafts}
-    needs = _needs(drafts)
+    needs = needs_of(drafts)
     # By what is written, not by who returned it: the same fragment must look the same from every host.
     elsewhere = {
         name for name, draft in by_name.items() if isinstance(draft.spec, FragmentStepSpec) and draft.spec.run_on
@@ -135,21 +137,10 @@ def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Se
     return result
 
 
-def _needs(drafts: Sequence[StepDraft]) -> dict[str, list[str]]:
-    """The names of the steps that each one waits for."""
-    found: dict[str, list[str]] = {}
-    previous: list[str] = []
-    for draft in drafts:
-        declared = draft.spec.needs if isinstance(draft.spec, StepSpec) else None
-        found[draft.spec.name] = previous if declared is None else list(declared)
-        previous = [draft.spec.name]
-    return found
-
-
 def _order(drafts: Sequence[StepDraft], diagnostics: Diagnostics) -> list[str]:
     """The names of the steps, each behind those it needs; a cycle is a finding."""
     try:
-        return list(TopologicalSorter(_needs(drafts)).static_order())
+        return list(TopologicalSorter(needs_of(drafts)).static_order())
     except CycleError as error:
         cycle = list(reversed(error.args[1]))
         place = next(draft.place for draft in drafts if draft.spec.name == cycle[0])

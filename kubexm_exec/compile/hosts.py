@@ -50,7 +50,7 @@ def build_hosts(state: State) -> None:
     state.hosts.setdefault(CONTROL_NODE, control)
     state.all_hosts = tuple(named) or (CONTROL_NODE,)
     state.reach = Reach(state.all_hosts, state.roles, state.groups)
-    if state.limit:
+    if state.options.limit:
         keep = {*_limited(state), CONTROL_NODE}
         state.all_hosts = tuple(name for name in state.all_hosts if name in keep)
         state.roles = {role: tuple(h for h in hosts if h in keep) for role, hosts in state.roles.items()}
@@ -71,7 +71,7 @@ def check_connectors(state: State) -> None:
 def _limited(state: State) -> list[str]:
     """The hosts that --limit leaves."""
     try:
-        return choose(state.hosts, state.limit, CONTROL_NODE)
+        return choose(state.hosts, state.options.limit, CONTROL_NODE)
     except PatternError as error:
         if state.hosts_known:
             state.diagnostics.error("unknown-host", f"--limit: {error.message}", hint=error.hint)

@@ -272,8 +272,8 @@ def select_nodes(state: State) -> None:
     Hooks stay unless their own tags are left out.
     """
     known = {tag for node in state.nodes.values() for tag in node.tags}
-    for wanted in sorted((state.tags | state.skip_tags) - known):
-        option = "--tags" if wanted in state.tags else "--skip-tags"
+    for wanted in sorted((state.options.tags | state.options.skip_tags) - known):
+        option = "--tags" if wanted in state.options.tags else "--skip-tags"
         there = f"tags: {', '.join(sorted(known))}" if known else "no step has any tag"
         hint = did_you_mean(wanted, known) or there
         state.diagnostics.error("no-such-tag", f'no step has the tag "{wanted}" ({option})', hint=hint)
@@ -283,17 +283,17 @@ def select_nodes(state: State) -> None:
         tags = set(node.tags)
         reason = ""
         if not node.hosts:
-            reason = _OUTSIDE if state.limit else NO_HOSTS
-        elif tags & state.skip_tags:
+            reason = _OUTSIDE if state.options.limit else NO_HOSTS
+        elif tags & state.options.skip_tags:
             reason = TAG_SKIPPED
-        elif state.tags and node.hook is Hook.NONE and not tags & state.tags:
+        elif state.options.tags and node.hook is Hook.NONE and not tags & state.options.tags:
             reason = TAGS_NOT_SELECTED
         if reason and not node.skip:
             state.nodes[node.id] = replace(node, skip=reason)
     steps = [node for node in state.nodes.values() if node.hook is Hook.NONE and not node.is_gate]
     _tell_hooks_outside(state, [node for node in steps if node.hosts])
-    if state.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
-        chosen = ",".join(state.limit)
+    if state.options.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
+        chosen = ",".join(state.options.limit)
         state.diagnostics.warning(
             "no-hosts", f"--limit {chosen}: no task of the spec runs there, so nothing is done", hint="limit less"
         )
@@ -304,7 +304,7 @@ def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
     around = {scope for node in steps for scope in (("", ""), (node.module, ""), (node.module, node.task))}
     hooks = [hook.id for hook in state.all_drafts() if hook.outside and (hook.module, hook.task) in around]
     if hooks:
-        chosen, noun = ",".join(state.limit), "hook is" if len(hooks) == 1 else "hooks are"
+        chosen, noun = ",".join(state.options.limit), "hook is" if len(hooks) == 1 else "hooks are"
         state.diagnostics.warning(
             "no-hosts",
             f"--limit {chosen}: {len(hooks)} {noun} not run because all their hosts are excluded: {some(hooks)}",

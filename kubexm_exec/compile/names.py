@@ -205,12 +205,12 @@ class Names:
         elif rest[0] == "hosts":
             if len(rest) > 1 and rest[1] not in first.hosts:
                 hint = did_you_mean(rest[1], first.hosts) or _listed("hosts", first.hosts)
-                limited = ": --limit excludes it" if self.state.limit and rest[1] in self.state.hosts else ""
+                limited = ": --limit excludes it" if self.state.options.limit and rest[1] in self.state.hosts else ""
                 return Problem("unknown-host", f'step "{key}" does not run on "{rest[1]}"{limited}', hint, False)
             rest = rest[2:]
         elif looker.node.hosts and not first.hosts:
             because, change = "no host is selected for it", "see its runOn"
-            if self.state.limit:
+            if self.state.options.limit:
                 because, change = "--limit excludes its hosts", "use a wider --limit"
             summary = f'step "{key}" runs on no host, so it has no outputs: {because}'
             return Problem("other-hosts", summary, f"{change}, or use | default(...)", False)
@@ -289,7 +289,12 @@ class Names:
     def _unselected(self, reference: Reference, looker: Looker) -> Problem | None:
         """Outputs of a step that ``--tags`` or ``--skip-tags`` leave out, used by one that they do not."""
         here = looker.node
-        if here.skip or looker.at_end or looker.lenient or not (self.state.tags or self.state.skip_tags):
+        if (
+            here.skip
+            or looker.at_end
+            or looker.lenient
+            or not (self.state.options.tags or self.state.options.skip_tags)
+        ):
             return None
         step = self._left_out(reference, here, set())
         if step is None:

@@ -44,48 +44,38 @@ class NeedsOf:
 
     def module(self, spec: ModuleSpec, place: Place, number: int) -> list[Need]:
         """What a module waits for."""
-        names = list(self.modules)
         if spec.needs is None:
             previous = self.state.bundle.pipeline.document.modules[number - 1].name
             return [Need(previous, place.child("name"), False)] if number else []
-        found: list[Need] = []
-        for index, target in enumerate(spec.needs):
-            where = place.child("needs", index)
-            if target in self.modules or self._is_task(target):
-                found.append(Need(target, where, True))
-            elif not self._cannot_know(target):
-                self._unknown(f'module "{spec.name}"', target, "neither a module nor a module/task", where, names)
-        return found
+        return self._declared(spec.needs, place, f'module "{spec.name}"', "neither a module nor a module/task")
 
     def task(self, spec: TaskSpec, place: Place, index: int, names: Sequence[str], module: str) -> list[Need]:
         """What a task waits for: siblings come before modules of the same name."""
         if spec.needs is None:
             return [Need(f"{module}/{names[index - 1]}", place.child("name"), False)] if index else []
+        what = "neither a task of its module, nor another module, nor a module/task"
+        return self._declared(spec.needs, place, f'task "{spec.name}"', what, names, module)
+
+    def _declared(
+        self, needs: Sequence[str], place: Place, who: str, what: str, siblings: Sequence[str] = (), module: str = ""
+    ) -> list[Need]:
         found: list[Need] = []
-        for number, target in enumerate(spec.needs):
-            where = place.child("needs", number)
-            if target in names:
+        for index, target in enumerate(needs):
+            where = place.child("needs", index)
+            other, slash, task = target.partition("/")
+            tasks = self.modules.get(other, [])
+            if target in siblings:
                 found.append(Need(f"{module}/{target}", where, True))
-            elif self._is_task(target) or (target in self.modules and target != module):
+            elif (target in self.modules and target != module) or (slash and task in (tasks or ())):
                 found.append(Need(target, where, True))
-            elif not self._cannot_know(target):
-                what = "neither a task of its module, nor another module, nor a module/task"
-                self._unknown(f'task "{spec.name}"', target, what, where, [*names, *self.modules])
+            elif not slash or tasks is not None:
+                names = [*siblings, *self.modules]
+                paths = [f"{name}/{task}" for name, known in self.modules.items() for task in known or ()]
+                hint = did_you_mean(target, paths if slash else [*names, *paths])
+                hint = hint or f"there are {', '.join(names[:12])}"
+                summary = f'{who} needs "{target}", which is {what}'
+                self.state.diagnostics.error("unknown-need", summary, where, hint=hint)
         return found
-
-    def _is_task(self, target: str) -> bool:
-        module, slash, task = target.partition("/")
-        return bool(slash) and task in (self.modules.get(module) or ())
-
-    def _cannot_know(self, target: str) -> bool:
-        module, slash, _ = target.partition("/")
-        return bool(slash) and module in self.modules and self.modules[module] is None
-
-    def _unknown(self, who: str, target: str, what: str, where: Place, names: Sequence[str]) -> None:
-        tasks = [f"{module}/{task}" for module, found in self.modules.items() for task in found or ()]
-        hint = did_you_mean(target, tasks if "/" in target else [*names, *tasks])
-        hint = hint or f"there are {', '.join(names[:12])}"
-        self.state.diagnostics.error("unknown-need", f'{who} needs "{target}", which is {what}', where, hint=hint)
 
 
 def check_step_needs(diagnostics: Diagnostics, step: StepSpec, place: Place, names: Sequence[str]) -> None:

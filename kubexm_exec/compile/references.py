@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from kubexm_exec.compile.hosts import merged_layers
 from kubexm_exec.compile.names import Looker, Names
 from kubexm_exec.compile.params import meant_provider, secret_schemes
-from kubexm_exec.compile.places import TemplatePlace, find_reference
 from kubexm_exec.compile.scopes import layers_of, owner_of
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.templatefiles import with_includes
+from kubexm_exec.compile.templatefiles import TemplatePlace, find_reference, with_includes
 from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.model.graph import ExecutionNode, Scope
 from kubexm_exec.resources.resolve import VARIANT

@@ -32,12 +32,12 @@ def bind_pipeline(state: State) -> None:
     check_declarations(document.params, pipeline.place("params"), state.diagnostics)
     values = bind_outside(
         document.params,
-        state.values,
-        state.texts,
+        state.options.values,
+        state.options.texts,
         state.diagnostics,
         owner=f'pipeline "{document.metadata.name}"',
         declared_at=pipeline.place("params"),
-        given_at=state.given_at,
+        given_at=state.options.given_at,
     )
     state.scopes[""] = Scope(
         id="",

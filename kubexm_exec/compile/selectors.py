@@ -82,7 +82,12 @@ def hosts_of(
     hosts = select(state, rendered, place, reach)
     if hosts is None:
         return ()
-    if not hosts and (reach or not state.limit) and state.hosts_known and len(state.diagnostics.errors) == before:
+    if (
+        not hosts
+        and (reach or not state.options.limit)
+        and state.hosts_known
+        and len(state.diagnostics.errors) == before
+    ):
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
         hint = "it is `required`: check the inventory" if rendered.required else "it will be skipped"
         tell("no-hosts", f"{who} runs on no host", place, hint=hint)
@@ -91,7 +96,7 @@ def hosts_of(
 
 def is_outside(state: State, run_on: RunOnSpec, place: Place, scope: str, hosts: tuple[str, ...]) -> bool:
     """Whether a selector that gave these hosts has none only because of the limit."""
-    if hosts or not state.limit:
+    if hosts or not state.options.limit:
         return False
     rendered = static_run_on(state, run_on, place, scope)
     return rendered is not None and bool(select(state, rendered, place, state.reach))
@@ -130,7 +135,7 @@ def static_run_on(
 def select(state: State, run_on: RunOnSpec, place: Place, reach: Reach | None = None) -> tuple[str, ...] | None:
     """The hosts that a selector means, in the inventory's order; None with findings if it names what is not there."""
     ok = True
-    limited = bool(state.limit) and reach is None
+    limited = bool(state.options.limit) and reach is None
     reach = reach or Reach(state.all_hosts, state.roles, state.groups)
     chosen: Iterable[str] = reach.hosts
     if run_on.hosts:

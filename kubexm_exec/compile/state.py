@@ -9,13 +9,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from kubexm_exec.compile.options import CompileOptions
 from kubexm_exec.model.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
 from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.step import AnyStep
 from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
-from kubexm_spec.diagnostics import Diagnostics, Span
+from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.bundle import Bundle
 from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
 from kubexm_spec.yaml.source import Place
@@ -137,20 +138,7 @@ class State(Struct):
     connectors: Registry[Any] | None = None
     documents: Bundle | None = None
     """The documents; None when a fragment is compiled during a run."""
-    templates: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    given_at: Mapping[str, Span] = field(default_factory=dict)
-    """Where values from files were written."""
-    """Values of the pipeline's parameters from files."""
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Values of the pipeline's parameters from the command line; they win."""
-    inventory: str | None = None
-    """The inventory that takes the place of the pipeline's own."""
-    limit: tuple[str, ...] = ()
-    tags: frozenset[str] = frozenset()
-    skip_tags: frozenset[str] = frozenset()
-    folder: str = ""
-    """Where names from outside start; the working directory if it is empty."""
+    options: CompileOptions = CompileOptions()
     hosts: dict[str, GraphHost] = field(default_factory=dict)
     host_entries: dict[str, int] = field(default_factory=dict)
     """The number of the inventory's entry that each host came from."""
@@ -202,7 +190,7 @@ class State(Struct):
     @property
     def inventory_wanted(self) -> bool:
         """Whether the hosts should come from an inventory."""
-        return self.inventory is not None or self.bundle.pipeline.document.inventory is not None
+        return self.options.inventory is not None or self.bundle.pipeline.document.inventory is not None
 
     @property
     def bundle(self) -> Bundle:
@@ -214,13 +202,13 @@ class State(Struct):
     def finder(self, base: str) -> TemplateFinder:
         """Where a scope's templates are searched."""
         if base not in self.finders:
-            self.finders[base] = TemplateFinder.for_spec(base, self.templates)
+            self.finders[base] = TemplateFinder.for_spec(base, self.options.templates)
         return self.finders[base]
 
     def shown(self, path: pathlib.Path) -> str:
         """A file's path as a person would write it."""
         try:
-            return str(path.relative_to(self.folder or pathlib.Path.cwd()))
+            return str(path.relative_to(self.options.folder or pathlib.Path.cwd()))
         except ValueError:
             return str(path)
 

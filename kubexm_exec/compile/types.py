@@ -25,7 +25,7 @@ from kubexm_exec.step import (
     Undo,
     load_step,
 )
-from kubexm_exec.values.expressions import is_dynamic
+from kubexm_exec.values.expressions import is_dynamic, texts
 from kubexm_spec.documents.checking import check
 from kubexm_spec.models import BaseStepSpec
 from kubexm_spec.yaml.source import Path, Place
@@ -141,16 +141,6 @@ def touches(path: Path, unknown: set[Path]) -> bool:
     return any(path[: len(one)] == one or one[: len(path)] == path for one in unknown)
 
 
-def dynamic_paths(value: Any, skip: frozenset[str] = frozenset(), path: Path = ()) -> set[Path]:
-    """The places of all texts with expressions, leaving some keys out."""
-    if isinstance(value, str):
-        return {path} if is_dynamic(value) else set()
-    found: set[Path] = set()
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not (path == () and key in skip):
-                found |= dynamic_paths(item, frozenset(), (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            found |= dynamic_paths(item, frozenset(), (*path, index))
-    return found
+def dynamic_paths(params: dict[str, Any], raw: frozenset[str]) -> set[Path]:
+    """The paths of all texts with expressions, except in parameters that are not rendered."""
+    return {path for path, text in texts(params) if is_dynamic(text) and path[0] not in raw}

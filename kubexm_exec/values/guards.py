@@ -161,12 +161,8 @@ def _short(value: Any) -> None:
         raise LimitError(f"the value is too large: this takes at most {SLOW_TEXT:,} characters")
 
 
-def _to_bytes(number: Any, given: list[Any]) -> None:
-    _padded(number, given)
-
-
 _METHODS: Final[dict[str, Callable[[Any, list[Any]], None]]] = {
-    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _padded),
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill", "to_bytes"), _padded),
     "expandtabs": _expanded,
     "replace": _replaced,
     "translate": _translated,
@@ -175,7 +171,6 @@ _METHODS: Final[dict[str, Callable[[Any, list[Any]], None]]] = {
     **dict.fromkeys(("split", "splitlines"), _split),
     "rsplit": _split_backwards,
     **dict.fromkeys(("encode", "decode", "hex"), _coded),
-    "to_bytes": _to_bytes,
 }
 """The methods of texts, bytes and numbers that can make much out of little, or take long."""
 
@@ -278,23 +273,6 @@ def _sum(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return items
 
 
-def _dictsort(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return weighed(value)
-
-
-def _as_it_is(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The filter itself looks while it goes through the value."""
-    return value
-
-
-def _reverse(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return value if isinstance(value, str) else context.budget.listed(value)
-
-
-def _listed(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return context.budget.listed(value)
-
-
 def _lazy(index: int | None = None) -> Guard:
     """A filter that goes through its items when somebody asks for them."""
 
@@ -368,13 +346,14 @@ def _split_filter(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[
 _FILTERS: Final[dict[str, Guard]] = {
     **dict.fromkeys(("title", "striptags", "urlencode", "urlize", "wordcount", "xmlattr"), _slow),
     **dict.fromkeys(("max", "min", "unique"), _compared(1)),
-    **dict.fromkeys(("last", "list", "random"), _listed),
+    **dict.fromkeys(("last", "list", "random"), lambda context, value, *_: context.budget.listed(value)),
     **dict.fromkeys(("map", "select", "reject"), _lazy()),
     **dict.fromkeys(("rejectattr", "selectattr"), _lazy(0)),
     **dict.fromkeys(("batch", "slice"), _batch),
-    **dict.fromkeys(("to_json", "tojson"), _as_it_is),
+    # These look for themselves while they go through the value.
+    **dict.fromkeys(("to_json", "tojson"), lambda context, value, *_: value),
     "center": _method("center"),
-    "dictsort": _dictsort,
+    "dictsort": lambda context, value, *_: weighed(value),
     "format": _format,
     "from_json": _parsed,
     "groupby": _compared(0),
@@ -382,7 +361,7 @@ _FILTERS: Final[dict[str, Guard]] = {
     "join": _join,
     "pprint": _pprint,
     "replace": _replace,
-    "reverse": _reverse,
+    "reverse": lambda context, value, *_: value if isinstance(value, str) else context.budget.listed(value),
     "round": _round,
     "sort": _compared(2),
     "split": _split_filter,

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct, field
 
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.loader import SHIPPED_PREFIX, Loaded, Loader
-from kubexm_spec.models import (
-    InventoryBody,
-    ModuleDocument,
-    PipelineDocument,
-    TaskDocument,
-    TaskSpec,
-)
+from kubexm_spec.models import Document, InventoryBody, ModuleDocument, PipelineDocument, TaskDocument
 from kubexm_spec.yaml.source import Path, SourceFile
 
 
@@ -45,12 +40,9 @@ def load_bundle(
     """
     loader = loader or Loader(diagnostics)
     name = os.fspath(path)
-    found_path = (
-        loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None)
-        if name.startswith(SHIPPED_PREFIX)
-        else loader.folder / name
-    )
-    source = loader.source(found_path, name) if found_path is not None else None
+    is_shipped = name.startswith(SHIPPED_PREFIX)
+    shipped = loader.shipped(name.removeprefix(SHIPPED_PREFIX), "Pipeline", None) if is_shipped else None
+    source = loader.source(shipped or loader.folder / name, name) if shipped or not is_shipped else None
     if source is None:
         return None
     found = [i for i, data in enumerate(source.documents) if isinstance(data, dict) and data.get("kind") == "Pipeline"]
@@ -58,84 +50,59 @@ def load_bundle(
         loaded = loader.documents(source)
         if not found and (loaded or not diagnostics.has_errors):
             kinds = ", ".join(sorted({type(d.document).__name__.removesuffix("Document") for d in loaded}))
-            diagnostics.error(
-                "no-pipeline",
-                f"{source.name} contains no Pipeline" + (f", but {kinds}" if kinds else ""),
-                source.place(0),
-                hint="only a Pipeline can be run",
-            )
+            summary = f"{source.name} contains no Pipeline" + (f", but {kinds}" if kinds else "")
+            diagnostics.error("no-pipeline", summary, source.place(0), hint="only a Pipeline can be run")
         elif len(found) > 1:
-            diagnostics.error(
-                "several-pipelines",
-                f"{source.name} contains {len(found)} Pipelines",
-                source.place(found[1]),
-                hint="a file can contain one Pipeline",
-            )
+            summary, hint = f"{source.name} contains {len(found)} Pipelines", "a file can contain one Pipeline"
+            diagnostics.error("several-pipelines", summary, source.place(found[1]), hint=hint)
         return None
     pipeline = loader.document(source, found[0])
+    modules: dict[Path, Loaded[ModuleDocument]] = {}
+    tasks: dict[tuple[str, Path], Loaded[TaskDocument]] = {}
+    # A pipeline that is wrong still has its files checked, so that all errors are shown at once.
+    _load_uses(loader, source, found[0], modules, tasks)
     if pipeline is None or not isinstance(pipeline.document, PipelineDocument):
-        _check_neighbours(loader, source, found[0])
+        named = source.documents[found[0]].get("inventory")
+        if isinstance(named, str):
+            from kubexm_spec.documents.inventory import load_inventory
+
+            load_inventory(loader, named, source, source.place(found[0], ("inventory",)))
         return None
-    bundle = Bundle(Loaded(pipeline.document, source, found[0]))
-    _load_uses(loader, bundle)
+    bundle = Bundle(Loaded(pipeline.document, source, found[0]), None, modules, tasks)
     _load_inventory(loader, bundle, inventory)
     bundle.sources = {s.name: s for s in loader.sources.values() if s is not None and not s.virtual}
     return bundle
 
 
-def _check_neighbours(loader: Loader, source: SourceFile, index: int) -> None:
-    """A pipeline that is wrong still has its files checked, so that all errors are shown at once."""
-    data = source.documents[index]
-    inventory = data.get("inventory")
-    if isinstance(inventory, str):
-        from kubexm_spec.documents.inventory import load_inventory
-
-        load_inventory(loader, inventory, source, source.place(index, ("inventory",)))
-    modules = data.get("modules")
-    for number, module in enumerate(modules if isinstance(modules, list) else []):
-        if not isinstance(module, dict):
-            continue
-        if isinstance(module.get("uses"), str):
-            used = loader.resolve(module["uses"], source, "Module", source.place(index, ("modules", number, "uses")))
-            if used is not None and isinstance(used.document, ModuleDocument):
-                for position, task in enumerate(used.document.tasks):
-                    if task.uses is not None:
-                        loader.resolve(task.uses, used.source, "Task", used.place("tasks", position, "uses"))
-        tasks = module.get("tasks")
-        for position, task in enumerate(tasks if isinstance(tasks, list) else []):
-            if isinstance(task, dict) and isinstance(task.get("uses"), str):
-                where = source.place(index, ("modules", number, "tasks", position, "uses"))
-                loader.resolve(task["uses"], source, "Task", where)
-
-
-def _load_uses(loader: Loader, bundle: Bundle) -> None:
-    pipeline = bundle.pipeline
-    for number, module in enumerate(pipeline.document.modules):
-        path: Path = ("modules", number)
-        if module.uses is not None:
-            used = loader.resolve(module.uses, pipeline.source, "Module", pipeline.place(*path, "uses"))
-            if used is not None and isinstance(used.document, ModuleDocument):
-                document = Loaded(used.document, used.source, used.index)
-                bundle.modules[path] = document
-                _load_tasks(loader, bundle, used.document.tasks, document, ())
-        else:
-            _load_tasks(loader, bundle, module.tasks, pipeline, path)
-
-
-def _load_tasks(
+def _load_uses(
     loader: Loader,
-    bundle: Bundle,
-    tasks: Iterable[TaskSpec],
-    owner: Loaded[PipelineDocument] | Loaded[ModuleDocument],
-    prefix: Path,
+    source: SourceFile,
+    index: int,
+    modules: dict[Path, Loaded[ModuleDocument]],
+    tasks: dict[tuple[str, Path], Loaded[TaskDocument]],
 ) -> None:
-    for number, task in enumerate(tasks):
-        if task.uses is None:
-            continue
-        path = (*prefix, "tasks", number)
-        used = loader.resolve(task.uses, owner.source, "Task", owner.place(*path, "uses"))
-        if used is not None and isinstance(used.document, TaskDocument):
-            bundle.tasks[(owner.source.name, (owner.index, *path))] = Loaded(used.document, used.source, used.index)
+    """Add the documents that the modules and tasks of a pipeline use."""
+    for path, module, used in _uses(loader, source, index, source.documents[index], (), "Module"):
+        body = (source, index, module, path)
+        if used is not None and isinstance(used.document, ModuleDocument):
+            modules[path] = Loaded(used.document, used.source, used.index)
+            body = (used.source, used.index, used.source.documents[used.index], ())
+        for below, _, task in _uses(loader, *body, "Task"):
+            if task is not None and isinstance(task.document, TaskDocument):
+                tasks[(body[0].name, (body[1], *below))] = Loaded(task.document, task.source, task.index)
+
+
+def _uses(
+    loader: Loader, source: SourceFile, index: int, data: Any, path: Path, kind: str
+) -> Iterator[tuple[Path, dict[str, Any], Loaded[Document] | None]]:
+    """The modules or tasks of a mapping with their paths, and the document that each one uses."""
+    key = f"{kind.lower()}s"
+    items = data.get(key)
+    for number, item in enumerate(items if isinstance(items, list) else []):
+        if isinstance(item, dict):
+            where, reference = (*path, key, number), item.get("uses")
+            place = source.place(index, (*where, "uses"))
+            yield where, item, loader.resolve(reference, source, kind, place) if isinstance(reference, str) else None
 
 
 def _load_inventory(loader: Loader, bundle: Bundle, override: str | None) -> None:
