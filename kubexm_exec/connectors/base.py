@@ -162,6 +162,14 @@ class ConnectorFactory(Protocol):
 
 
 @runtime_checkable
+class ExpectsHosts(Protocol):
+    """A factory of a run that can get something ready for hosts before their connectors are asked for."""
+
+    def expect(self, hosts: Sequence[GraphHost]) -> None:
+        """These are connected to in a moment, most likely. It must not wait for anything, and it must not log in."""
+
+
+@runtime_checkable
 class SharesInRun(Protocol):
     """A factory whose connectors share something in a run, such as a gateway."""
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from kubexm_exec.connectors.base import Connector, ConnectorFactory, HangsUp, Marks, SharesInRun, StartsIn, User
+from kubexm_exec.connectors.base import (
+    Connector,
+    ConnectorFactory,
+    ExpectsHosts,
+    HangsUp,
+    Marks,
+    SharesInRun,
+    StartsIn,
+    User,
+)
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
@@ -44,6 +54,7 @@ class ConnectorPool:
         self._folder = folder
         self._open_timeout = open_timeout
         # So many logins at once would all be slow, and the last ones too late.
+        self._most_opening = most_opening
         self._opening = Semaphore(most_opening)
         self._open: dict[str, Connector] = {}
         self._turns: dict[str, Semaphore] = {}
@@ -66,6 +77,17 @@ class ConnectorPool:
             # What is wrong with one is the failure of the steps that need it.
             with contextlib.suppress(Exception):
                 self._maker(name)
+
+    def expect(self, hosts: Iterable[str]) -> None:
+        """These will be connected to first, at once: a factory that can get ready for them does it."""
+        wanted: dict[str, list[GraphHost]] = {}
+        for host in itertools.islice(hosts, self._most_opening):
+            wanted.setdefault(self._hosts[host].connector, []).append(self._hosts[host])
+        for name, of_it in wanted.items():
+            with contextlib.suppress(Exception):
+                maker = self._maker(name)
+                if isinstance(maker, ExpectsHosts):
+                    maker.expect(of_it)
 
     def get(self, host: str, deadline: Deadline, cancel: Cancel | None = None) -> Connector:
         """The host's connector; raises ConnectorError if it cannot be opened before the deadline.

@@ -194,6 +194,17 @@ class LiveRun:
         if len(found):
             watcher.found(found, {})
 
+    def reach_out(self) -> None:
+        """Let the hosts of the first step know that somebody comes, while the journal is opened; nobody logs in yet."""
+        from kubexm_exec.model.result import RunMode
+
+        first = next(iter(self.graph.steps()), None)
+        if first is None or self.mode is RunMode.OFFLINE or self.at_a_terminal:
+            return
+        surely = not (first.dependencies or first.skip or first.once or first.guards or first.places)
+        if surely and first.when is None:
+            self.runtime.connections.expect(first.hosts[: self.runtime.options.forks])
+
     def keep(self, session: Session, history: RunHistory | None = None) -> None:
         """Write down what happens from now on; ``history``: all that is written down of the run already."""
         from kubexm_exec.journal.logfile import OutputLog

@@ -131,6 +131,7 @@ class LocalService:
             live.reads = made_of
             watcher.attach(live)
             live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
+            live.reach_out()
             if live.mode is not RunMode.ACT or not request.journal:
                 return live.execute(watcher)
             from msgspec import to_builtins

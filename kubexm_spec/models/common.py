@@ -1,10 +1,8 @@
 """What all documents share: naming rules, the base model, parameters, selectors and small policies."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
@@ -50,7 +48,7 @@ class Model(BaseModel):
     """Base of everything in a document: camelCase keys, unknown keys refused, immutable."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=False, extra="forbid", frozen=True, strict=False
+        alias_generator=to_camel, populate_by_name=False, extra="forbid", frozen=True, strict=False, defer_build=True
     )
 
 
@@ -142,7 +140,7 @@ class ParamSpec(Model):
         return "default" not in self.model_fields_set if self.required is None else self.required
 
     @model_validator(mode="after")
-    def _pattern_compiles(self) -> ParamSpec:
+    def _pattern_compiles(self) -> Self:
         if self.pattern is not None:
             if self.type not in (ParamType.STRING, ParamType.SECRET):
                 raise ValueError(f"pattern is for strings, not for {self.type.value}")
@@ -236,7 +234,7 @@ class ForEachSpec(Model):
     parallel: bool = Field(default=False, description="Items can run concurrently on a host (within perHostLimit).")
 
     @model_validator(mode="after")
-    def _one_source(self) -> ForEachSpec:
+    def _one_source(self) -> Self:
         if (self.items is None) == (self.matrix is None):
             raise ValueError("exactly one of items and matrix")
         return self

@@ -1,7 +1,5 @@
 """Inventory: the hosts, their connection settings and variables."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field
@@ -101,7 +99,7 @@ class InventoryBody(Model):
     hosts: list[HostSpec] = Field(default_factory=no_items, description="The hosts.")
 
 
-class InventoryDocument(InventoryBody, defer_build=True):
+class InventoryDocument(InventoryBody):
     """An inventory in its own file."""
 
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")

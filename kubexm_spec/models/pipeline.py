@@ -1,8 +1,6 @@
 """Pipeline, Module, Task and Step: what should be done where, in which order, with which policy."""
 
-from __future__ import annotations
-
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,7 +26,7 @@ from kubexm_spec.models.inventory import InventoryBody
 from kubexm_spec.models.resource import Resources
 
 
-class BaseStepSpec(Model, defer_build=True):
+class BaseStepSpec(Model):
     """A step type with its parameters and policies such as `retry`."""
 
     name: Name = Field(description="Name of the step, unique in its task.")
@@ -58,7 +56,7 @@ class BaseStepSpec(Model, defer_build=True):
     )
 
 
-class HookStepSpec(BaseStepSpec, defer_build=False):
+class HookStepSpec(BaseStepSpec):
     """A step of a hook. It can run outside its scope; in a hook of a step, `origin` is the host that it serves."""
 
     run_on: RunOn | None = Field(
@@ -79,7 +77,7 @@ class HooksSpec(Model):
     always: list[HookStepSpec] = Field(default_factory=no_items, description="In every case, even after a cancel.")
 
 
-class StepSpec(BaseStepSpec, defer_build=False):
+class StepSpec(BaseStepSpec):
     """A step of a task."""
 
     needs: list[str] | None = Field(
@@ -89,7 +87,7 @@ class StepSpec(BaseStepSpec, defer_build=False):
     on_failure: list[HookStepSpec] = Field(default_factory=no_items, description="Short for hooks.onFailure.")
 
 
-class TaskBody(Model, defer_build=True):
+class TaskBody(Model):
     """The content of a task, inline or in its own document."""
 
     description: str = Field(default="", description="Purpose.")
@@ -121,7 +119,34 @@ class TaskBody(Model, defer_build=True):
     steps: list[StepSpec] = Field(default_factory=no_items, description="Steps, in sequence on each host.")
 
 
-class ModuleBody(Model, defer_build=True):
+class _Use(Model):
+    name: Name = Field(description="Name, unique among its siblings.")
+    uses: str | None = Field(
+        default=None, description="Document to include: a path relative to this file, or `kubexm:NAME`."
+    )
+    with_: dict[str, Any] = Field(
+        default_factory=dict, alias="with", description="Parameters of the included document."
+    )
+    needs: list[str] | None = Field(
+        default=None, description="What to wait for, instead of the previous one; an empty list waits for nothing."
+    )
+
+
+class TaskSpec(_Use, TaskBody):
+    """A task: steps on a set of hosts."""
+
+    @model_validator(mode="after")
+    def _body_or_uses(self) -> Self:
+        if self.uses is None and not self.steps:
+            raise ValueError("a task needs `steps`, or `uses` with a document that has them")
+        if self.uses is not None and self.steps:
+            raise ValueError("a task that uses a document has no steps of its own")
+        if self.uses is None and self.with_:
+            raise ValueError("`with` gives parameters to a used document; this task uses none")
+        return self
+
+
+class ModuleBody(Model):
     """The content of a module, inline or in its own document."""
 
     description: str = Field(default="", description="Purpose.")
@@ -141,38 +166,11 @@ class ModuleBody(Model, defer_build=True):
     tasks: list[TaskSpec] = Field(default_factory=no_items, description="Tasks, in sequence unless they have `needs`.")
 
 
-class _Use(Model, defer_build=True):
-    name: Name = Field(description="Name, unique among its siblings.")
-    uses: str | None = Field(
-        default=None, description="Document to include: a path relative to this file, or `kubexm:NAME`."
-    )
-    with_: dict[str, Any] = Field(
-        default_factory=dict, alias="with", description="Parameters of the included document."
-    )
-    needs: list[str] | None = Field(
-        default=None, description="What to wait for, instead of the previous one; an empty list waits for nothing."
-    )
-
-
-class TaskSpec(_Use, TaskBody, defer_build=False):
-    """A task: steps on a set of hosts."""
-
-    @model_validator(mode="after")
-    def _body_or_uses(self) -> TaskSpec:
-        if self.uses is None and not self.steps:
-            raise ValueError("a task needs `steps`, or `uses` with a document that has them")
-        if self.uses is not None and self.steps:
-            raise ValueError("a task that uses a document has no steps of its own")
-        if self.uses is None and self.with_:
-            raise ValueError("`with` gives parameters to a used document; this task uses none")
-        return self
-
-
-class ModuleSpec(_Use, ModuleBody, defer_build=False):
+class ModuleSpec(_Use, ModuleBody):
     """A module: a group of related tasks."""
 
     @model_validator(mode="after")
-    def _body_or_uses(self) -> ModuleSpec:
+    def _body_or_uses(self) -> Self:
         if self.uses is None and not self.tasks:
             raise ValueError("a module needs `tasks`, or `uses` with a document that has them")
         if self.uses is not None and self.tasks:
@@ -184,7 +182,7 @@ class ModuleSpec(_Use, ModuleBody, defer_build=False):
         return self
 
 
-class _Document(Model, defer_build=True):
+class _Document(Model):
     api_version: Literal["kubexm.io/v1"] = Field(description="Version of the format.")
     metadata: Metadata = Field(description="Name and description of the document.")
     params: dict[Identifier, ParamSpec] = Field(default_factory=dict, description="Typed inputs.")

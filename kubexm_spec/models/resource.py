@@ -1,10 +1,8 @@
 """Resources: files from elsewhere that steps use by name, each with its source and its digest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -91,7 +89,7 @@ class S3Spec(Model):
     anonymous: bool = Field(default=False, description="Access without credentials: the bucket is public.")
 
     @model_validator(mode="after")
-    def _both_keys(self) -> S3Spec:
+    def _both_keys(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("accessKeyId and secretAccessKey go together")
         return self
@@ -133,7 +131,7 @@ class ResourceSpec(Model):
     s3: S3Spec | None = Field(default=None, description="Access to the object store of an s3:// address.")
 
     @model_validator(mode="after")
-    def _one_place(self) -> ResourceSpec:
+    def _one_place(self) -> Self:
         given = [name for name in _PLACES if getattr(self, name) is not None]
         if len(given) != 1:
             both = f"; it has {' and '.join(given)}" if given else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubexm_exec.connectors.ssh.transport import dial
+from kubexm_exec.connectors.ssh.dialing import dial
 from kubexm_exec.control import Cancel, Deadline
 from tests.connectors.test_ssh_faults import LATE, listener
 from tests.e2e.program import environment, start, write_spec

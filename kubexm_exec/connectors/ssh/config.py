@@ -18,6 +18,9 @@ from kubexm_exec.model.errors import ConnectorError
 from kubexm_spec.models.hops import is_port
 
 _TOKEN: Final = re.compile("%[%hnpru]")
+_ELSEWHERE: Final = re.compile(r"(?im)^[ \t]*(hostname|port|proxy|match|canonical|bind|addressfamily)")
+"""Settings, or the beginnings of them, that decide how a host is reached."""
+SSH_PORT: Final = 22
 
 
 def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str]:
@@ -82,21 +85,44 @@ def ssh_config() -> Any:
 
 
 @once
+def _texts(home: str | None) -> list[tuple[Path, str]]:
+    """The files of the configuration that are there; ``home`` is only what the answer is remembered by."""
+    found: list[tuple[Path, str]] = []
+    for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
+        try:
+            found.append((path, config_text(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise _unreadable(path, error) from error
+    return found
+
+
+def is_redirecting() -> bool:
+    """Whether the configuration may say of any host that it is reached in another way than by its address."""
+    try:
+        return any(_ELSEWHERE.search(text) for _, text in _texts(os.environ.get("HOME")))
+    except ConnectorError:
+        return True  # whoever connects says so
+
+
+def _unreadable(path: Path, error: Exception) -> ConnectorError:
+    return ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too")
+
+
+@once
 def _read_config(home: str | None) -> Any:
-    """``home`` is only what the answer is remembered by."""
     import paramiko
 
     from kubexm_exec.connectors.ssh.transport import RememberingConfig
 
     # paramiko puts the name into the commands of ProxyCommand and Match exec as it is.
     config = RememberingConfig(check_address, _check_port)
-    for path in (Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")):
+    for path, text in _texts(home):
         try:
-            config.parse(StringIO(config_text(path)))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, paramiko.ssh_exception.ConfigParseError) as error:
-            raise ConnectorError(f"{path} cannot be read: {error}; correct it, ssh itself would stumble too") from error
+            config.parse(StringIO(text))
+        except paramiko.ssh_exception.ConfigParseError as error:
+            raise _unreadable(path, error) from error
     return config
 
 

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, User
 from kubexm_exec.connectors.ssh.channels import Shell, open_script, open_shell
+from kubexm_exec.connectors.ssh.config import SSH_PORT, is_redirecting
 from kubexm_exec.connectors.ssh.connection import Connection
 from kubexm_exec.connectors.ssh.errors import NotBegun
 from kubexm_exec.connectors.ssh.feed import Feed, feed_bytes, feed_stream
@@ -81,7 +82,7 @@ class SshConnector(FileWork):
         """Makes connectors that go through the same gateways."""
         # It takes longer than anything else before the first login; meanwhile the journal waits for its disk.
         threading.Thread(target=load_libraries, name="kubexm-ssh", daemon=True).start()
-        return functools.partial(cls, gateways=Gateways())
+        return _OfRun()
 
     def start_in(self, folder: str) -> None:
         """Let relative paths of keys, and a ProxyCommand, begin in a folder."""
@@ -400,3 +401,19 @@ class SshConnector(FileWork):
     def _become(self) -> Become | None:
         options = self._connection.options
         return options.become if self._user is None else options.as_user(self._user)
+
+
+class _OfRun:
+    """Makes the connectors of a run."""
+
+    def __init__(self) -> None:
+        self._gateways = Gateways()
+
+    def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> SshConnector:
+        return SshConnector(host, secrets, self._gateways)
+
+    def expect(self, hosts: Sequence[GraphHost]) -> None:
+        """Dial those that are reached at the address and port that the inventory says; nobody logs in yet."""
+        if not is_redirecting():
+            direct = [host for host in hosts if not {"proxyJump", "proxyCommand"} & host.options.keys()]
+            self._gateways.dialled.begin((host.address, host.port or SSH_PORT) for host in direct)

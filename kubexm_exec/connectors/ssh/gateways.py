@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
+from kubexm_exec.connectors.ssh.dialing import Dialled
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 
@@ -42,6 +43,8 @@ class Gateways:
         self._most = most_behind
         self._lock = threading.Lock()
         self._places: dict[Hashable, _Place] = {}
+        self.dialled = Dialled()
+        """Connections to hosts that are reached without a gateway."""
 
     def take(self, key: Hashable, opener: Callable[[], Gateway], deadline: Deadline, stop: Cancel) -> Gateway:
         """An open gateway with room for one more, opened by one opener at a time.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.connectors.ssh.config import authentication, key_files, ssh_config
+from kubexm_exec.connectors.ssh.dialing import dial, hang_up
 from kubexm_exec.connectors.ssh.errors import (
     SILENT,
     NotBegun,
@@ -66,8 +67,6 @@ class Hop:
 
     def hang_up(self) -> None:
         """Begin to close it; nobody waits for anything."""
-        from kubexm_exec.connectors.ssh.transport import hang_up
-
         hang_up(self._sock)
 
     def close(self) -> None:
@@ -241,9 +240,8 @@ class _Opening:
                 proxy = Proxy(route.command, self._options.folder)
                 sock = proxy.sock
             else:
-                from kubexm_exec.connectors.ssh.transport import dial
-
-                sock = dial(connection.host, int(connection.port), self._deadline, self._stop)
+                place = connection.host, int(connection.port)
+                sock = dial(*place, self._deadline, self._stop, self._gateways.dialled)
             self._log_in(connection, sock, proxy)
             return Hop(connection, sock, proxy, functools.partial(self._leave, through))
         except BaseException:
@@ -267,7 +265,7 @@ class _Opening:
     def _log_in(self, connection: Any, sock: Any, proxy: Proxy | None) -> None:
         import paramiko
 
-        from kubexm_exec.connectors.ssh.transport import HostTransport, hang_up
+        from kubexm_exec.connectors.ssh.transport import HostTransport
 
         left = self._deadline.left() or 0.0
         if left <= 0.0:
@@ -349,8 +347,6 @@ def make_connection(host: str, ssh_config: Any, **arguments: Any) -> Any:
 
 def _close(connection: Any, sock: Any, proxy: Proxy | None) -> None:
     if sock is not None:
-        from kubexm_exec.connectors.ssh.transport import hang_up
-
         hang_up(sock)
     if connection is not None:
         transport = connection.transport or connection.client.get_transport()

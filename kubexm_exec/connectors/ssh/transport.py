@@ -1,4 +1,4 @@
-"""The transport below a connection: its socket, its ciphers and keys, and whether anybody is still there.
+"""The transport below a connection: its ciphers and keys, and whether anybody is still there.
 
 All that is overridden of paramiko is here, and a test compares it with the paramiko that is installed.
 """
@@ -6,10 +6,8 @@ All that is overridden of paramiko is here, and a test compares it with the para
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
-import select
 import socket
 import struct
 import time
@@ -29,9 +27,9 @@ from paramiko.common import (
 )
 from paramiko.packet import Packetizer
 
+from kubexm_exec.connectors.ssh.dialing import hang_up
 from kubexm_exec.connectors.ssh.options import Alive
 from kubexm_exec.connectors.ssh.socket import EagerSocket
-from kubexm_exec.control import Cancel, Deadline
 
 CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 """What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
@@ -41,58 +39,6 @@ _HANDSHAKE_LOOK: Final = 1.0
 """The same while it logs in: whether that takes too long. Whoever gives it up wakes it."""
 _COURTESIES: Final = (cMSG_CHANNEL_WINDOW_ADJUST, cMSG_CHANNEL_EOF, cMSG_CHANNEL_CLOSE)
 """Messages that a host which has gone need not get."""
-_NOBODY: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
-
-
-def dial(host: str, port: int, deadline: Deadline, stop: Cancel) -> socket.socket:
-    """A TCP connection to the first of a host's addresses that answers; ``stop`` ends the waiting with an OSError."""
-    # Given as text, even an address in figures has Python load its tables for names in other scripts.
-    name = host.encode("ascii") if host.isascii() else host
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    errors: dict[tuple[Any, ...], OSError] = {}
-    for number, (family, kind, protocol, _, address) in enumerate(found):
-        sock = socket.socket(family, kind, protocol)
-        remove = stop.on_set(lambda sock=sock: hang_up(sock))  # type: ignore[misc]
-        try:
-            left = deadline.left()
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # An address that swallows everything must leave some time for the next one.
-            _connect(sock, address, None if left is None else left / (len(found) - number), stop)
-            return sock
-        except OSError as error:
-            sock.close()
-            errors[address] = error
-        finally:
-            remove()
-    others = [error for error in errors.values() if error.errno not in _NOBODY]
-    if others:
-        raise others[0]
-    raise paramiko.ssh_exception.NoValidConnectionsError(errors)
-
-
-def _connect(sock: socket.socket, address: Any, seconds: float | None, stop: Cancel) -> None:
-    sock.setblocking(False)
-    code = sock.connect_ex(address)
-    # A hang-up has no effect on a socket that does not connect yet: only from here on it ends the waiting below.
-    if code == errno.EINPROGRESS and not stop.is_set():
-        waiting = select.poll()
-        waiting.register(sock, select.POLLOUT)
-        if waiting.poll(None if seconds is None else seconds * 1000):
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if code == errno.EINPROGRESS or stop.is_set():
-        raise TimeoutError("timed out")
-    if code:
-        raise OSError(code, os.strerror(code))
-    sock.settimeout(seconds)
-
-
-def hang_up(sock: Any) -> None:
-    """Wake whoever reads from a socket, or connects it: closing alone would not."""
-    if isinstance(sock, socket.socket):
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-    else:
-        sock.close()
 
 
 class RememberingConfig(paramiko.SSHConfig):
