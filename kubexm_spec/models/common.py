@@ -1,5 +1,7 @@
 """What all documents share: naming rules, the base model, parameters, selectors and small policies."""
 
+from __future__ import annotations
+
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self

@@ -1,5 +1,7 @@
 """Gateways of a connection, in the notation of `proxyJump` and ~/.ssh/config."""
 
+from __future__ import annotations
+
 from typing import Annotated, Final
 
 from pydantic import AfterValidator

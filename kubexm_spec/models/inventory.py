@@ -1,5 +1,7 @@
 """Inventory: the hosts, their connection settings and variables."""
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 from pydantic import Field

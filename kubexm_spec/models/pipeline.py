@@ -1,5 +1,7 @@
 """Pipeline, Module, Task and Step: what should be done where, in which order, with which policy."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator

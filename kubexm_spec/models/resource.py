@@ -1,5 +1,7 @@
 """Resources: files from elsewhere that steps use by name, each with its source and its digest."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -120,6 +120,24 @@ def test_what_connectors_share_is_made_once_a_run_and_before_any_is_opened() -> 
         pool.get(host, Deadline.after(5))
     pool.close()
     assert len(made) == 1
+
+
+def test_a_factory_is_told_which_of_its_hosts_are_expected_and_no_more_than_may_be_opened_at_once() -> None:
+    told: list[list[str]] = []
+
+    class Expecting:
+        def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> LocalConnector:
+            return LocalConnector(host, secrets)
+
+        def expect(self, hosts: Sequence[GraphHost]) -> None:
+            told.append([host.name for host in hosts])
+            raise OSError("no matter")
+
+    pool = ConnectorPool(hosts(5), One(Expecting()), str, most_opening=3)
+    pool.expect(["h0", "h1", "h2", "h3"])
+    assert told == [["h0", "h1", "h2"]]
+    pool.get("h4", Deadline.after(5))
+    pool.close()
 
 
 def test_a_connector_that_cannot_get_ready_fails_the_steps_that_need_it_and_nothing_else() -> None:

@@ -31,7 +31,7 @@ class Dialled:
 
     def begin(self, places: Iterable[tuple[str, int]]) -> None:
         """Begin to connect to addresses in figures; names would have to be looked up, which can take long."""
-        for address, port in places:
+        for address, port in dict.fromkeys(places):
             with contextlib.suppress(OSError):  # whoever needs it tries again, and hears why
                 found = socket.getaddrinfo(address.encode("ascii", "ignore"), port, flags=socket.AI_NUMERICHOST)[0]
                 sock = socket.socket(found[0], socket.SOCK_STREAM)
