@@ -14,11 +14,10 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.service.errors import Invalid, Refused, ServiceError
+from kubexm_exec.service.live import Watcher
 from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
-    from kubexm_exec.compile import Compilation
-    from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_spec.diagnostics import Diagnostics
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,6 +78,26 @@ def bundle_option(function: F) -> F:
         envvar="KUBEXM_BUNDLE",
         help="Folder to search for resources before anything is fetched (or KUBEXM_BUNDLE).",
     )(function)
+
+
+def inventory_option(function: F) -> F:
+    """``-i``, in every form that inventories have."""
+    return click.option(
+        "-i",
+        "--inventory",
+        metavar="FILE",
+        help="Inventory: a file (of kubexm, Ansible or Terraform outputs), a folder, a program, or NAME:argument.",
+    )(function)
+
+
+def spec_option(function: F) -> F:
+    """``--spec``, for commands whose arguments are something else."""
+    return click.option("--spec", metavar="SPEC", help="Use the inventory of this spec.")(function)
+
+
+def site_documents(spec: str | None, inventory: str | None) -> Documents:
+    """What the hosts of a command come from."""
+    return Documents(folder=here(), spec=spec or "", inventory=inventory)
 
 
 HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not"
@@ -214,11 +233,12 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def compiled(documents: Documents, output: str) -> tuple[Compilation, ExecutionGraph]:
-    """The compiled spec, for a command that prints one document of its own: warnings go to stderr. Raises Invalid."""
-    from kubexm_exec.service.documents import compiled as compile_documents
+class Warnings(Watcher):
+    """Shows warnings on stderr, for a command that prints something of its own."""
 
-    result, graph = compile_documents(documents)
-    if len(result.diagnostics):
-        show_diagnostics(result.diagnostics, result.sources, output, to_stderr=True)
-    return result, graph
+    def __init__(self, output: str = "text") -> None:
+        self.output = output
+
+    def found(self, diagnostics: Diagnostics, sources: Mapping[str, Any]) -> None:
+        """There are warnings."""
+        show_diagnostics(diagnostics, sources, self.output, to_stderr=True)

@@ -9,13 +9,12 @@ import click
 from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import compiled, output_option, value_options, wants_color
+from kubexm_exec.cli.common import Warnings, output_option, value_options, wants_color
+from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
-    from kubexm_exec.compile import Compilation
-    from kubexm_exec.compile.compare import Inputs, NodeChange
-    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.compile.compare import NodeChange
 
 
 @click.command("diff")
@@ -35,13 +34,8 @@ def command(
     """
     import sys
 
-    from kubexm_exec.compile.compare import compare, compare_hosts
-
-    old_compiled, old = compiled(replace(choice, spec=before), output)
-    new_compiled, new = compiled(replace(choice, spec=after), output)
-    changes = compare(old, new, inputs_before=_inputs(old_compiled), inputs_after=_inputs(new_compiled))
-    hosts = compare_hosts(old, new)
-    policy = _policy(old, new)
+    found = service_of(None).diff(replace(choice, spec=before), replace(choice, spec=after), Warnings(output))
+    changes, hosts, policy = found.changes, found.hosts, found.policy
     counts = {
         kind: sum(1 for change in changes if change.change == kind and not change.gate)
         for kind in ("added", "removed", "changed")
@@ -65,25 +59,6 @@ def command(
             click.echo("The graphs are the same.")
     if changes or hosts or policy:
         raise SystemExit(codes.FAILED)
-
-
-def _inputs(compilation: Compilation) -> Inputs | None:
-    from functools import partial
-
-    from kubexm_exec.compile.hashes import inputs_of
-
-    return None if compilation.state is None else partial(inputs_of, compilation.state)
-
-
-def _policy(old: ExecutionGraph, new: ExecutionGraph) -> list[str]:
-    """What holds for the whole run and is not the same."""
-    found = []
-    if old.failure_policy is not new.failure_policy:
-        found.append(f"failurePolicy: {old.failure_policy.value} -> {new.failure_policy.value}")
-    for name in sorted(old.locks.keys() | new.locks.keys()):
-        if old.locks.get(name, 1) != new.locks.get(name, 1):
-            found.append(f"lock {name}: {old.locks.get(name, 1)} -> {new.locks.get(name, 1)}")
-    return found
 
 
 def _show(changes: list[NodeChange], color: bool) -> None:

@@ -6,9 +6,8 @@ import shlex
 
 import click
 
-from kubexm_exec.cli.common import console_option, here
+from kubexm_exec.cli.common import console_option, inventory_option, site_documents, spec_option
 from kubexm_exec.cli.journaled import service_of
-from kubexm_exec.cli.sites import inventory_option, spec_option
 from kubexm_exec.cli.targets import force_option
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import CommandRequest
@@ -77,7 +76,7 @@ def command(
     from kubexm_exec.cli.running import Terminal
 
     request = CommandRequest(
-        folder=here(), pattern=pattern, spec=spec, inventory=inventory, argv=argv, shell=line, become=become,
+        documents=site_documents(spec, inventory), pattern=pattern, argv=argv, shell=line, become=become,
         executor=executor, forks=forks,
     )  # fmt: skip
     terminal = Terminal(output, 1, typed=(), result_file=result_file, force=force)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, output_option
-from kubexm_exec.cli.sites import inventory_option, site_shown, spec_option
-from kubexm_exec.service.sites import hosts_of
+from kubexm_exec.cli.common import Warnings, fail, inventory_option, output_option, site_documents, spec_option
+from kubexm_exec.service.sites import hosts_of, site_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -52,11 +51,9 @@ def command(
         if name not in FACT_NAMES:
             hint = did_you_mean(name, FACT_NAMES) or "facts: " + ", ".join(FACT_NAMES)
             fail(f'there is no fact "{name}"', hint, output=output, kind="unknown-fact")
-    site = site_shown(spec, inventory, output)
+    site, state = site_of(site_documents(spec, inventory), Warnings(output).found)
     chosen = hosts_of(site, patterns or ("all",))
-    if site.state is None:
-        raise RuntimeError("a site without findings has its state")
-    known, failed = _gather({name: site.state.hosts[name] for name in chosen}, forks)
+    known, failed = _gather({name: state.hosts[name] for name in chosen}, forks)
     if names:
         known = {host: {name: facts[name] for name in names} for host, facts in known.items()}
     if output == "json":

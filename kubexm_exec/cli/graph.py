@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
-from kubexm_exec.cli.common import show_diagnostics, value_options
+from kubexm_exec.cli.common import Warnings, value_options
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 from kubexm_exec.service.requests import Documents
@@ -36,8 +36,7 @@ def command(
     """Draw the graph of SPEC: modules, tasks, steps and their dependencies."""
     from kubexm_exec.draw import draw
 
-    planned = service_of(None).plan(replace(choice, spec=spec))
-    show_diagnostics(planned.diagnostics, planned.sources, "text")
+    planned = service_of(None).plan(replace(choice, spec=spec), Warnings())
     check_targets([(target, Product.GRAPH)], "text", force=force, reads=planned.reads)
     write_text(target, draw(planned.plan.graph, form))
     if target != "-":

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubexm_exec.cli.common import output_option
-from kubexm_exec.cli.sites import inventory_option, site_shown
-from kubexm_exec.service.sites import hosts_of
+from kubexm_exec.cli.common import Warnings, inventory_option, output_option, site_documents
+from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.service.requests import InventoryRequest
 
 if TYPE_CHECKING:
-    from kubexm_exec.compile.state import State
     from kubexm_exec.model.graph import GraphHost
+    from kubexm_exec.service.requests import HostInfo
 
 _HEAD = ("host", "address", "port", "user", "connector", "roles", "groups", "labels")
 
@@ -28,15 +28,13 @@ def command(spec: str | None, inventory: str | None, host: str | None, output: s
 
     No host is contacted. An inventory program is run.
     """
-    site = site_shown(spec, inventory, output)
-    state = site.state
-    if state is None:
-        raise RuntimeError("a site without findings has its state")
+    request = InventoryRequest(documents=site_documents(spec, inventory), pattern=host or "")
+    found = service_of(None).inventory(request, Warnings(output))
     if host is not None:
-        for name in hosts_of(site, [host], reached=False):
-            _one(state, name, output)
+        for each in found:
+            _one(each, output)
         return
-    hosts = [state.hosts[name] for name in site.names]
+    hosts = [each.host for each in found]
     if output == "json":
         click.echo(json.dumps([_data(one) for one in hosts], ensure_ascii=False, default=str))
         return
@@ -70,19 +68,12 @@ def _data(host: GraphHost) -> dict[str, Any]:
     }
 
 
-def _one(state: State, name: str, output: str) -> None:
-    from kubexm_exec.compile.hosts import merged_layers
-
-    host = state.hosts[name]
-    sources: dict[str, list[str]] = {}
-    for label, key, place in merged_layers(state, name):
-        sources.setdefault(key, []).append(f"{label} at {place.file_line}")
-    values = [
-        {"name": key, "value": host.vars[key], "source": found[-1], "hides": found[-2::-1]}
-        for key, found in sorted(sources.items())
-    ]
+def _one(found: HostInfo, output: str) -> None:
+    host = found.host
     if output == "json":
-        click.echo(json.dumps({**_data(host), "vars": values}, ensure_ascii=False, default=str))
+        click.echo(
+            json.dumps({**_data(host), "vars": [row.to_json() for row in found.vars]}, ensure_ascii=False, default=str)
+        )
         return
     from kubexm_exec.console.text import columns
 
@@ -90,12 +81,11 @@ def _one(state: State, name: str, output: str) -> None:
     settings = [*zip(_HEAD, _row(host), strict=True), *options]
     for line in columns(settings, left=frozenset({0, 1})):
         click.echo(line)
-    if not values:
+    if not found.vars:
         return
     click.echo("\nvars")
-    shown = [(f"  {row['name']}", json.dumps(row["value"], ensure_ascii=False, default=str)) for row in values]
-    rows = [(*cells, str(row["source"])) for cells, row in zip(shown, values, strict=True)]
-    for line, row in zip(columns(rows, left=frozenset({0, 1, 2})), values, strict=True):
+    rows = [(f"  {row.name}", json.dumps(row.value, ensure_ascii=False, default=str), row.source) for row in found.vars]
+    for line, row in zip(columns(rows, left=frozenset({0, 1, 2})), found.vars, strict=True):
         click.echo(line)
-        for hidden in row["hides"]:
+        for hidden in row.hidden:
             click.echo(f"      hides {hidden}")

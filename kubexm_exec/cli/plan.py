@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, output_option, show_diagnostics, value_options
+from kubexm_exec.cli.common import Warnings, fail, output_option, value_options
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option
 from kubexm_exec.service.requests import Documents
@@ -39,9 +39,7 @@ def command(
     """
     from kubexm_exec.compile.plan import PlanError, save_plan
 
-    planned = service_of(None).plan(replace(choice, spec=spec))
-    if len(planned.diagnostics):
-        show_diagnostics(planned.diagnostics, planned.sources, output, to_stderr=True)
+    planned = service_of(None).plan(replace(choice, spec=spec), Warnings(output))
     check_targets([(target, Product.PLAN)], output, force=force, reads=planned.reads)
     plan, graph = planned.plan, planned.plan.graph
     if target is not None:

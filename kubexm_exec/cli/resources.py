@@ -1,4 +1,7 @@
-"""``kubexm resources``: what a spec needs from elsewhere: listed, fetched into the cache, bundled for offline runs."""
+"""``kubexm resources``: what a spec needs from elsewhere: listed, fetched into the cache, bundled for offline runs.
+
+Nothing for the service: the cache and the bundles are files of this machine, for runs that begin here.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import (
-    bundle_option,
-    compiled,
-    fail,
-    output_option,
-    value_options,
-)
+from kubexm_exec.cli.common import Warnings, bundle_option, fail, output_option, value_options
 from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
@@ -75,12 +72,12 @@ def _site(spec: str, choice: Documents, architectures: Sequence[str], bundle: st
     from kubexm_exec.compile.static import NoRecords, no_facts
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
-    from kubexm_exec.service.documents import bundle_folder
+    from kubexm_exec.service.documents import bundle_folder, compiled
     from kubexm_exec.values.evaluate import Evaluator
     from kubexm_exec.values.expressions import Expressions
 
     source = replace(choice, spec=spec, bundle=bundle)
-    result, graph = compiled(source, output)
+    result, graph = compiled(source, Warnings(output).found)
     state = result.state
     if state is None:
         raise RuntimeError("a graph has its state")

@@ -1,4 +1,7 @@
-"""``kubexm shell``: an interactive shell on a host."""
+"""``kubexm shell``: an interactive shell on a host.
+
+Nothing for the service: this process becomes the shell, at this terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import fail, telling
-from kubexm_exec.cli.sites import inventory_option, site_shown, spec_option
-from kubexm_exec.service.sites import hosts_of
+from kubexm_exec.cli.common import Warnings, fail, inventory_option, site_documents, spec_option, telling
+from kubexm_exec.service.sites import hosts_of, site_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -32,21 +34,19 @@ def command(host: str, inventory: str | None, spec: str | None, only_print: bool
     A local host gets $SHELL; an SSH host gets the `ssh` program with the inventory's address, port, user, key,
     gateway and host key policy. `ssh` itself asks for passwords.
     """
-    site = site_shown(spec, inventory, "text")
+    site, state = site_of(site_documents(spec, inventory), Warnings().found)
     names = hosts_of(site, [host])
     if len(names) != 1:
         fail(f'"{host}" selects {len(names)} hosts; a shell needs exactly one', "hosts: " + ", ".join(names[:8]))
-    if site.state is None:
-        raise RuntimeError("a site without findings has its state")
-    if "privateKey" in site.state.hosts[names[0]].options:
+    if "privateKey" in state.hosts[names[0]].options:
         fail(
             f"host {names[0]} logs in with a key that is a secret, and `ssh` takes keys from files and agents only",
             f"kubexm exec {names[0]} --shell LINE runs a line there",
             code=codes.FAILED,
         )
-    argv = shell_argv(site.state.hosts[names[0]], os.environ.get("SHELL", ""))
+    argv = shell_argv(state.hosts[names[0]], os.environ.get("SHELL", ""))
     if argv is None:
-        connector = site.state.hosts[names[0]].connector
+        connector = state.hosts[names[0]].connector
         fail(f'connector "{connector}" of host {names[0]} offers no interactive shell', code=codes.FAILED)
     if only_print:
         import shlex

@@ -8,8 +8,9 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from kubexm_exec.cli.common import compiled, fail, output_option, value_options
-from kubexm_exec.service.requests import Documents
+from kubexm_exec.cli.common import Warnings, output_option, value_options
+from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.service.requests import Documents, VarsRequest
 
 
 @click.command("vars")
@@ -33,25 +34,8 @@ def command(
     group vars < host vars.
     Parameters: default < --vars-file < -e.
     """
-    from kubexm_exec.compile.explain import explain
-    from kubexm_spec.diagnostics import did_you_mean
-
-    documents = replace(choice, spec=spec)
-    result, graph = compiled(documents, output)
-    state = result.state
-    if state is None:
-        raise RuntimeError("a compiled graph has its state")
-    if host not in state.hosts:
-        fail(f'there is no host "{host}"', did_you_mean(host, state.hosts), output=output, kind="unknown-host")
-    scope = (task or "").strip("/")
-    if scope not in graph.scopes:
-        fail(
-            f'there is no module or task "{scope}"',
-            did_you_mean(scope, graph.scopes),
-            output=output,
-            kind="unknown-scope",
-        )
-    rows = explain(state, host, scope)
+    request = VarsRequest(documents=replace(choice, spec=spec), host=host, scope=(task or "").strip("/"))
+    rows = service_of(None).vars(request, Warnings(output))
     if output == "json":
         click.echo(json.dumps([row.to_json() for row in rows], ensure_ascii=False, default=str))
         return

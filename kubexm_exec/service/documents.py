@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from kubexm_exec.compile import Compilation, CompileOptions
     from kubexm_exec.compile.plan import Plan
     from kubexm_exec.model.graph import ExecutionGraph
-    from kubexm_spec.diagnostics import Span
+    from kubexm_spec.diagnostics import Diagnostics, Span
 
+Warn: TypeAlias = "Callable[[Diagnostics, Mapping[str, Any]], None]"
+"""Somebody who is told warnings, and the files that they are in."""
 _MOST_FILES: Final = 1000
 _MOST_BYTES: Final = 16 << 20
 
@@ -89,13 +92,15 @@ def compile_options(documents: Documents) -> CompileOptions:
     )
 
 
-def compiled(documents: Documents) -> tuple[Compilation, ExecutionGraph]:
-    """The graph of a spec; raises Invalid."""
+def compiled(documents: Documents, warn: Warn) -> tuple[Compilation, ExecutionGraph]:
+    """The graph of a spec; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile import compile_file
 
     result = compile_file(documents.spec, compile_options(documents))
     if result.graph is None:
         raise Invalid.documents(result.diagnostics, result.sources, documents.folder)
+    if len(result.diagnostics):
+        warn(result.diagnostics, result.sources)
     return result, result.graph
 
 

@@ -14,6 +14,7 @@ from kubexm_exec.service.requests import (
     CommandRequest,
     Documents,
     DriftRequest,
+    InventoryRequest,
     Outcome,
     PruneRequest,
     ResumeRequest,
@@ -21,12 +22,14 @@ from kubexm_exec.service.requests import (
     RunDetails,
     RunInfo,
     RunRequest,
+    VarsRequest,
 )
 
 if TYPE_CHECKING:
+    from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.events import Event
-    from kubexm_exec.service.requests import Drift, Planned, Undoable, Validation
+    from kubexm_exec.service.requests import Difference, Drift, HostInfo, Planned, Undoable, Validation
 
 _NOBODY = Watcher()
 
@@ -88,7 +91,7 @@ class LocalService:
         with ExitStack() as temporary:
             return validate(paths, self._unpacked(documents, temporary))
 
-    def plan(self, documents: Documents) -> Planned:
+    def plan(self, documents: Documents, watcher: Watcher = _NOBODY) -> Planned:
         """Compile a spec to a plan that can be saved, and run as it is; raises Invalid."""
         from kubexm_exec.compile.plan import make_plan
         from kubexm_exec.plugins import step_registry
@@ -97,10 +100,31 @@ class LocalService:
 
         with ExitStack() as temporary:
             here = self._unpacked(documents, temporary)
-            result, graph = compiled(here)
+            _, graph = compiled(here, watcher.found)
             graph = as_asked(graph, here, documents, lasting=True)
             plan = make_plan(graph, documents.spec, step_registry(), documents.folder)
-            return Planned(plan, reads(documents, graph), result.diagnostics, result.sources)
+            return Planned(plan, reads(documents, graph))
+
+    def diff(self, before: Documents, after: Documents, watcher: Watcher = _NOBODY) -> Difference:
+        """What changes in the graph from one spec to another; raises Invalid."""
+        from kubexm_exec.service.inspecting import diff
+
+        with ExitStack() as temporary:
+            return diff(self._unpacked(before, temporary), self._unpacked(after, temporary), watcher.found)
+
+    def vars(self, request: VarsRequest, watcher: Watcher = _NOBODY) -> list[ValueRow]:
+        """The values that a host sees, and where each is from; raises Invalid."""
+        from kubexm_exec.service.inspecting import values
+
+        with ExitStack() as temporary:
+            return values(self._unpacked(request.documents, temporary), request.host, request.scope, watcher.found)
+
+    def inventory(self, request: InventoryRequest, watcher: Watcher = _NOBODY) -> list[HostInfo]:
+        """The hosts of a spec or an inventory; no host is contacted. Raises Invalid."""
+        from kubexm_exec.service.inspecting import hosts
+
+        with ExitStack() as temporary:
+            return hosts(self._unpacked(request.documents, temporary), request.pattern, watcher.found)
 
     # Running
 
@@ -118,11 +142,9 @@ class LocalService:
                 graph = plan.graph
                 made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
             else:
-                compilation, graph = compiled(documents)
+                compilation, graph = compiled(documents, watcher.found)
                 graph = as_asked(graph, documents, request.documents)
                 made_of = reads(documents, graph)
-                if len(compilation.diagnostics):
-                    watcher.found(compilation.diagnostics, compilation.sources)
             live = LiveRun(
                 graph, documents, request.executor, forks=request.forks, uploads=request.uploads, run_id=run,
                 verbose=request.verbose, overwrite=request.overwrite, patient=request.patient,
@@ -153,16 +175,17 @@ class LocalService:
         from kubexm_exec.compile.adhoc import command_graph
         from kubexm_exec.service.sites import hosts_of, site_of
 
-        site = site_of(request.folder, request.spec, request.inventory)
-        hosts = hosts_of(site, [request.pattern])
-        if len(site.diagnostics):
-            watcher.found(site.diagnostics, site.sources)
-        graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
-        live = LiveRun(graph, Documents(folder=request.folder), request.executor, forks=request.forks, verbose=1)
-        live.reads = [name for name in (request.spec, request.inventory) if name]
-        live.reads += [str(file.path) for file in site.sources.values()]
-        watcher.attach(live)
-        return live.execute(watcher)
+        with ExitStack() as temporary:
+            documents = self._unpacked(request.documents, temporary)
+            site, _ = site_of(documents, watcher.found)
+            hosts = hosts_of(site, [request.pattern])
+            graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
+            where = Documents(folder=documents.folder)
+            live = LiveRun(graph, where, request.executor, forks=request.forks, verbose=1)
+            live.reads = [name for name in (documents.spec, documents.inventory) if name]
+            live.reads += [str(file.path) for file in site.sources.values()]
+            watcher.attach(live)
+            return live.execute(watcher)
 
     def resume(self, request: ResumeRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Go on with a run; raises Changed if its spec is not what it was, Held, NotFound or Invalid."""

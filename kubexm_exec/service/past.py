@@ -159,7 +159,5 @@ def changes_since(past: Past, documents: Documents, watcher: Watcher) -> tuple[E
 
     if documents.plan:
         return None, []
-    result, now = compiled(documents)
-    if len(result.diagnostics):
-        watcher.found(result.diagnostics, result.sources)
+    _, now = compiled(documents, watcher.found)
     return now, compare(past.graph, now)

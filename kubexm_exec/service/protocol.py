@@ -6,14 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.model.events import Event
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.requests import (
         AnswerRequest,
         CommandRequest,
+        Difference,
         Documents,
         Drift,
         DriftRequest,
+        HostInfo,
+        InventoryRequest,
         Outcome,
         Planned,
         PruneRequest,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
         RunRequest,
         Undoable,
         Validation,
+        VarsRequest,
     )
 
 
@@ -37,8 +42,17 @@ class Service(Protocol):
     def validate(self, paths: Sequence[str], documents: Documents) -> Validation:
         """Check documents in files and folders; nothing is run."""
 
-    def plan(self, documents: Documents) -> Planned:
+    def plan(self, documents: Documents, watcher: Watcher = ...) -> Planned:
         """Compile a spec to a plan that can be saved, and run as it is."""
+
+    def diff(self, before: Documents, after: Documents, watcher: Watcher = ...) -> Difference:
+        """What changes in the graph from one spec to another."""
+
+    def vars(self, request: VarsRequest, watcher: Watcher = ...) -> list[ValueRow]:
+        """The values that a host sees, and where each is from."""
+
+    def inventory(self, request: InventoryRequest, watcher: Watcher = ...) -> list[HostInfo]:
+        """The hosts of a spec or an inventory; no host is contacted."""
 
     def run(self, request: RunRequest, watcher: Watcher = ...) -> Outcome:
         """Make a spec or a plan true."""

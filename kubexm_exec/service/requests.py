@@ -11,11 +11,12 @@ from kubexm_exec.model.result import DEFAULT_EXECUTOR
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
+    from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.compile.plan import Plan
     from kubexm_exec.journal.results import PastRun as PastRun
     from kubexm_exec.journal.store import RunRow as RunRow
     from kubexm_exec.model.events import Event
-    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.graph import ExecutionGraph, GraphHost
     from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
     from kubexm_exec.service.errors import ServiceError
     from kubexm_spec.diagnostics import Diagnostics
@@ -78,10 +79,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 class CommandRequest(Struct, frozen=True, kw_only=True):
     """Run one command on some hosts."""
 
-    folder: str
+    documents: Documents
+    """A spec or an inventory, for its hosts."""
     pattern: str
-    spec: str | None = None
-    inventory: str | None = None
     argv: tuple[str, ...] = ()
     shell: str | None = None
     become: str | None = None
@@ -142,6 +142,23 @@ class DriftRequest(Struct, frozen=True, kw_only=True):
     forks: int | None = None
 
 
+class VarsRequest(Struct, frozen=True, kw_only=True):
+    """Ask for the values that a host sees."""
+
+    documents: Documents
+    host: str
+    scope: str = ""
+    """A module, or module/task; empty for the pipeline."""
+
+
+class InventoryRequest(Struct, frozen=True, kw_only=True):
+    """Ask for the hosts of a spec or an inventory."""
+
+    documents: Documents
+    pattern: str = ""
+    """Only these, with their variables; empty for all, without them."""
+
+
 class PruneRequest(Struct, frozen=True, kw_only=True):
     """Forget runs that nobody needs any more."""
 
@@ -169,8 +186,23 @@ class Planned(Struct, frozen=True):
     plan: Plan
     reads: list[str]
     """The files that it was made from."""
-    diagnostics: Diagnostics
-    sources: Mapping[str, Any]
+
+
+class Difference(Struct, frozen=True):
+    """What changes in the graph from one spec to another."""
+
+    changes: list[NodeChange]
+    hosts: list[str]
+    """Hosts that are reached in another way."""
+    policy: list[str]
+    """What holds for the whole run."""
+
+
+class HostInfo(Struct, frozen=True):
+    """A host of an inventory."""
+
+    host: GraphHost
+    vars: list[ValueRow] = field(default_factory=list)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

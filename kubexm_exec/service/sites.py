@@ -9,18 +9,23 @@ from kubexm_exec.service.errors import Invalid
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.adhoc import Site
+    from kubexm_exec.compile.state import State
+    from kubexm_exec.service.documents import Warn
+    from kubexm_exec.service.requests import Documents
 
 
-def site_of(folder: str, spec: str | None, inventory: str | None) -> Site:
-    """The hosts of a spec's inventory, or of the one that takes its place; raises Invalid."""
+def site_of(documents: Documents, warn: Warn) -> tuple[Site, State]:
+    """The hosts of a spec's inventory, or of the one given instead; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile.adhoc import load_site
 
-    if spec is None and inventory is None:
+    if not documents.spec and documents.inventory is None:
         raise Invalid("which hosts? Give an inventory with -i FILE, or a spec")
-    site = load_site(spec, inventory, folder)
+    site = load_site(documents.spec or None, documents.inventory, documents.folder)
     if site.state is None:
-        raise Invalid.documents(site.diagnostics, site.sources, folder)
-    return site
+        raise Invalid.documents(site.diagnostics, site.sources, documents.folder)
+    if len(site.diagnostics):
+        warn(site.diagnostics, site.sources)
+    return site, site.state
 
 
 def hosts_of(site: Site, patterns: Iterable[str], *, reached: bool = True) -> list[str]:

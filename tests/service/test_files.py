@@ -21,12 +21,15 @@ from kubexm_exec.service.errors import Held, Invalid
 from kubexm_exec.service.live import LiveRun
 from kubexm_exec.service.local import LocalService
 from kubexm_exec.service.requests import (
+    CommandRequest,
     Documents,
     DriftRequest,
+    InventoryRequest,
     PruneRequest,
     ResumeRequest,
     RollbackRequest,
     RunRequest,
+    VarsRequest,
 )
 from tests.service.kit import HEAD, Listener
 
@@ -99,6 +102,24 @@ def test_documents_of_a_request_are_checked_planned_and_compared_without_a_trace
         each.span.file for each in caught.value.diagnostics.errors if each.code == "unknown-step-type" and each.span
     ]
     assert file == "modules/m.yaml"
+    assert unpacked(service) == []
+
+
+def test_such_documents_are_compared_and_looked_into(service: LocalService, room: Path) -> None:
+    was = bundle(room)
+    hosts = "inventory: {vars: {a: 1}, hosts: [{name: one, connector: local, vars: {a: 2}}]}\n"
+    now = replace(was, files={**was.files, "sites/main.yaml": was.files["sites/main.yaml"] + hosts})
+    found = service.diff(was, now)
+    assert {change.node: change.hosts_added for change in found.changes if not change.gate}["m/t/first"] == ("one",)
+    assert service.diff(was, was).changes == []
+    values = service.vars(VarsRequest(documents=now, host="one", scope="m"))
+    assert {row.name: row.value for row in values} == {"params.word": "hello", "vars.a": 2}
+    [host] = service.inventory(InventoryRequest(documents=now, pattern="one"))
+    assert [(row.value, len(row.hidden)) for row in host.vars] == [(2, 1)]
+    with pytest.raises(Invalid, match='there is no host "two"'):
+        service.vars(VarsRequest(documents=now, host="two"))
+    outcome = service.run_command(CommandRequest(documents=now, pattern="all", argv=("cat", "values.yaml")))
+    assert "word: hello" in json.dumps(outcome.to_json())
     assert unpacked(service) == []
 
 

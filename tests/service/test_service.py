@@ -207,7 +207,9 @@ def test_a_command_runs_without_a_spec(service: LocalService, tmp_path: Path) ->
     (tmp_path / "hosts.yaml").write_text(
         "apiVersion: kubexm.io/v1\nkind: Inventory\nmetadata: {name: i}\nhosts: [{name: a, connector: local}]\n"
     )
-    asked = CommandRequest(folder=str(tmp_path), pattern="all", inventory="hosts.yaml", argv=("pwd",))
+    asked = CommandRequest(
+        documents=Documents(folder=str(tmp_path), inventory="hosts.yaml"), pattern="all", argv=("pwd",)
+    )
     result = service.run_command(asked).to_json()
     assert result["nodeResults"]["exec/command/command"]["hostResults"]["a"]["stdout"] == f"{tmp_path}\n"
 
