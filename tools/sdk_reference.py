@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import importlib
 import importlib.util
@@ -36,9 +37,9 @@ def sdk_reference(banner: str) -> str:
         lines += ["", f"## {module}", "", _said(_tree(module))]
         simple = []
         for name in importlib.import_module(module).__all__:
-            node = _definition(module, name)
-            if isinstance(node, ast.ClassDef) and _members(node):
-                lines += ["", f"### {name}", "", _head(node), "", *_members(node)]
+            where, node = _definition(module, name)
+            if isinstance(node, ast.ClassDef) and (members := _members(where, node)):
+                lines += ["", f"### {name}", "", _head(node), "", *members]
             else:
                 simple.append(_entry(name, node))
         lines += ["", *simple] if simple else []
@@ -52,20 +53,25 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(Path(spec.origin or "").read_text("utf-8"))
 
 
-def _definition(module: str, name: str) -> ast.stmt:
-    """Where a name is defined, through however many modules it is handed on."""
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(name for module in modules() for name in importlib.import_module(module).__all__)
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.stmt]:
+    """The definition of a name, and its module, through however many modules it is handed on."""
     for node in _tree(module).body:
         match node:
             case ast.ClassDef() | ast.FunctionDef() if node.name == name:
-                return node
+                return module, node
             case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (
                 target == name
             ):
-                return node
+                return module, node
             case ast.ImportFrom(module=str(source)):
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:
-                        return _definition(source, alias.name) if source.startswith("kubexm") else node
+                        return _definition(source, alias.name) if source.startswith("kubexm") else (module, node)
     raise LookupError(f"{module} has no {name}")
 
 
@@ -81,8 +87,8 @@ def _head(node: ast.ClassDef) -> str:
     return signature + _said(node)
 
 
-def _members(node: ast.ClassDef) -> list[str]:
-    """The public attributes and methods of a class, with what is said of them."""
+def _members(module: str, node: ast.ClassDef) -> list[str]:
+    """The public attributes and methods of a class, also of bases that are not in the kit, with what is said of them."""
     found: dict[str, str] = {}
     fullest: dict[str, ast.FunctionDef] = {}
     for here, after in zip(node.body, [*node.body[1:], None], strict=True):
@@ -101,6 +107,11 @@ def _members(node: ast.ClassDef) -> list[str]:
                 fullest[name] = here
             case ast.FunctionDef(name=name) if not name.startswith("_"):
                 found[name] = _entry(name, fullest.get(name, here), _said(here))
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id not in _names() and base.id not in dir(builtins):
+            where, inherited = _definition(module, base.id)
+            if isinstance(inherited, ast.ClassDef):
+                found |= {entry: entry for entry in _members(where, inherited)}
     return list(found.values())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubexm_exec.runner.system.firewall import RULES, Backend, Firewall
-from kubexm_exec.runner.system.nftables import config_text, rules_text
-from kubexm_exec.runner.system.openings import Opening
+from kubexm_exec.runner.system.nftables import Opening, config_text, rules_text
 
 __all__ = ["RULES", "Backend", "Firewall", "Opening", "config_text", "rules_text"]

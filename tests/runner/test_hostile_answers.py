@@ -22,7 +22,7 @@ from kubexm_exec.runner.system.kernel import Kernel
 from kubexm_exec.runner.system.keys import Keys
 from kubexm_exec.runner.system.mounts import MountTable
 from kubexm_exec.runner.system.names import System
-from kubexm_exec.runner.system.openings import Opening
+from kubexm_exec.runner.system.nftables import Opening
 from kubexm_exec.runner.system.swap import SwapSpace
 from kubexm_exec.step import StepFailed
 

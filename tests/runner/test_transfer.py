@@ -158,7 +158,7 @@ def test_a_file_that_is_written_to_while_it_is_sent_is_refused(folder: Path, tmp
     source = runner.source(local)
     local.write_bytes(content(size)[::-1])
     (folder / "file").write_bytes(b"old")
-    with pytest.raises(StepFailed, match="was written to while it was sent"):
+    with pytest.raises(StepFailed, match="was changed while it was sent"):
         transfer.send(runner._session, source, transfer.Target(f"{folder}/file"))
     assert (folder / "file").read_bytes() == b"old"
     assert names(folder) == ["file"]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kubexm_exec.plugins import step_registry
-from kubexm_exec.runner.system import services_openrc, services_systemd
-from kubexm_exec.runner.system.services_systemd import unit_name
+from kubexm_exec.runner.system.services import OpenrcServices, SystemdServices, unit_name
 from kubexm_steps.authorized_key import Key, parse, read, with_keys, without_keys
 from kubexm_steps.cron import cron_schedule, entry, with_entry
 from kubexm_steps.lib.units import install_section
@@ -234,11 +233,11 @@ def test_only_the_install_section_of_a_unit_says_how_it_is_enabled() -> None:
     ],
 )
 def test_what_systemctl_says_about_boot_is_understood(said: str, enabled: bool, fixed: bool, masked: bool) -> None:
-    state = services_systemd.parse("x.service", said)
+    state = SystemdServices.parse("x.service", said)
     assert (state.enabled, bool(state.fixed), state.masked) == (enabled, fixed, masked)
 
 
 def test_what_rc_service_says_is_understood() -> None:
-    crashed = services_openrc.parse("x", "exists=yes\nstatus=32\nrunlevel=boot\nrunlevel=default\nreload=yes\n")
+    crashed = OpenrcServices.parse("x", "exists=yes\nstatus=32\nrunlevel=boot\nrunlevel=default\nreload=yes\n")
     assert (crashed.active, crashed.detail, crashed.runlevels) == ("failed", "crashed", ("boot", "default"))
-    assert services_openrc.parse("x", "exists=no\n").exists is False
+    assert OpenrcServices.parse("x", "exists=no\n").exists is False

@@ -19,7 +19,7 @@ from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.inspect import by_folder, path_list
-from kubexm_exec.runner.files.operations import temporary_folder
+from kubexm_exec.runner.files.operations import Files
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
@@ -306,7 +306,7 @@ def steady(session: Session, path: str) -> Iterator[str]:
         return
     if found.exit_code != _OPEN:
         raise file_failure(session, "list", path, found)
-    with temporary_folder(session) as folder:
+    with Files(session).temporary_folder() as folder:
         copy = f"{folder}/archive"
         copied = execute(session, script(_COPY, path, copy), check=False, live=False)
         if copied.exit_code != 0:

@@ -1,4 +1,4 @@
-"""Looks at files of a host and at whatever else a piece of shell prints, all in one round trip."""
+"""Reads files of a host, and the output of a piece of shell, in one round trip."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.model.result import HIDDEN
-from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.commands import TOOLS, execute, failure
 from kubexm_exec.runner.errors import file_failure, reason_of
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.quote import script
@@ -22,12 +20,10 @@ from kubexm_exec.safepaths import WAY, other_names, refusal
 
 _MOST: Final = 32 << 20
 
-# Tools of the system live where a plain user's PATH may not lead.
-TOOLS: Final = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n"
-# A file is told as `file`, then the path that was asked for, its real path, what it is, its `stat` and its bytes; what
-# else is told is a named part. Each begins with a mark that nobody can guess: the bytes of a file are those of whoever
-# may write it. It comes as the first line of the input, because arguments are for all users of the host to see.
-# What is read here is written again, changed, perhaps for somebody else: where others may make names, it has one only.
+# A file is answered as `file`, the path that was asked for, its real path, its kind, its `stat` and its bytes; all else
+# is a named part. Each begins with a mark that nobody can guess, since the bytes of a file are those of its writers.
+# The mark is the first line of the input, because all users of the host can see arguments. What is read here is changed
+# and written again, perhaps for another owner: where others may make names, it has only one.
 _PRELUDE: Final = (
     TOOLS
     + WAY
@@ -65,7 +61,7 @@ tell() {
     cat <&9
   } 9<"./$1"
 }
-# The real place of something that need not be there, or even its folder.
+# The real path of something that need not exist, nor its folder.
 place() {
   if to "$1"; then if [ "$name" = . ]; then real=$PWD; else real=${PWD%/}/$name; fi
   else
@@ -81,39 +77,39 @@ while [ "$n" -gt 0 ]; do file "$1" || exit; shift; n=$((n - 1)); done
 
 
 class Held(Struct, frozen=True):
-    """A file as it is, with its bytes; a link was followed."""
+    """A file with its bytes; links were followed."""
 
     state: FileState
     data: bytes = b""
 
     @property
     def folder(self) -> bool:
-        """Whether the folder that it is in, or would be in, is there."""
+        """Whether its folder exists."""
         return self.state.folder
 
     @property
     def path(self) -> str:
-        """Where the file really is, or would be."""
+        """The real path of the file, whether it exists or not."""
         return self.state.path
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return self.state.kind == "file"
 
     @property
     def text(self) -> str:
-        """Its text; bytes that are no UTF-8 survive the way back."""
+        """Its text; bytes that are not UTF-8 survive encoding it again."""
         return self.data.decode("utf-8", "surrogateescape")
 
 
 class Look(Struct, frozen=True):
-    """What was seen."""
+    """The answer of a host."""
 
     files: Mapping[str, Held]
     """By the path that was asked for."""
     parts: Mapping[str, bytes]
-    """What the shell printed after each ``part NAME``, which it says once."""
+    """What the shell printed after each ``part NAME``; a name occurs once."""
 
     def text(self, name: str) -> str:
         """A part as text; empty if there is none."""
@@ -133,11 +129,11 @@ def look(
     what: str = "look at the host",
     more: bool = False,
 ) -> Look:
-    """Read files and run a fixed piece of shell, which prints named parts: ``part NAME`` and then what belongs to it.
+    """Read files and run a fixed piece of shell, which prints named parts: ``part NAME``, then the content.
 
-    It has the helpers ``part NAME``, ``have PROGRAM`` and ``place PATH`` (which tells the ``real`` path, and refuses
-    one that leads through links of others), and the system's folders in PATH. With ``more`` it may also tell files that
-    it has found itself, with ``file PATH``.
+    It has the helpers ``part NAME``, ``have PROGRAM`` and ``place PATH`` (which sets ``real`` to the real path, and
+    refuses one that leads through links of others), and the system's folders in PATH. With ``more`` it may also answer
+    with files that it has found itself, by ``file PATH``.
     """
     wanted = list(dict.fromkeys(files))
     mark = secrets.token_hex(16).encode()
@@ -172,11 +168,11 @@ def look(
             f"{what}: the host's answer makes no sense",
             stdout=result.out,
             stderr=result.err,
-            hint="does its shell print something at every start? It must not do so without a terminal.",
+            hint="does its shell print something when it starts? It must not do so without a terminal.",
         )
     for path in found:
         if not path.startswith("/") or ".." in path.split("/"):
-            raise StepFailed(f"{what}: it leads to {path!r}", hint="only a whole path without `..` is looked at")
+            raise StepFailed(f"{what}: it leads to {path!r}", hint="only an absolute path without `..` is accepted")
     return Look(held, parts)
 
 
@@ -201,20 +197,3 @@ def _held(session: Session, said: bytes) -> Held:
             raise StepFailed(f"read {path}: it is a folder", hint="a file is expected there: remove the folder first")
         case _:
             raise StepFailed(f"read {path}: it is a device, pipe or socket", hint="a file is expected there")
-
-
-def refused(session: Session, what: str, result: CommandResult, said: str = "", *, hint: str = "") -> StepFailed:
-    """The failure of a tool: what it was for, and what the tool said, unless that must not be shown."""
-    if session.sensitive:
-        return StepFailed(f"{what}: exit code {result.exit_code} {HIDDEN}", exit_code=result.exit_code, hint=hint)
-    return StepFailed(
-        f"{what}: {said or told(result)}", exit_code=result.exit_code, stdout=result.out, stderr=result.err, hint=hint
-    )
-
-
-def told(result: CommandResult) -> str:
-    """What a tool said at last, for a message."""
-    lines = [line.strip() for line in (result.err or result.out).splitlines() if line.strip()]
-    # mount's advice, which comes after what it has to say.
-    lines = [line for line in lines if not line.startswith("dmesg(1)")]
-    return lines[-1] if lines else f"exit code {result.exit_code}"

@@ -1,11 +1,14 @@
-"""Folders with all that is in them: compared in one round trip, and changed with one stream, each file atomically."""
+"""Folders with all their content: compared in one round trip, and changed by one stream, each file atomically."""
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -14,7 +17,7 @@ from msgspec.structs import replace
 from kubexm_exec.connectors.filescripts import DROP
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
-from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.commands import Operations, ask, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.attributes import have_any
 from kubexm_exec.runner.files.filestate import FileState, Kind
@@ -28,22 +31,23 @@ from kubexm_exec.runner.files.inspect import (
     parse,
     path_list,
 )
-from kubexm_exec.runner.files.tarstream import Member, TarStream
-from kubexm_exec.runner.files.transfer import LARGE, Target, send
+from kubexm_exec.runner.files.transfer import LARGE, Outgoing, Target, put, send, upload_slot
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.transfers import Source
 from kubexm_exec.safepaths import WAY
 
 _LONGEST_ANSWER: Final = 256 << 20
+_BLOCK: Final = 512
+_CHUNK: Final = 1 << 18
 _FEW: Final = 3
-"""So many files are sent quicker one by one, over the shell that is there."""
+"""Up to so many files are sent faster one by one, over the shell that is open."""
 _OURS: Final = re.compile(r"\.kx-[0-9a-f.]+\.(?:tmp|part|tree)")
-"""Names of what transfers leave for a while."""
+"""Temporary names of transfers."""
 _TYPES: Final[Mapping[int, Kind]] = {0x8: "file", 0x4: "directory", 0xA: "link"}
 
-# Who we are; then everything below the folder, each with a mark behind its name (which may hold line breaks); then what
-# is asked about the paths that come as input.
+# Who we are; then everything below the folder, with a mark after each name (which may have line breaks); then the
+# answers for the paths in the input.
 _LOOK: Final = (
     WAY
     + r"""
@@ -56,11 +60,11 @@ printf '=%s\n' "$5"
     + MANY
 )
 _LISTED: Final = re.compile(r"([0-9a-f]+)/(\d+)/(\d+)/(\d+)/(\d+)/([^/]*)/([^/]*)/(.*)", re.DOTALL)
-# Runs a command on the names that paths have in their folders, one folder after the other: the way to each is checked.
+# Runs a command on the names of paths in their folders, one folder after the other: the way to each is checked.
 IN_FOLDERS: Final = (
     WAY
     + r"""
-# Where nobody else may write, all of them at once.
+# Where nobody else may write, all at once.
 changed() {
   if shared; then
     for e do change "${e#./}" "$owner" "$mode" || return; done
@@ -94,9 +98,9 @@ done
 """
 )
 _READ: Final = EACH + 'each 500 sh -c "$1" kx read "" ""'
-# `tidy`, called in the folder, removes stages that killed runs have left there: nobody works in one for a day.
-# `place FOLDER`, called in the folder that is filled, puts what lies in FOLDER of a stage into it. One mv a folder, not
-# one a file. What is put in place of a link, replaces the link. With `fill`, missing folders are made.
+# `tidy`, called in the folder, removes stages of killed runs there: nobody uses one for a day. `place FOLDER`, called
+# in the folder to fill, moves the content of FOLDER in a stage into it, with one mv per folder. A link in the way is
+# replaced. With `fill`, missing folders are made.
 PLACE: Final = r"""
 tidy() {
   find . -maxdepth 1 -type d -name '.kx-*.tree' \( -perm 700 -o -perm 2700 \) -mtime +0 -user "$(id -u)" \
@@ -135,8 +139,8 @@ place() {
   done
 }
 """
-# All of it is on the disk before anything is changed, in a folder inside: that is the same file system even if the
-# folder is a mount point. Then each file is renamed into its place.
+# Everything is on disk before the first change, in a folder inside: that is on the same file system even if the folder
+# is a mount point. Then each file is renamed into its place.
 _CHANGE: Final = (
     EACH
     + WAY
@@ -173,12 +177,12 @@ for f in mode-*; do if [ -s "$f" ]; then each 500 sh -c "$in" kx change "" "${f#
 
 
 class TreeLook(Struct, frozen=True):
-    """What a folder is like."""
+    """The state of a folder."""
 
     states: Mapping[str, FileState]
-    """What was asked about."""
+    """The paths that were asked for."""
     below: tuple[FileState, ...]
-    """All that is in the folder, without digests and targets; empty unless it was asked for.
+    """The content of the folder, without digests and targets; empty unless it was asked for.
 
     Of another file system that is mounted in it, only the mount point.
     """
@@ -237,14 +241,67 @@ class TreeChange(Struct):
         return bool(self.gone or self.emptied or self.folders or self.owners or self.modes)
 
 
-class Trees:
-    """Operations on folders with all that is in them."""
+class Member(Struct, frozen=True):
+    """A file in a tar archive."""
 
-    def __init__(self, session: Session) -> None:
+    name: str
+    content: bytes | Source
+    mode: int = 0o600
+    uid: int = 0
+    gid: int = 0
+
+
+class TarStream:
+    """A tar archive that exists only while it is read; ``on_read`` is told how much content of sources was read."""
+
+    def __init__(
+        self, session: Session, members: Iterable[Member], on_read: Callable[[int], object] | None = None
+    ) -> None:
         self._session = session
+        self._pieces = self._made(members)
+        self._held = b""
+        self._on_read = on_read
+        self._now = int(time.time())
+        self._done = 0
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; none at the end."""
+        parts, have = [self._held], len(self._held)
+        while have < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            parts.append(piece)
+            have += len(piece)
+        data = b"".join(parts)
+        self._held = data[size:]
+        if self._on_read is not None:
+            self._on_read(self._done)
+        return data[:size]
+
+    def _made(self, members: Iterable[Member]) -> Iterator[bytes]:
+        for member in members:
+            info, content = tarfile.TarInfo(member.name), member.content
+            info.mode, info.uid, info.gid, info.mtime = member.mode, member.uid, member.gid, self._now
+            info.size = len(content) if isinstance(content, bytes) else content.size
+            # As GNU tar writes it, which busybox reads too.
+            yield info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+            if isinstance(content, bytes):
+                yield content
+            else:
+                with Outgoing(self._session, content) as file:
+                    while data := file.read(min(_CHUNK, content.size - file.done) or 1):
+                        self._done += len(data)
+                        yield data
+            yield b"\0" * (-info.size % _BLOCK)
+        yield b"\0" * (2 * _BLOCK)
+
+
+class Trees(Operations):
+    """Operations on folders with all their content."""
 
     def look(self, root: str, paths: Sequence[str], *, below: bool = False) -> TreeLook:
-        """The state of many paths, with digests; with ``below`` also of everything that is in the folder."""
+        """The state of many paths, with digests; with ``below`` also of the content of the folder."""
         mark = f"kx{secrets.token_hex(12)}"
         command = script(
             _LOOK,
@@ -260,7 +317,7 @@ class Trees:
 
     def _read_look(self, root: str, paths: Sequence[str], result: CommandResult, mark: str) -> TreeLook:
         if result.dropped:
-            raise StepFailed(f"look at {root}: there is too much in it", hint="take the folders in it one by one")
+            raise StepFailed(f"look at {root}: it has too many files", hint="use one step for each folder in it")
         answer = Answer.of(result)
         uid, gid = int(answer.until("\n")), int(answer.until("\n"))
         listed = _below(root, answer.until(f"={mark}\n").split(f"/{mark}\n")[:-1])
@@ -268,12 +325,12 @@ class Trees:
             state.path: state
             for state in parse(self._session, paths, answer, result, digest=True, own=len(paths), loops=True)
         }
-        # The folder itself is listed first; its path may be a link to it.
+        # The folder itself comes first; the path may be a link to it.
         itself = listed[0] if listed else states.get(root, FileState(root))
         return TreeLook(states, tuple(listed[1:]), uid, gid, itself.device)
 
     def preload(self, states: Sequence[FileState]) -> None:
-        """Read the content of many small files now, in one round trip, so that ``content`` has them at hand."""
+        """Read the content of many small files now, in one round trip, for later calls of ``content``."""
         seen = self._session.seen
         some = [state for state in states if state.kind == "file" and state.sha256 and state.sha256 not in seen]
         if len(some) > 1:
@@ -287,8 +344,7 @@ class Trees:
         total = sum(state.size for state in states)
         known = {state.path: state for state in states}
         paths = by_folder(known)
-        command = script(_READ, IN_FOLDERS, stdin=path_list(paths), max_output=total + 1)
-        result = execute(self._session, command, check=False, live=False)
+        result = ask(self._session, _READ, IN_FOLDERS, stdin=path_list(paths), max_output=total + 1)
         if result.exit_code != 0:
             raise file_failure(self._session, "read", states[0].path, result)
         contents, at = {}, 0
@@ -296,7 +352,7 @@ class Trees:
             data = result.stdout[at : at + state.size]
             if result.dropped or len(result.stdout) != total or not state.holds(data):
                 raise StepFailed(
-                    f"read {state.path}: it changes all the time", hint="stop what writes to it, and run it again"
+                    f"read {state.path}: it keeps changing", hint="stop what writes to it, and run it again"
                 )
             contents[state.path] = data
             at += state.size
@@ -307,7 +363,7 @@ class Trees:
         return have_any(self._session, root, [state.path for state in states]) if states else False
 
     def change(self, root: str, change: TreeChange, look: TreeLook) -> None:
-        """Make the changes: all is sent before the first of them, and each file is replaced in one go."""
+        """Make the changes: everything is sent before the first of them, and each file is replaced atomically."""
         self._session.progress(f"upload {posixpath.basename(root) or root}", None, None)
         alone = [file for file in change.files if self._goes_alone(file, change, look)]
         lone = {file.path for file in alone}
@@ -321,7 +377,7 @@ class Trees:
 
     @staticmethod
     def _goes_alone(file: NewFile, change: TreeChange, look: TreeLook) -> bool:
-        """Whether it is too large for the stream, or belongs to somebody else and we may not just give it away."""
+        """Whether it is too large for the stream, or needs an owner that only root can set."""
         foreign = look.uid != 0 and (file.uid, file.gid) != (look.uid, look.gid)
         few = len(change.files) <= _FEW and not change.more and not change.links
         return file.size >= LARGE or foreign or few
@@ -333,20 +389,8 @@ class Trees:
         target = Target(file.path, file.mode, user or None, group or None)
         if isinstance(file.content, Source):
             send(self._session, file.content, target)
-            return
-        session = self._session
-        try:
-            session.connector.put(
-                file.content,
-                target.path,
-                mode=target.mode,
-                owner=target.owner,
-                group=target.group,
-                deadline=session.deadline,
-                cancel=session.cancel,
-            )
-        except OSError as error:
-            raise file_failure(session, "write", target.path, error) from error
+        else:
+            put(self._session, file.content, target)
 
     def _change(
         self, root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str], look: TreeLook
@@ -361,20 +405,13 @@ class Trees:
         def progress(done: int) -> None:
             session.progress(f"upload {name}", done, total)
 
-        def waiting() -> None:
-            session.progress(f"{name}: waits, {session.transfers.uploads} uploads are going on", None, None)
-
-        stream = TarStream(_members(root, change, files, links), progress if large else None)
-        mode = f"{change.folder_mode:04o}"
-        command = script(_CHANGE, root, stage, change.owner, mode, flags, IN_FOLDERS, stdin=stream)
+        stream = TarStream(session, _members(root, change, files, links), progress if large else None)
+        arguments = (root, stage, change.owner, f"{change.folder_mode:04o}", flags, IN_FOLDERS)
         try:
-            if large:
-                with session.transfers.upload(session.deadline, session.cancel, waiting):
-                    result = execute(session, command, check=False, live=False)
-            else:
-                result = execute(session, command, check=False, live=False)
+            with upload_slot(session, name) if large else contextlib.nullcontext():
+                result = ask(session, _CHANGE, *arguments, stdin=stream)
         except (CommandTimedOut, CommandCancelled, StepFailed) as error:
-            execute(session.for_cleanup(), script(DROP, f"{root.rstrip('/')}/x", stage), check=False, live=False)
+            ask(session.for_cleanup(), DROP, f"{root.rstrip('/')}/x", stage)
             if isinstance(error, StepFailed):
                 raise
             raise type(error)(f"while writing to {root}") from error
@@ -385,7 +422,7 @@ class Trees:
 
 
 def is_transient(path: str) -> bool:
-    """Whether it is something that a transfer leaves for a while."""
+    """Whether a path is a temporary file or folder of a transfer."""
     return _OURS.fullmatch(posixpath.basename(path)) is not None
 
 
@@ -415,7 +452,7 @@ def _below(root: str, records: Sequence[str]) -> list[FileState]:
 def _by_file_system(
     root: str, files: Sequence[NewFile], change: TreeChange, look: TreeLook
 ) -> Iterator[tuple[str, list[NewFile], dict[str, str]]]:
-    """The files and links by the topmost folder on their file system: nothing is renamed across two. The root first."""
+    """The files and links by the topmost folder on their file system, the root first: a rename cannot cross two."""
     homes: dict[str, str] = {root: root}
     new = set(change.folders)
     groups: dict[str, tuple[list[NewFile], dict[str, str]]] = {root: ([], {})}
@@ -441,7 +478,7 @@ def _by_file_system(
 
 
 def _part(change: TreeChange, links: Mapping[str, str], *, first: bool) -> TreeChange:
-    """What is done along with these links: their owners are set where they are put, all the rest with the root."""
+    """The change for one file system: it sets the owners of its links; all else goes with the root."""
     elsewhere = change.links.keys() - links.keys()
     owners = {
         owner: mine
@@ -452,7 +489,7 @@ def _part(change: TreeChange, links: Mapping[str, str], *, first: bool) -> TreeC
 
 
 def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Mapping[str, str]) -> Iterator[Member]:
-    """What the script finds beside it, the files under their names in the folder, and a last one: it is all there."""
+    """The lists for the script, the files under their names in the folder, and an end mark."""
     below = root.rstrip("/") + "/"
     yield Member("gone", path_list(by_folder(change.gone)))
     yield Member("emptied", path_list(change.emptied))
@@ -462,13 +499,13 @@ def _members(root: str, change: TreeChange, files: Sequence[NewFile], links: Map
     for owner, paths in change.owners.items():
         yield Member(f"own-{owner}", path_list(by_folder(paths)))
     for mode, paths in change.modes.items():
-        # With five digits, chmod takes such bits off folders.
+        # With five digits, chmod clears such bits of folders.
         yield Member(f"mode-{mode:05o}" if change.exact else f"mode-{mode:04o}", path_list(by_folder(paths)))
     again: dict[int, list[str]] = {}
     for file in files:
         name = f"t/{file.path.removeprefix(below)}"
         if change.owner and file.mode & 0o6000:
-            # Giving a file away takes these bits off.
+            # A change of owner clears these bits.
             again.setdefault(file.mode, []).append(name)
         yield Member(name, file.content, file.mode, file.uid, file.gid)
     for mode, names in again.items():

@@ -1,4 +1,4 @@
-"""Booting a host anew: begun so that it outlives the connection, seen by the boot id, and waited for."""
+"""Reboots of a host: started so that they outlive the connection, and recognized by the boot id."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kubexm_exec.connectors.base import Command
 from kubexm_exec.control import raise_if_over
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, StepFailed
-from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.commands import Operations, execute
 from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _TRY: Final = 20.0
-"""Seconds for one look at a host that is coming up."""
+"""Seconds for one question to a host that is booting."""
 _STATE: Final = f"""
 IFS= read -r b <{_BOOT_ID} || exit
 echo "$b"; id -u
 if [ -n "$1" ] && [ -e "$1" ]; then echo there; else echo missing; fi
 """
-# Not in the connection's session: that ends first, and systemd may kill all that is in it. What the command had to say
-# if it did not work stays in the file that is printed.
+# Outside the connection's session, which ends first and which systemd may kill. If it fails, its message is in the file
+# whose name is printed.
 _RESTART: Final = """
 log=$(mktemp /run/kubexm-reboot.XXXXXX 2>/dev/null) || log=$(mktemp) || exit
 body='
@@ -49,38 +49,35 @@ if [ "$b" = "$1" ]; then cat -- "$2"; else rm -f -- "$2"; fi 2>/dev/null
 
 
 class BootState(Struct, frozen=True):
-    """How a host stands before it is booted anew."""
+    """The state of a host before a reboot."""
 
     id: str
-    """Another one after each boot."""
+    """Different after each boot."""
     is_root: bool
-    """Whether we may do it."""
+    """Whether we are root."""
     is_here: bool
-    """Whether it is the very machine that this program runs on."""
+    """Whether the host is the machine that this program runs on."""
     has_file: bool
-    """Whether the file that was asked for is there."""
+    """Whether the file that was asked for exists."""
 
 
-class Boot:
-    """The boots of a host."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class Boot(Operations):
+    """Reboots of a host."""
 
     def state(self, file: str | None = None) -> BootState:
-        """What is needed to decide, in one round trip."""
+        """The state that decides whether to reboot, in one round trip."""
         result = execute(self._session, script(_STATE, file or ""), live=False)
         boot, user, found = result.out.split()
         return BootState(boot, user == "0", boot == _own_id(), found == "there")
 
     def restart(self, message: str, delay: float) -> str:
-        """Have the host boot anew after so many seconds; gives the file that says so if that did not work."""
-        # At once would be before this has been answered.
+        """Reboot the host after so many seconds; returns the file that has the message if it fails."""
+        # At once would be before the answer.
         seconds = str(max(1, round(delay)))
         return execute(self._session, script(_RESTART, seconds, message), live=False).out.strip()
 
     def look(self, before: str, log: str, timeout: float) -> str:
-        """Connect anew and look whether it has booted since; empty if so, else what was seen instead."""
+        """Reconnect and check whether the host has rebooted; empty if so, else what was found instead."""
         session = self._session
         seen = reconnect(session, min(timeout, _TRY))
         if seen:
@@ -94,12 +91,12 @@ class Boot:
         return "it has not gone down yet" if now == before else ""
 
     def fails(self, command: Command, timeout: float) -> str:
-        """Whether a command on a host that is coming up does not succeed yet: how, or nothing."""
+        """How a command still fails on a host that is booting; empty if it succeeds."""
         result = self._try(command, timeout)
         return result if isinstance(result, str) else exit_text(result.exit_code) if result.exit_code else ""
 
     def _try(self, command: Command, timeout: float) -> CommandResult | str:
-        """What it gives, or why it could not be run."""
+        """The result of a command, or why it could not be run."""
         session = self._session
         deadline = session.deadline.earlier(min(timeout, _TRY))
         try:
@@ -111,7 +108,7 @@ class Boot:
 
 
 def reconnect(session: Session, timeout: float | None = None) -> str:
-    """Drop the connection and what is remembered of the host, and connect anew; says why not, or nothing."""
+    """Drop the connection and the cached facts, and reconnect; returns why that failed, or nothing."""
     session.connector.close()
     if session.forget is not None:
         session.forget()

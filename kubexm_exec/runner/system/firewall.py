@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.files.probe import TOOLS, Held, Look, look, refused
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
-from kubexm_exec.runner.system.nftables import Chain, live_script, read_chains
-from kubexm_exec.runner.system.openings import Opening
+from kubexm_exec.runner.commands import Operations
+from kubexm_exec.runner.files.probe import Held, Look, look
+from kubexm_exec.runner.system.nftables import Chain, Opening, live_script, read_chains
 
 Backend = Literal["auto", "firewalld", "ufw", "nftables"]
 Found = Literal["", "firewalld", "firewalld-offline", "ufw", "nftables"]
 RULES: Final = "/etc/nftables.d/kubexm.nft"
 CONFIGS: Final = ("/etc/nftables.conf", "/etc/sysconfig/nftables.conf", "/etc/nftables.nft")
 
-# What is there is asked in the order of who would win: firewalld and ufw write rules that nft shows too.
+# firewalld and ufw are asked first: they write rules that nft shows too.
 _LOOK: Final = r"""
 want=$1 kind=$2 value=$3 zone=$4 found= trouble=
 is() { [ "$want" = auto ] || [ "$want" = "$1" ]; }
 ask() { part "$1"; shift; "$@" 2>&1; }
 if is firewalld && have firewall-cmd; then
-  # Each question starts a Python there: systemd is asked first, if it knows; 252 says that firewalld does not run.
+  # Each question starts a Python, so systemd is asked first; 252 means that firewalld is not running.
   said= code=252
   if [ ! -d /run/systemd/system ] || systemctl is-active -q firewalld; then
     said=$(firewall-cmd ${zone:+--zone="$zone"} --query-"$kind=$value" 2>&1); code=$?
@@ -64,46 +60,27 @@ fi
 [ -z "$trouble" ] || { part trouble; printf %s "${trouble%.}"; }
 part found; printf %s "$found"
 """
-_FIREWALLD: Final = (
-    TOOLS
-    + r"""
-tool=$1 zone=$2 what=$3; shift 3
-for how do
-  case $how in
-    live) "$tool" ${zone:+--zone="$zone"} "$what" || exit ;;
-    permanent) "$tool" --permanent ${zone:+--zone="$zone"} "$what" || exit ;;
-    offline) "$tool" ${zone:+--zone="$zone"} "$what" || exit ;;
-  esac
-done
-"""
-)
-_UFW: Final = TOOLS + 'ufw "$@"'
-_NFT: Final = TOOLS + "nft -f -"
-_NFT_CHECK: Final = TOOLS + 'nft -c -f "$1"'
 
 
 class Firewall(Struct, frozen=True):
-    """What guards a host, and whether something is open in it."""
+    """The firewall of a host, and whether an opening is in it."""
 
     found: Found
     live: bool = False
     permanent: bool = False
     chains: tuple[Chain, ...] = ()
-    """Those of nftables that turn such packets away."""
+    """Chains of nftables that reject such packets."""
     iptables: bool = False
-    """Whether rules that iptables made turn packets away."""
+    """Whether rules of iptables reject packets."""
     rules: Held | None = None
     config: Held | None = None
 
 
-class Firewalls:
+class Firewalls(Operations):
     """Openings in the firewall of a host."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def look(self, opening: Opening, backend: Backend) -> Firewall:
-        """What guards the host, and whether that is open."""
+        """The firewall of the host, and whether the opening is in it."""
         kind, value = opening.firewalld()
         seen = look(
             self._session, [RULES, *CONFIGS], _LOOK, backend, kind, value, opening.zone, what="look at firewalls"
@@ -133,36 +110,31 @@ class Firewalls:
         )
 
     def set_live(self, now: Firewall, opening: Opening, is_open: bool) -> None:
-        """Open or close it in the running firewall; for ufw and an idle firewalld that is all there is to do."""
+        """Open or close it in the running firewall; for ufw and a stopped firewalld also permanently."""
         match now.found:
             case "firewalld":
-                self._firewalld("firewall-cmd", opening, is_open, ["live"])
+                self._firewalld("firewall-cmd", opening, is_open)
             case "firewalld-offline":
-                self._firewalld("firewall-offline-cmd", opening, is_open, ["offline"])
+                self._firewalld("firewall-offline-cmd", opening, is_open)
             case "ufw":
                 words = opening.ufw() if is_open else ["delete", *opening.ufw()]
-                self._do(f"ufw {' '.join(words)}", _UFW, *words)
+                self._do(f"ufw {' '.join(words)}", 'ufw "$@"', *words)
             case "nftables":
-                commands = live_script(now.chains, opening, is_open)
-                self._do("change nftables", _NFT, stdin=commands.encode())
+                self._do("change nftables", "nft -f -", stdin=live_script(now.chains, opening, is_open).encode())
 
     def set_permanent(self, opening: Opening, is_open: bool) -> None:
-        """Open or close it in what firewalld starts with."""
-        self._firewalld("firewall-cmd", opening, is_open, ["permanent"])
+        """Open or close it in the permanent configuration of firewalld."""
+        self._firewalld("firewall-cmd", opening, is_open, "--permanent")
 
     def check(self, config: str) -> None:
-        """Whether nftables can load what it starts with."""
-        self._do(f"check {config}", _NFT_CHECK, config)
+        """Raise StepFailed if nftables cannot load its configuration."""
+        self._do(f"check {config}", 'nft -c -f "$1"', config)
 
-    def _firewalld(self, tool: str, opening: Opening, is_open: bool, how: Sequence[str]) -> None:
+    def _firewalld(self, tool: str, opening: Opening, is_open: bool, *options: str) -> None:
         kind, value = opening.firewalld()
-        verb = "add" if is_open else "remove"
-        self._do(f"{tool} --{verb}-{kind}={value}", _FIREWALLD, tool, opening.zone, f"--{verb}-{kind}={value}", *how)
-
-    def _do(self, what: str, body: str, *arguments: str, stdin: bytes | None = None) -> None:
-        result = execute(self._session, script(body, *arguments, stdin=stdin), check=False, live=False)
-        if result.exit_code != 0:
-            raise refused(self._session, what, result)
+        change = f"--{'add' if is_open else 'remove'}-{kind}={value}"
+        zone = [f"--zone={opening.zone}"] if opening.zone else []
+        self._do(f"{tool} {change}", '"$@"', tool, *options, *zone, change)
 
 
 def _answer(seen: Look, name: str) -> bool:

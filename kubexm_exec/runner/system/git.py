@@ -1,4 +1,4 @@
-"""Checkouts of git repositories on a host: what is there, what a repository has, and getting there."""
+"""Checkouts of git repositories on a host: their state, that of the repository, and changes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.files.probe import TOOLS, look
+from kubexm_exec.runner.commands import Operations, execute
+from kubexm_exec.runner.files.probe import look
 from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import WAY
 
-# Secrets come on standard input (user on the first line, password on the second) and go on in the environment: no list
-# of processes ever shows them, and nothing of them is written down. git never asks anybody anything.
+# Secrets come by standard input (user, password and key, a line each) and are passed on in the environment: no list of
+# processes shows them, and no file has them. git never prompts.
 _ACCESS: Final = r"""
 IFS= read -r KX_USER; IFS= read -r KX_PASSWORD; IFS= read -r KX_KEY
 export KX_USER KX_PASSWORD KX_KEY GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=true SSH_ASKPASS=true LC_ALL=C
@@ -31,13 +30,11 @@ remote() {
   else git "$@"; fi
 }
 """
-_LOOK: Final = (
-    _ACCESS
-    + r"""
+_LOOK: Final = r"""
 repo=$1 path=$2 ref=$3
 place "$path"; path=$real
 have git || { part nogit; exit 0; }
-# Looking changes nothing, not even git's own notes.
+# Looking changes nothing, not even the index.
 export GIT_OPTIONAL_LOCKS=0
 if [ -d "$path" ]; then
   if [ -e "$path/.git" ]; then
@@ -62,20 +59,15 @@ said=$(remote ls-remote --symref -- "$repo" "$ref" "refs/heads/$ref" "refs/tags/
   { part failed; printf %s "$said"; }
 :
 """
-)
-# In place of nothing it is made in a folder of our own beside the place, and renamed: there is never half a checkout,
-# and nobody else has a hand in it.
-_CHECKOUT: Final = (
-    TOOLS
-    + _ACCESS
-    + WAY
-    + r"""
+# A new checkout is made in a private folder beside its place, and renamed: there is never half of one, and nobody else
+# can change it meanwhile.
+_CHECKOUT: Final = r"""
 repo=$1 kind=$3 ref=$4 commit=$5 depth=$6 force=$7 submodules=$8 stage=$9 made= new=
 reach "$2"
 if [ ! -e "./$name/.git" ]; then
   if [ -d "./$name" ]; then made=y; else new=y; private "$stage" && mkdir -- "./$name" || exit; fi
 fi
-# Called in the checkout, which may have another name by now.
+# Called in the checkout, which may have been renamed.
 clean() { if [ -n "$new" ]; then cd -P .. && leave "$stage"; elif [ -n "$made" ]; then rm -rf -- ./.git; fi; }
 from=${PWD%/}/$name
 cd -P -- "./$name" && [ "$PWD" = "$from" ] || exit
@@ -90,7 +82,7 @@ get() {
   if ! git cat-file -e "$commit^{commit}" 2>/dev/null || [ "$kind" != commit ]; then
     if ! remote fetch -q --no-tags ${depth:+--depth="$depth"} origin "$what"; then
       [ "$kind" = commit ] || return 1
-      # Not every server gives out a commit by its number: then all there is.
+      # Not every server serves a commit by its id: then everything is fetched.
       remote fetch -q --tags origin '+refs/heads/*:refs/remotes/origin/*' || return
     fi
   fi
@@ -111,13 +103,10 @@ cd -P .. || exit
 mv -T -- "./$name" "../$name" || { code=$?; leave "$stage"; exit $code; }
 leave "$stage"
 """  # noqa: E501
-)
 _SAVE: Final = WAY + 'reach "$1/."; git stash create kubexm'
 EMPTY: Final = WAY + 'reach "$1/."; find . -mindepth 1 -delete'
 """Removes all that is in a folder."""
-_RETURN: Final = (
-    WAY
-    + r"""
+_RETURN: Final = r"""
 path=$1 commit=$2 branch=$3 url=$4 stash=$5 submodules=$6
 reach "$path/."
 if [ -n "$url" ]; then git remote set-url origin "$url" || exit; fi
@@ -129,8 +118,7 @@ if [ -n "$submodules" ]; then git submodule -q update --init --recursive -f || e
 if [ -n "$stash" ]; then git stash apply -q "$stash" || exit; fi
 git update-ref refs/kubexm/deployed HEAD
 """
-)
-# What has been done in a checkout since: with "all" also files that git does not keep.
+# Changes in a checkout; with "all" also untracked and ignored files.
 _STATE: Final = r"""
 place "$1"; path=$real
 [ -d "$path" ] || exit 0
@@ -146,61 +134,58 @@ else git status --porcelain --untracked-files=no --ignore-submodules=none | head
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REASONS: Final = (
     (r"could not read Username|Authentication failed|terminal prompts disabled|Invalid username",
-     "it wants a user and password, or does not take these: give them with `username` and `password`"),
-    (r"Permission denied \(", "is the key in `sshKey` (or the user's own) known there?"),
-    (r"Host key verification failed", "its host key has changed, or is not known: look at known_hosts on the host"),
+     "it needs a user and password, or rejects these: check `username` and `password`"),
+    (r"Permission denied \(", "does the server know the key in `sshKey` (or the user's own)?"),
+    (r"Host key verification failed", "the server's host key is unknown or has changed: check known_hosts on the host"),
     (r"Could not resolve host|Connection refused|Connection timed out|unable to access|unable to connect",
-     "can the host reach it? `git ls-remote` there shows more"),
-    (r"not appear to be a git repository|repository .* not found|does not exist", "look at `repo`"),
+     "can the host reach it? Try `git ls-remote` there"),
+    (r"not appear to be a git repository|repository .* not found|does not exist", "check `repo`"),
     (r"dubious ownership", "the checkout belongs to another user: let the step `become` that user"),
     (r"would be overwritten", "`force: true` overwrites files that are in the way"),
 )  # fmt: skip
 
 
 class Access(Struct, frozen=True):
-    """How a repository is reached; nothing of it is ever shown."""
+    """Credentials for a repository; they are never shown."""
 
     username: str = ""
     password: str = ""
     ssh_key: str = ""
 
     def stdin(self) -> bytes:
-        """What the scripts read first."""
+        """The first lines of the input of the scripts."""
         return f"{self.username}\n{self.password}\n{self.ssh_key}\n".encode()
 
 
 class Checkout(Struct, frozen=True):
-    """What is at a path, and what the repository has under a name."""
+    """The state of a path, and the commit that a name refers to in the repository."""
 
     git: bool
     """Whether git is installed."""
     kind: str
-    """``absent``, ``empty`` (a folder), ``checkout``, or what is in the way: ``folder``, ``other``."""
+    """``absent``, ``empty`` (a folder), ``checkout``, or something in the way: ``folder``, ``other``."""
     head: str = ""
     branch: str = ""
     url: str = ""
     changes: tuple[str, ...] = ()
-    """Files with local changes, as ``git status`` shows them."""
+    """Files with local changes, as ``git status`` lists them."""
     own_commits: bool = False
-    """Whether commits were made here that are nowhere else."""
+    """Whether it has commits that are nowhere else."""
     wanted: str = ""
-    """The commit that the name stands for; empty if there is none."""
+    """The commit that the name refers to; empty if there is none."""
     wanted_kind: str = ""
     """``branch``, ``tag`` or ``commit``."""
     wanted_ref: str = ""
-    """The name, or for the repository's HEAD the branch that it stands for."""
+    """The name; for HEAD, the branch that it refers to."""
 
 
-class Git:
+class Git(Operations):
     """Checkouts of git repositories."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def look(self, repo: str, path: str, ref: str, access: Access) -> Checkout:
-        """What is at the path, and which commit the repository has under that name."""
+        """The state of the path, and the commit that the name refers to in the repository."""
         what = f"look at {path}"
-        seen = look(self._session, (), _LOOK, repo, path, ref, stdin=access.stdin(), what=what)
+        seen = look(self._session, (), _ACCESS + _LOOK, repo, path, ref, stdin=access.stdin(), what=what)
         if "nogit" in seen.parts:
             return Checkout(False, "absent")
         if "trouble" in seen.parts:
@@ -229,7 +214,7 @@ class Git:
         )
 
     def state(self, path: str, *, every: bool) -> Checkout:
-        """What is at the path, without a word to the repository; ``every``: files that git does not keep count too."""
+        """The state of the path, without the repository; ``every``: untracked and ignored files count too."""
         seen = look(self._session, (), _STATE, path, "all" if every else "", what=f"look at {path}")
         if "head" in seen.parts:
             return Checkout(True, "checkout", seen.text("head").strip(), changes=tuple(seen.lines("changes")))
@@ -247,31 +232,29 @@ class Git:
         force: bool,
         submodules: bool,
     ) -> None:
-        """Get the wanted commit and check it out."""
+        """Fetch the wanted commit and check it out."""
         arguments = [repo, path, now.wanted_kind, now.wanted_ref, now.wanted, str(depth or "")]
         arguments += ["yes" if force else "", "yes" if submodules else ""]
         arguments.append(f".kx-{secrets.token_hex(8)}.tree")
-        result = execute(
-            self._session, script(_CHECKOUT, *arguments, stdin=access.stdin()), check=False, live=False
-        )  # fmt: skip
+        result = self._ask(_ACCESS + WAY + _CHECKOUT, *arguments, stdin=access.stdin())
         if result.exit_code != 0:
             raise self._failure(f"check out {now.wanted_ref} of {repo} in {path}", result.err or result.out, result)
 
     def save_changes(self, path: str) -> str:
-        """The local changes as a commit that nothing points to; empty if there are none."""
+        """The local changes as a commit without a name; empty if there are none."""
         return execute(self._session, script(_SAVE, path), live=False).out.strip()
 
     def go_back(self, path: str, commit: str, branch: str, url: str, changes: str, *, submodules: bool) -> None:
-        """Check out what was there, with its local changes."""
+        """Check out a former commit, with its local changes."""
         arguments = [path, commit, branch, url, changes, "yes" if submodules else ""]
-        result = execute(self._session, script(_RETURN, *arguments), check=False, live=False)
+        result = self._ask(WAY + _RETURN, *arguments)
         if result.exit_code != 0:
             raise self._failure(f"go back to {commit[:12]} in {path}", result.err or result.out, result)
 
     def _failure(self, what: str, said: str, result: CommandResult | None = None) -> StepFailed:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or ["git failed"]
-        # What ssh said is the reason of what git says then.
+        # An error of ssh is the reason of the one that git reports.
         telling = [line for line in lines if re.search(r"Permission denied \(|verification failed", line)] or telling
         hint = next((hint for pattern, hint in _REASONS if re.search(pattern, said, re.IGNORECASE)), "")
         return StepFailed(
@@ -283,7 +266,7 @@ class Git:
 
 
 def _resolve(ref: str, lines: list[str], known: str) -> tuple[str, str, str]:
-    """The commit behind a name, what kind of name it is, and the name that it is checked out by."""
+    """The commit that a name refers to, the kind of the name, and the name to check it out by."""
     there: dict[str, str] = {}
     for line in lines:
         commit, _, name = line.partition("\t")

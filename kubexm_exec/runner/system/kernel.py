@@ -8,13 +8,11 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.commands import Operations
 from kubexm_exec.runner.errors import reason_of
-from kubexm_exec.runner.files.probe import TOOLS, Held, look, refused, told
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.files.probe import Held, look
 
-# A key is its path below /proc/sys. What is not there is told with its neighbours, for a suggestion.
+# A key is its path below /proc/sys. A missing one is answered with its neighbours, for a suggestion.
 _SETTINGS: Final = r"""
 for k do
   p=/proc/sys/$k
@@ -35,8 +33,8 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 """
-# Only what can be unloaded has an initstate; what is built in may have a folder too, or only a line in modules.builtin,
-# or be a file system that the kernel knows without any module.
+# Only a module that can be unloaded has an initstate; a built-in one may have a folder too, or only a line in
+# modules.builtin, or be a file system that the kernel lists.
 _MODULE: Final = r"""
 release=$(uname -r)
 part kernel; printf %s "$release"
@@ -51,45 +49,41 @@ else
 fi
 ! have modprobe || { part modprobe; ! modprobe -D "$1" >/dev/null 2>&1 || part found; }
 """
-_LOAD: Final = TOOLS + 'modprobe "$1"'
-_UNLOAD: Final = TOOLS + 'modprobe -r "$1"'
+_PACKAGES: Final = "check its name; some modules have a package of their own (linux-modules-extra, kernel-modules)"
 
 
 class Settings(Struct, frozen=True):
-    """What the kernel is set to, and what the host's files say."""
+    """Kernel settings, as they are now and as the files of the host set them."""
 
     live: Mapping[str, str]
     """Values by path below /proc/sys."""
     missing: Mapping[str, tuple[str, ...]]
-    """Paths that are not there, with what stands beside them."""
+    """Paths that do not exist, with their neighbours."""
     closed: frozenset[str]
-    """Those that can be written only."""
+    """Paths that cannot be read."""
     others: tuple[tuple[str, str], ...]
-    """File and line of all that is set at boot."""
+    """File and line of every setting that is made at boot."""
     file: Held
 
 
 class Module(Struct, frozen=True):
-    """A kernel module as it is."""
+    """The state of a kernel module."""
 
     loaded: bool
     builtin: bool
     kernel: str
     modprobe: bool
-    """Whether there is a modprobe."""
+    """Whether the host has modprobe."""
     found: bool
     """Whether modprobe knows it."""
     files: Mapping[str, Held]
 
 
-class Kernel:
+class Kernel(Operations):
     """Settings and modules of the running kernel."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def settings(self, paths: Sequence[str], file: str) -> Settings:
-        """The values of settings (paths below /proc/sys), with a file that sets some at boot."""
+        """The values of settings (paths below /proc/sys), and a file that sets some at boot."""
         seen = look(self._session, [file], _SETTINGS, *dict.fromkeys(paths), what="look at kernel settings")
         others = [tuple(line.split(":", 1)) for line in seen.lines("others") if ":" in line]
         return Settings(
@@ -101,7 +95,7 @@ class Kernel:
         )
 
     def set(self, values: Mapping[str, str], former: Mapping[str, str] | None = None) -> Mapping[str, str]:
-        """Set settings (by path below /proc/sys) one after the other; returns what the kernel made of each.
+        """Change settings (by path below /proc/sys) one after the other; returns the values that the kernel reports.
 
         If it refuses one, those before it get their former values back.
         """
@@ -121,7 +115,7 @@ class Kernel:
         return {path: seen.text(f"is {path}") for path in values}
 
     def module(self, name: str, files: Sequence[str]) -> Module:
-        """What is known of a module (its name with underscores), with the files that are about it."""
+        """The state of a module (its name with underscores), with the files that configure it."""
         seen = look(self._session, files, _MODULE, name, what=f"look at kernel module {name}")
         parts = seen.parts
         return Module(
@@ -134,30 +128,21 @@ class Kernel:
         )
 
     def load(self, name: str) -> None:
-        """Load a module with what it needs."""
-        result = execute(self._session, script(_LOAD, name), check=False, live=False)
-        if result.exit_code == 0:
-            return
-        said = told(result)
-        hint = "modprobe comes with the package kmod" if result.exit_code == 127 else ""
-        if "not found" in said and not hint:
-            hint = "look at its name; some modules are in a package of their own (linux-modules-extra, kernel-modules)"
-        raise refused(self._session, f"load kernel module {name}", result, hint=hint)
+        """Load a module with its dependencies."""
+        hints = (("exit code 127", "modprobe comes with the package kmod"), ("not found", _PACKAGES))
+        self._do(f"load kernel module {name}", 'modprobe "$1"', name, hints=hints)
 
     def unload(self, name: str) -> None:
-        """Unload a module and what only it needed."""
-        result = execute(self._session, script(_UNLOAD, name), check=False, live=False)
-        if result.exit_code != 0:
-            said = told(result)
-            hint = "`lsmod` shows what uses it; stop that first, or reboot" if "in use" in said else ""
-            raise refused(self._session, f"unload kernel module {name}", result, hint=hint)
+        """Unload a module, and dependencies that nothing else uses."""
+        hints = (("in use", "`lsmod` shows what uses it; stop that first, or reboot"),)
+        self._do(f"unload kernel module {name}", 'modprobe -r "$1"', name, hints=hints)
 
 
 def _why_refused(reason: str) -> str:
     if "invalid argument" in reason:
-        return "the kernel takes no such value for it"
+        return "the kernel does not accept this value"
     if "read-only" in reason:
-        return "in a container the settings are the machine's: set them there"
+        return "a container has the settings of its machine: change them there"
     if "denied" in reason or "not permitted" in reason:
         return "only root may do this: use `become`"
     return ""

@@ -1,4 +1,4 @@
-"""The file of keys that let a user of a host in: where it is, whose, and what is in it, in one round trip."""
+"""The authorized keys of users of a host: file, folder, owner and content, in one round trip."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from msgspec import Struct
 
 from kubexm_exec.model.errors import StepFailed
+from kubexm_exec.runner.commands import Operations
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.probe import Held, look
-from kubexm_exec.runner.session import Session
 
-# A link on the way could lead what root writes to anywhere, and the user can make one: it is told, not followed.
+# The user can make a link on the way that leads a write of root anywhere: it is reported, not followed.
 _LOOK: Final = r"""
 e=$(n=$1 awk -F: '$1 == ENVIRON["n"] { print; exit }' /etc/passwd)
 [ -n "$e" ] || e=$(getent passwd "$1" 2>/dev/null)
@@ -36,7 +36,7 @@ file "$f"
 
 
 class KeyFile(Struct, frozen=True):
-    """The file of a user's keys, and the folder it is in."""
+    """The file with the keys of a user, and its folder."""
 
     user: str
     uid: int
@@ -45,14 +45,11 @@ class KeyFile(Struct, frozen=True):
     held: Held
 
 
-class Keys:
-    """The keys that let users of one host in; made by ``Runner.keys``."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class Keys(Operations):
+    """The authorized keys of users of one host; made by ``Runner.keys``."""
 
     def look(self, user: str, path: str = "") -> KeyFile | None:
-        """The file of a user's keys, whether it is there or not; None if there is no such user."""
+        """The file with the keys of a user, whether it exists or not; None if there is no such user."""
         seen = look(self._session, [], _LOOK, user, path, what=f"look at the keys of {user}", more=True)
         cells = seen.text("user").rstrip("\n").split(":")
         if len(cells) != 7:
@@ -60,10 +57,7 @@ class Keys:
         found = seen.text("path")
         folder = _folder(user, found.rpartition("/")[0], seen.text("folder").strip())
         if "link" in seen.parts:
-            raise StepFailed(
-                f"keys of {user}: {found} is a link",
-                hint="it could lead anywhere, so it is not followed: give the real file as `path`",
-            )
+            raise _is_link(user, found)
         if (real := seen.files[found].path) != found:
             raise StepFailed(
                 f"keys of {user}: {found} leads to {real}",
@@ -72,19 +66,23 @@ class Keys:
         return KeyFile(user, int(cells[2]), int(cells[3]), folder, seen.files[found])
 
 
+def _is_link(user: str, path: str) -> StepFailed:
+    return StepFailed(
+        f"keys of {user}: {path} is a link",
+        hint="it could lead anywhere, so it is not followed: give the real file as `path`",
+    )
+
+
 def _folder(user: str, path: str, said: str) -> FileState:
     match said:
         case "link":
-            raise StepFailed(
-                f"keys of {user}: {path} is a link",
-                hint="it could lead anywhere, so it is not followed: give the real file as `path`",
-            )
+            raise _is_link(user, path)
         case "other":
             raise StepFailed(f"keys of {user}: {path} is not a folder", hint="remove it first")
         case "nohome":
             raise StepFailed(
-                f"keys of {user}: its home {path.rpartition('/')[0]} is not there",
-                hint="make it first: a user step with `createHome: true`",
+                f"keys of {user}: its home {path.rpartition('/')[0]} does not exist",
+                hint="make it first, with a user step and `createHome: true`",
             )
         case "absent":
             return FileState(path)

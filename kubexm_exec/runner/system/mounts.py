@@ -1,4 +1,4 @@
-"""What is mounted on a host, and mounting, remounting and unmounting it."""
+"""The mounts of a host: listed, made, changed and removed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.model.command import CommandResult
-from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.files.probe import TOOLS, Held, look, refused, told
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.commands import Hints, Operations, refused, told
+from kubexm_exec.runner.files.probe import Held, look
 from kubexm_exec.runner.system.fstab import FSTAB, unescape
 from kubexm_exec.safepaths import WAY
 
@@ -33,10 +30,7 @@ case $1 in
 esac
 :
 """
-_MOUNT: Final = (
-    TOOLS
-    + WAY
-    + r"""
+_MOUNT: Final = r"""
 type=$1 options=$2 again=$3 src=$4
 whole() { reach "$1"; if [ "$name" = . ]; then whole=$PWD; else whole=${PWD%/}/$name; fi; }
 point=$5
@@ -45,25 +39,20 @@ if [ -e "$point" ]; then whole "$point"; point=$whole; fi
 case $type in auto|none|bind) mount -o "$options" "$src" "$point" || exit ;; *) mount -t "$type" -o "$options" "$src" "$point" || exit ;; esac
 [ -z "$again" ] || mount -o "$again" "$src" "$point"
 """  # noqa: E501
+_UNMOUNT: Final = 'n=$2; while [ "$n" -gt 0 ]; do umount "$1" || exit; n=$((n - 1)); done'
+_HINTS: Final = (
+    (r"(?i:permission denied)|must be superuser", "only root may mount: use `become`"),
+    ("wrong fs type|Invalid argument", "check `fstype` and `options`; the end of `dmesg` has the kernel's reason"),
+    ("special device|can't find", "the device does not exist: `lsblk -f` on the host lists all, with label and UUID"),
 )
-_REMOUNT: Final = TOOLS + 'mount -o "$1" "$2" "$3"'
-# All that is mounted there, the last one first; nothing mounted there is fine.
-_UNMOUNT: Final = (
-    TOOLS
-    + r"""
-n=$2
-while [ "$n" -gt 0 ]; do umount "$1" || exit; n=$((n - 1)); done
-"""
-)
-_RELOAD: Final = TOOLS + "if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi"
 
 
 class Mounted(Struct, frozen=True):
-    """One mount, as the kernel tells it."""
+    """One mount, as the kernel lists it."""
 
     path: str
     device: str
-    """Its numbers, such as ``8:1``."""
+    """Its number, such as ``8:1``."""
     root: str
     """The folder of the file system that is mounted; not ``/`` for most bind mounts."""
     options: tuple[str, ...]
@@ -75,19 +64,19 @@ class Mounted(Struct, frozen=True):
 
 
 class Mounts(Struct, frozen=True):
-    """What is mounted, with what was asked about a mount point and a source."""
+    """All mounts, and what is known of one mount point and one source."""
 
     all: tuple[Mounted, ...]
     path: str
-    """The mount point with links followed."""
+    """The mount point, with links followed."""
     kind: str
     """``folder``, ``file`` or empty."""
     source: str
-    """The source with links, labels and ids followed; empty if it leads nowhere."""
+    """The source, with links, labels and ids resolved; empty if it does not exist."""
     source_there: bool
     source_is_file: bool
     same: bool
-    """Whether the mount point is the very folder that the source is: then it is bound there."""
+    """Whether mount point and source are the same folder: then it is bound there."""
     fstab: Held
 
     def here(self) -> list[Mounted]:
@@ -95,7 +84,7 @@ class Mounts(Struct, frozen=True):
         return [mount for mount in self.all if mount.path == self.path]
 
     def origin(self, mount: Mounted) -> str:
-        """What to give to ``mount`` to have it again: its source, or the folder that is bound."""
+        """The source that makes the same mount again: its device, or the folder that is bound."""
         if mount.root in ("/", ""):
             return mount.source
         others = [other for other in self.all if other.device == mount.device and other.path != mount.path]
@@ -106,14 +95,11 @@ class Mounts(Struct, frozen=True):
         return mount.source
 
 
-class MountTable:
+class MountTable(Operations):
     """Mounts of a host."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def look(self, path: str, source: str = "") -> Mounts:
-        """What is mounted, and what is known of a mount point and of a source."""
+        """All mounts, and what is known of a mount point and of a source."""
         seen = look(self._session, [FSTAB], _LOOK, source, path, what=f"look at mount point {path}")
         return Mounts(
             all=tuple(mount for line in seen.lines("mountinfo") if (mount := parse_mount(line)) is not None),
@@ -127,32 +113,33 @@ class MountTable:
         )
 
     def mount(self, source: str, path: str, fstype: str, options: str, again: str = "") -> None:
-        """Mount; ``again`` are options for a remount after it (what a bind mount takes only then)."""
-        command = script(_MOUNT, fstype, options, again, source, path)
-        result = execute(self._session, command, check=False, live=False)
-        if result.exit_code != 0:
-            said = _said(result, path)
-            raise refused(self._session, f"mount {source} at {path}", result, said, hint=_why(said, fstype))
+        """Mount; ``again`` are options for a remount after it, as a bind mount needs."""
+        unknown = f"the host's kernel has no {fstype}, or the package with mount.{fstype} is not installed"
+        hints = (("unknown filesystem type", unknown), *_HINTS)
+        self._at(path, f"mount {source} at {path}", WAY + _MOUNT, fstype, options, again, source, path, hints=hints)
 
     def remount(self, source: str, path: str, options: str) -> None:
         """Change the options of a mount."""
-        result = execute(self._session, script(_REMOUNT, options, source, path), check=False, live=False)
-        if result.exit_code != 0:
-            said = _said(result, path)
-            hint = "some options count only for a new mount: unmount it first, or change them at a reboot"
-            raise refused(self._session, f"remount {path}", result, said, hint=hint)
+        hints = (("", "some options apply only to a new mount: unmount it first, or change them with a reboot"),)
+        self._at(path, f"remount {path}", 'mount -o "$1" "$2" "$3"', options, source, path, hints=hints)
 
     def unmount(self, path: str, layers: int = 1) -> None:
-        """Unmount what is mounted there, as many times as there are layers."""
-        result = execute(self._session, script(_UNMOUNT, path, str(layers)), check=False, live=False)
-        if result.exit_code != 0:
-            said = _said(result, path)
-            hint = f"find out what uses it with `fuser -vm {path}`, and stop that first" if "busy" in said else ""
-            raise refused(self._session, f"unmount {path}", result, said, hint=hint)
+        """Remove as many mounts from a mount point as there are layers."""
+        hints = (("busy", f"find what uses it with `fuser -vm {path}`, and stop that first"),)
+        self._at(path, f"unmount {path}", _UNMOUNT, path, str(layers), hints=hints)
 
     def reload(self) -> None:
-        """Let systemd, where it rules, read fstab again: it would go on with what it read before."""
-        execute(self._session, script(_RELOAD), live=False)
+        """Have systemd, if it runs, read fstab again: it would use what it read before."""
+        self._do("reload systemd", "if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi")
+
+    def _at(self, path: str, what: str, body: str, *arguments: str, hints: Hints) -> None:
+        result = self._ask(body, *arguments)
+        if result.exit_code != 0:
+            said = told(result)
+            # Without the tool's name and the mount point, which the message has already.
+            for start in (f"mount: {path}: ", f"umount: {path}: ", "mount: ", "umount: "):
+                said = said.removeprefix(start)
+            raise refused(self._session, what, result, said, hints=hints)
 
 
 def parse_mount(line: str) -> Mounted | None:
@@ -170,23 +157,3 @@ def parse_mount(line: str) -> Mounted | None:
         source=unescape(rest[1]),
         super_options=tuple(unescape(rest[2]).split(",")),
     )
-
-
-def _said(result: CommandResult, path: str) -> str:
-    """What the tool said, without its name and the place, which stand before it anyway."""
-    said = told(result)
-    for start in (f"mount: {path}: ", f"umount: {path}: ", "mount: ", "umount: "):
-        said = said.removeprefix(start)
-    return said
-
-
-def _why(said: str, fstype: str) -> str:
-    if "unknown filesystem type" in said:
-        return f"the host's kernel has no {fstype}, or the package with mount.{fstype} is not installed"
-    if "permission denied" in said.lower() or "must be superuser" in said:
-        return "only root may mount: use `become`"
-    if "wrong fs type" in said or "Invalid argument" in said:
-        return "look at `fstype` and `options`; the kernel's own reason is at the end of `dmesg`"
-    if "special device" in said or "can't find" in said:
-        return "there is no such device: `lsblk -f` on the host shows those that there are, with label and UUID"
-    return ""

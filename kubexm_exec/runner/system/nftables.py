@@ -1,47 +1,78 @@
-"""Rules of nftables: which chains turn packets away, and the rules of our own chain that let some in."""
+"""Rules of nftables: which chains reject packets, and the rules of our own chain that accept some."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from kubexm_exec.model.errors import StepFailed
-
-if TYPE_CHECKING:
-    from kubexm_exec.runner.system.openings import Opening
 
 OWN: Final = "kubexm"
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _HEADER: Final = "# Written by kubexm: what its firewall-port steps have opened. Loaded at the end of the main file.\n"
 
 
+class Opening(Struct, frozen=True):
+    """An opening in a firewall, of any kind: packets that are accepted."""
+
+    port: str
+    """``80``, or ``30000-32767``."""
+    protocol: str
+    source: str = ""
+    """The network that they come from; empty for any."""
+    zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.port}/{self.protocol}" + (f" from {self.source}" if self.source else "")
+
+    @property
+    def is_v6(self) -> bool:
+        """Whether the source is an IPv6 network."""
+        return ":" in self.source
+
+    def firewalld(self) -> tuple[str, str]:
+        """Kind and value, as in ``--add-KIND=VALUE``."""
+        if not self.source:
+            return "port", f"{self.port}/{self.protocol}"
+        family = "ipv6" if self.is_v6 else "ipv4"
+        source = f'rule family="{family}" source address="{self.source}"'
+        return "rich-rule", f'{source} port port="{self.port}" protocol="{self.protocol}" accept'
+
+    def ufw(self) -> list[str]:
+        """The arguments of ``ufw``, in the form that ``ufw show added`` prints."""
+        port = self.port.replace("-", ":")
+        if not self.source:
+            return ["allow", f"{port}/{self.protocol}"]
+        return ["allow", "from", self.source, "to", "any", "port", port, "proto", self.protocol]
+
+
 class Chain(Struct):
-    """A chain that incoming packets go through, with our own chain in the same table."""
+    """A chain of incoming packets, and our own chain in the same table."""
 
     family: str
     table: str
     name: str
     policy: str
     filters: bool = False
-    """Whether it turns packets away, by its policy or by a rule."""
+    """Whether its policy or a rule rejects packets."""
     jump: int | None = None
-    """Handle of the rule that leads to our own chain."""
+    """Handle of the rule that jumps to our own chain."""
     own: bool = False
-    """Whether our own chain is there."""
+    """Whether our own chain exists."""
     rules: dict[str, int] = field(default_factory=dict)
     """Handles of the rules of our own chain, by their comments."""
 
     @property
     def iptables(self) -> bool:
-        """Whether iptables made it: its rules are no business of nft."""
+        """Whether it belongs to iptables, whose rules nft must not change."""
         return self.family in ("ip", "ip6") and self.table == "filter" and self.name == "INPUT"
 
     def takes(self, opening: Opening) -> bool:
-        """Whether packets of that kind come through here."""
+        """Whether such packets pass this chain."""
         return not opening.source or self.family in ("inet", "ip6" if opening.is_v6 else "ip")
 
     def has(self, opening: Opening) -> bool:
@@ -50,12 +81,12 @@ class Chain(Struct):
 
 
 def comment(opening: Opening) -> str:
-    """What a rule is known by."""
+    """The comment that identifies a rule."""
     return f"{OWN} {opening}"
 
 
 def read_chains(documents: Iterable[str]) -> list[Chain]:
-    """The chains in what ``nft -j list chain`` printed, each chain of packets before our own one of its table."""
+    """The chains in the output of ``nft -j list chain``, which has our own chain after that of its table."""
     chains: list[Chain] = []
     for document in documents:
         for item in json.loads(document).get("nftables", ()):
@@ -81,7 +112,7 @@ def _take(chains: list[Chain], item: dict[str, Any]) -> None:
 
 
 def live_script(chains: Sequence[Chain], opening: Opening, is_open: bool) -> str:
-    """What nft is told to open or close it now, all at once."""
+    """Commands for nft that open or close it now, all at once."""
     lines: list[str] = []
     for chain in chains:
         where = _where(chain)
@@ -106,10 +137,9 @@ def live_script(chains: Sequence[Chain], opening: Opening, is_open: bool) -> str
 
 
 def rules_text(text: str, chains: Sequence[Chain], opening: Opening, is_open: bool) -> str | None:
-    """The file of our rules with it open or closed; None if nothing is left to open.
+    """The file of our rules with it open or closed; None if no rule is left.
 
-    It adds what it leads to as well, which changes nothing if that is there: so it never keeps the main file from being
-    loaded, whatever becomes of that.
+    It also adds the tables and chains that it refers to: so it can be loaded whatever the main file has.
     """
     mark = f'comment "{comment(opening)}"'
     wanted = {_rule(chain, opening) for chain in chains} if is_open else set()
@@ -153,10 +183,10 @@ def _rule(chain: Chain, opening: Opening) -> str:
 
 
 def _where(chain: Chain) -> str:
-    """Family and table, for a command; what is no plain word is not guessed at."""
+    """Family and table for a command; names that would need quoting are refused."""
     if _WORD.fullmatch(chain.table) is None or _WORD.fullmatch(chain.name) is None:
         raise StepFailed(
-            f"nftables: the table {chain.table!r} or its chain {chain.name!r} has a name that this step cannot handle",
+            f"nftables: the table {chain.table!r} or its chain {chain.name!r} has a name that is not a plain word",
             hint="open the port with a command step",
         )
     return f"{chain.family} {chain.table}"

@@ -1,4 +1,4 @@
-"""Swap space of a host: what is in use, and turning it on and off."""
+"""Swap space of a host: listed, made, turned on and off."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.files.probe import TOOLS, Held, look, refused, told
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
+from kubexm_exec.runner.commands import Operations
+from kubexm_exec.runner.files.probe import Held, look
 from kubexm_exec.runner.system.fstab import FSTAB, unescape
 from kubexm_exec.safepaths import WAY
 
-# A swap space says so at the end of its first page.
+# The signature of a swap space is at the end of its first page.
 _LOOK: Final = r"""
 part swaps; [ ! -r /proc/swaps ] || sed 1d /proc/swaps
 [ -n "$1" ] || exit 0
@@ -33,7 +31,7 @@ folder=${1%/*}
 part free; df -Pk -- "${folder:-/}" 2>/dev/null | awk 'NR == 2 { print $4 }'
 :
 """
-# Whoever could put another file in the place of a swap file, would read and write the memory of the host.
+# A user who can replace the swap file can read and write the memory of the host.
 _SAFE: Final = r"""
 alone() {
   go "$1"
@@ -43,12 +41,8 @@ alone() {
   exit 1
 }
 """
-# fallocate is quick; where a file system makes holes of it, or has none, the zeros are written.
-_MAKE: Final = (
-    TOOLS
-    + WAY
-    + _SAFE
-    + r"""
+# fallocate is quick; where the file system makes holes of it, or has none, zeros are written.
+_MAKE: Final = r"""
 size=$2
 umask 077
 alone "$1"
@@ -67,35 +61,34 @@ code=$?
 rm -f -- "$path"
 exit $code
 """  # noqa: E501
+_HINTS: Final = (
+    ("Cannot allocate memory", "its content does not fit into memory: stop something first"),
+    ("not permitted|ermission denied", "only root may do this (use `become`), and never in a container"),
+    ("exit code 127", "install the package util-linux, which has the tools for swap space"),
 )
-_ON: Final = TOOLS + WAY + _SAFE + 'for p do alone "$p"; swapon "${PWD%/}/$name" || exit; done'
-_OFF: Final = TOOLS + 'for p do swapoff "$p" || exit; done'
 
 
 class Swaps(Struct, frozen=True):
-    """The swap space in use, with what was asked about one place."""
+    """The swap space in use, and what is known of one file or device."""
 
     active: tuple[str, ...]
     path: str
-    """The place, with links followed."""
+    """The file or device, with links followed."""
     kind: str
     """``device``, ``file``, ``other`` or empty."""
     size: int
     signed: bool
-    """Whether it was made a swap space."""
+    """Whether it has the signature of a swap space."""
     free: int | None
-    """Bytes that are free in its folder."""
+    """Free bytes in its folder."""
     fstab: Held
 
 
-class SwapSpace:
+class SwapSpace(Operations):
     """Swap space of a host."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def look(self, path: str = "") -> Swaps:
-        """What is in use, and what is known of a file or device."""
+        """The swap space in use, and what is known of a file or device."""
         seen = look(self._session, [FSTAB], _LOOK, path, what="look at swap space")
         kinds = {"device": "device", "size": "file", "other": "other"}
         free = seen.text("free").strip()
@@ -110,29 +103,17 @@ class SwapSpace:
         )
 
     def make(self, path: str, size: int) -> None:
-        """Make a swap file of that many bytes (whole mebibytes) in place of one that is there, and use it."""
-        self._do("make swap space", path, _MAKE, path, str(size))
+        """Make a swap file of that many bytes (whole mebibytes), in place of an existing one, and use it."""
+        self._do(f"make swap space {path}", WAY + _SAFE + _MAKE, path, str(size), hints=_HINTS)
 
     def on(self, *paths: str) -> None:
         """Use swap spaces."""
         if paths:
-            self._do("turn on swap space", ", ".join(paths), _ON, *paths)
+            body = WAY + _SAFE + 'for p do alone "$p"; swapon "${PWD%/}/$name" || exit; done'
+            self._do(f"turn on swap space {', '.join(paths)}", body, *paths, hints=_HINTS)
 
     def off(self, *paths: str) -> None:
-        """Stop using swap spaces; what is in them goes back to memory, which can take a while."""
+        """Stop using swap spaces; their content goes back to memory, which can take a while."""
         if paths:
-            self._do("turn off swap space", ", ".join(paths), _OFF, *paths)
-
-    def _do(self, what: str, path: str, body: str, *arguments: str) -> None:
-        result = execute(self._session, script(body, *arguments), check=False, live=False)
-        if result.exit_code == 0:
-            return
-        said = told(result)
-        hint = ""
-        if "Cannot allocate memory" in said:
-            hint = "what is in the swap space does not fit into memory: stop something first"
-        elif "not permitted" in said or "ermission denied" in said:
-            hint = "only root may do this (use `become`), and never in a container"
-        elif result.exit_code == 127:
-            hint = "the tools for swap space come with the package util-linux"
-        raise refused(self._session, f"{what} {path}", result, hint=hint)
+            body = 'for p do swapoff "$p" || exit; done'
+            self._do(f"turn off swap space {', '.join(paths)}", body, *paths, hints=_HINTS)

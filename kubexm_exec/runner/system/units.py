@@ -1,4 +1,4 @@
-"""Unit files of systemd: looked at together with the unit's state, checked before they are used, and taken up."""
+"""Unit files of systemd: read together with the state of their units, verified before use, and reloaded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.commands import Operations, refused
 from kubexm_exec.runner.errors import reason_of
-from kubexm_exec.runner.files.probe import TOOLS, Held, look
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
-from kubexm_exec.runner.system.services import ServiceState
-from kubexm_exec.runner.system.services_systemd import PROPERTIES, parse
+from kubexm_exec.runner.files.probe import Held, look
+from kubexm_exec.runner.system.services import PROPERTIES, ServiceState, SystemdServices
 
-# A unit's own folder of drop-ins is listed too: all of it goes when the unit goes.
+# The unit's folder of drop-ins is listed too: it is removed together with the unit.
 _LOOK: Final = r"""
 p=$1 d=$2; shift 2
 for u do part "show $u"; systemctl show -p "$p" -- "$u" || exit; done
@@ -28,11 +24,8 @@ part dropins
 [ -z "$d" ] || for f in "$d"/*.conf; do if [ -f "$f" ]; then printf '%s\n' "$f"; fi; done
 :
 """
-_RELOAD: Final = TOOLS + "systemctl --no-ask-password daemon-reload"
-# Exits 0 whatever it finds: the lines say it. A unit that is not ours is taken as the host has it.
-_VERIFY: Final = (
-    TOOLS
-    + r"""
+# Exits with 0 whatever it finds: the lines tell. A unit without a new file is verified as the host has it.
+_VERIFY: Final = r"""
 command -v systemd-analyze >/dev/null 2>&1 || exit 0
 d=$(mktemp -d "${TMPDIR:-/tmp}/kx.XXXXXXXXXX") || exit
 trap 'rm -rf -- "$d"' EXIT
@@ -50,10 +43,7 @@ said=$(systemd-analyze verify --man=no --recursive-errors=no "$@" 2>&1)
 case $said in *'unrecognized option'*) said=$(systemd-analyze verify --man=no "$@" 2>&1) ;; esac
 printf '%s\n%s\n' "$d/" "$said"
 """
-)
-_CALENDAR: Final = (
-    TOOLS
-    + r"""
+_CALENDAR: Final = r"""
 command -v systemd-analyze >/dev/null 2>&1 || { echo missing; exit 0; }
 for c do
   if said=$(systemd-analyze calendar -- "$c" 2>&1); then
@@ -61,12 +51,12 @@ for c do
   else printf 'bad %s\n' "$c"; fi
 done
 """
-)
+_HINTS: Final = ((r"(?i)access denied|authentication|permission denied", "use `become: true` for this host"),)
 _FATAL: Final = re.compile(r"has a bad unit file setting|failed to load properly|Refusing\.")
 
 
 class UnitLook(Struct, frozen=True):
-    """Files of units as they are, and how the units are."""
+    """Unit files, and the states of units."""
 
     files: Mapping[str, Held]
     states: Mapping[str, ServiceState]
@@ -74,21 +64,18 @@ class UnitLook(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What systemd thinks of unit files."""
+    """The result of verifying unit files."""
 
     complaints: Sequence[str] = ()
     fatal: bool = False
-    """It would not load them."""
+    """Whether systemd would refuse to load them."""
 
 
-class Units:
+class Units(Operations):
     """Unit files of one host with systemd; made by ``Runner.units``."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def needed(self, what: str, hint: str = "") -> None:
-        """A host without systemd is a failure."""
+        """Raise StepFailed on a host without systemd."""
         init = self._session.facts()["init"]
         if init != "systemd":
             raise StepFailed(
@@ -97,7 +84,7 @@ class Units:
             )
 
     def look(self, units: Sequence[str], files: Sequence[str], dropins: str = "") -> UnitLook:
-        """Some files, the states of some units, and the names in a folder of drop-ins, in one round trip."""
+        """Files, the states of units, and the files in a folder of drop-ins, in one round trip."""
         try:
             seen = look(
                 self._session, files, _LOOK, PROPERTIES, dropins, *dict.fromkeys(units), what=f"look at {units[0]}"
@@ -109,17 +96,15 @@ class Units:
                     hint="a link to /dev/null is in its place: unmask it first with a service step, `masked: false`",
                 ) from failure
             raise
-        states = {unit: parse(unit, seen.text(f"show {unit}")) for unit in units}
+        states = {unit: SystemdServices.parse(unit, seen.text(f"show {unit}")) for unit in units}
         return UnitLook(seen.files, states, seen.lines("dropins"))
 
     def reload(self) -> None:
         """Have systemd read all unit files again."""
-        result = execute(self._session, script(_RELOAD), check=False, live=False)
-        if result.exit_code != 0:
-            raise _failure(self._session, "reload systemd", result)
+        self._do("reload systemd", "systemctl --no-ask-password daemon-reload", hints=_HINTS)
 
     def verify(self, units: Sequence[str], files: Mapping[str, str]) -> Verdict:
-        """What systemd thinks of units with these files, by names such as ``x.service`` and ``x.service.d/y.conf``."""
+        """Verify units with these files, which are named such as ``x.service`` and ``x.service.d/y.conf``."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for name, text in files.items():
@@ -127,9 +112,9 @@ class Units:
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(data), 0o600
                 tar.addfile(entry, io.BytesIO(data))
-        result = execute(self._session, script(_VERIFY, *units, stdin=packed.getvalue()), check=False, live=False)
+        result = self._ask(_VERIFY, *units, stdin=packed.getvalue())
         if result.exit_code != 0:
-            raise _failure(self._session, f"verify {units[0]}", result)
+            raise refused(self._session, f"verify {units[0]}", result, reason_of(result.err)[0], hints=_HINTS)
         folder, _, said = result.out.partition("\n")
         if not folder:
             return Verdict()
@@ -137,9 +122,8 @@ class Units:
         return Verdict(ours, fatal=bool(_FATAL.search("\n".join(ours))))
 
     def calendar(self, expressions: Sequence[str]) -> list[str]:
-        """When each expression comes next, in the host's words; one that makes no sense to it is a failure."""
-        result = execute(self._session, script(_CALENDAR, *expressions), check=False, live=False)
-        lines = result.out.splitlines()
+        """When each expression elapses next, in the host's words; an invalid one is a failure."""
+        lines = self._ask(_CALENDAR, *expressions).out.splitlines()
         bad = [line.removeprefix("bad ") for line in lines if line.startswith("bad ")]
         if bad:
             raise StepFailed(
@@ -152,14 +136,3 @@ class Units:
 
 def _names(line: str, units: Sequence[str]) -> bool:
     return any(line.startswith((f"{unit}:", f"Unit {unit} ")) for unit in units)
-
-
-def _failure(session: Session, what: str, result: CommandResult) -> StepFailed:
-    reason = reason_of(result.err)[0] or f"exit code {result.exit_code}"
-    denied = re.search(r"access denied|authentication|permission denied", result.err, re.IGNORECASE)
-    return StepFailed(
-        f"{what}: {reason}",
-        exit_code=result.exit_code,
-        stderr="" if session.sensitive else result.err,
-        hint="work as a user who may: `become: true` for this host" if denied else "",
-    )

@@ -1,4 +1,4 @@
-"""Users and groups of a host: what is known about them, and how they are made, changed and removed."""
+"""Users and groups of a host: listed, made, changed and removed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import datetime
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn, Protocol
+from typing import Any, Final, Literal, NoReturn
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.base import Command
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.commands import Operations
 from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.attributes import TAR
-from kubexm_exec.runner.files.probe import TOOLS
-from kubexm_exec.runner.quote import script
-from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import WAY
 
 Tools = Literal["shadow", "busybox", "none"]
 
 _EPOCH: Final = datetime.date(1970, 1, 1)
-# The two tables as they are, then what only directories (LDAP and such) know of the names that are asked for. Of the
-# password's hash only its digest leaves the host.
-_LOOK: Final = (
-    TOOLS
-    + r"""
+# The two tables, then the entries of directories (LDAP and such) for the names that are asked for. Of the password's
+# hash only its digest leaves the host.
+_LOOK: Final = r"""
 n=$1 h=$2; shift 2
 if command -v usermod >/dev/null 2>&1; then echo tools:shadow
 elif command -v adduser >/dev/null 2>&1; then echo tools:busybox; fi
@@ -55,11 +49,8 @@ if [ -r /etc/shadow ]; then
   printf 'shadow:%s:%s:%s\n' "$l" "$e" "${d%% *}"
 fi
 """
-)
-# Exits 3 if there would be an account that anybody can enter without a password.
-_PASSWORD: Final = (
-    TOOLS
-    + r"""
+# Exits with 3 rather than open an account without a password.
+_PASSWORD: Final = r"""
 n=$1 s=
 [ "$2" != yes ] || IFS= read -r s || [ -n "$s" ] || exit 4
 if [ "$2" = no ]; then
@@ -71,12 +62,9 @@ case $3 in
 esac
 printf '%s:%s\n' "$n" "$s" | chpasswd -e
 """
-)
 _FIELD: Final = r"""n=$1 awk -F: '$1 == ENVIRON["n"] { printf "%s", $2; exit }' /etc/shadow"""
-# It is put in place only when all of it belongs to its user.
-_HOME: Final = (
-    WAY
-    + r"""
+# It is put in place only when all of it belongs to the user.
+_HOME: Final = r"""
 [ -d "$1" ] && exit 0
 at "$1" || [ -z "$why" ] || stop
 umask 022; mkdir -p -- "${1%/*}/" || exit
@@ -92,11 +80,8 @@ code=$?
 leave "$4"
 exit $code
 """
-)
-# A home is only taken away as long as nobody has put anything of his own into it.
-_UNMAKE_HOME: Final = (
-    WAY
-    + r"""
+# A home is removed only while it has nothing but the skeleton.
+_UNMAKE_HOME: Final = r"""
 at "$1" || { [ -z "$why" ] || stop; exit 0; }
 [ -d "./$name" ] && ! [ -L "./$name" ] || exit 0
 home=${PWD%/}/$name
@@ -106,41 +91,32 @@ if find . ! -type d -exec sh -c "$more" kx {} + | grep -q more; then exit 3; fi
 go "$1"
 rm -rf -- "./$name"
 """
-)
-_REMOVE_HOME: Final = (
-    WAY
-    + r"""
+_REMOVE_HOME: Final = r"""
 for p do
   at "$p" || { [ -z "$why" ] || stop; continue; }
   [ -e "./$name" ] || continue
   rm -rf -- "./$name" || exit
 done
 """
-)
-# Relative to the root, so that one archive holds the home and the mail; absent parts are left out.
-_PACK: Final = (
-    WAY
-    + TAR
-    + r"""
+# Relative to the root, so that one archive has the home and the mail; missing parts are left out.
+_PACK: Final = r"""
 for p do at "$p" || [ -z "$why" ] || stop; done
 cd / || exit
 for p do shift; p=${p#/}; if [ -e "$p" ]; then set -- "$@" "./$p"; fi; done
 [ $# -eq 0 ] || archive -czf - -- "$@"
 """
-)
-_UNPACK: Final = TAR + "cd / && archive -xzpf -"
 _HINTS: Final = (
-    (r"cannot lock|permission denied|only root", "work as a user who may: `become: true` for this host"),
+    (r"cannot lock|permission denied|only root", "use `become: true` for this host"),
     (r"is currently (used|logged)", "its processes are still running: stop them first"),
-    (r"uid .*(not unique|already exists|in use)", "another user has this number: look at `getent passwd`"),
-    (r"gid .*(already exists|in use|not unique)", "another group has this number: look at `getent group`"),
-    (r"invalid (user|group) name", "this host does not take such a name: use small letters, digits, `_` and `-`"),
+    (r"uid .*(not unique|already exists|in use)", "another user has this number: see `getent passwd`"),
+    (r"gid .*(already exists|in use|not unique)", "another group has this number: see `getent group`"),
+    (r"invalid (user|group) name", "this host rejects the name: use lowercase letters, digits, `_` and `-`"),
     (r"primary group", "give its users another group first, or remove them"),
 )
 
 
 class User(Struct, frozen=True):
-    """A line of the table of users."""
+    """An entry of the table of users."""
 
     name: str
     uid: int
@@ -149,11 +125,11 @@ class User(Struct, frozen=True):
     home: str = ""
     shell: str = ""
     local: bool = True
-    """False if it comes from a directory such as LDAP, where this host cannot change it."""
+    """False if it comes from a directory such as LDAP, which this host cannot change."""
 
 
 class Group(Struct, frozen=True):
-    """A line of the table of groups."""
+    """An entry of the table of groups."""
 
     name: str
     gid: int
@@ -162,13 +138,13 @@ class Group(Struct, frozen=True):
 
 
 class Accounts(Struct, frozen=True):
-    """What a host answered about its users and groups, and about the one user that it was asked for."""
+    """The users and groups of a host, and more about the user that was asked for."""
 
     users: Mapping[str, User]
     groups: Mapping[str, Group]
     tools: Tools = "none"
     home: str = ""
-    """The home folder of the user that was asked for; of one who is not there, that which it would get."""
+    """The home of the user that was asked for; for a user that does not exist, the home it would get."""
     home_exists: bool = False
     locked: bool = False
     expires: str = ""
@@ -176,7 +152,7 @@ class Accounts(Struct, frozen=True):
     password: str = ""
     """The sha256 of the hash of the password; empty if there is none."""
     shadow: bool = False
-    """Whether passwords could be looked at."""
+    """Whether /etc/shadow could be read."""
 
     def group_name(self, gid: int) -> str:
         """The name of a group, or its number if it has none."""
@@ -189,21 +165,21 @@ class Accounts(Struct, frozen=True):
         return next((group for group in self.groups.values() if name == str(group.gid)), None)
 
     def groups_of(self, name: str) -> tuple[str, ...]:
-        """The groups that a user is in besides its own first one, sorted."""
+        """The groups of a user besides the primary one, sorted."""
         return tuple(sorted(group.name for group in self.groups.values() if name in group.members))
 
     def first_group_of(self, group: Group) -> tuple[str, ...]:
-        """The users whose own first group it is, sorted."""
+        """The users whose primary group it is, sorted."""
         return tuple(sorted(user.name for user in self.users.values() if user.gid == group.gid))
 
 
 class UserChange(Struct, frozen=True, kw_only=True):
-    """What is to be set of a user; None is left alone, or for a new one to the host."""
+    """What to set of a user; None is left as it is, or for a new user to the host."""
 
     uid: int | None = None
     group: str | None = None
     groups: tuple[str, ...] | None = None
-    """All groups it shall be in, besides its first one."""
+    """All groups besides the primary one."""
     home: str | None = None
     shell: str | None = None
     comment: str | None = None
@@ -217,43 +193,14 @@ class UserChange(Struct, frozen=True, kw_only=True):
         return any(value is not None for value in wanted)
 
 
-class AccountTools(Protocol):
-    """The programs of a host that change users and groups."""
-
-    def add_user(self, name: str, change: UserChange) -> CommandResult:
-        """Make a user."""
-
-    def change_user(self, accounts: Accounts, name: str, change: UserChange) -> CommandResult:
-        """Change a user."""
-
-    def remove_user(self, name: str) -> CommandResult:
-        """Remove a user, but none of its files."""
-
-    def add_group(self, name: str, gid: int | None, system: bool) -> CommandResult:
-        """Make a group."""
-
-    def renumber_group(self, group: Group, gid: int) -> CommandResult:
-        """Give a group another number."""
-
-    def set_members(self, group: Group, members: Sequence[str]) -> CommandResult:
-        """Put just these users into a group."""
-
-    def remove_group(self, name: str) -> CommandResult:
-        """Remove a group."""
-
-
-class Users:
+class Users(Operations):
     """Users and groups of one host; made by ``Runner.users``."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     # what is there
 
     def look(self, name: str = "", *, home: str = "", groups: Sequence[str] = ()) -> Accounts:
-        """All users and groups with one question, and more about one user; ``groups`` may come from a directory."""
-        command = script(_LOOK, name, home, *groups, max_output=16 << 20)
-        result = execute(self._session, command, check=False, live=False)
+        """All users and groups, and more about one user; ``groups`` may come from a directory."""
+        result = self._ask(_LOOK, name, home, *groups, max_output=16 << 20)
         if result.exit_code != 0:
             what = f"look for user {name}" if name else "look at users and groups"
             raise StepFailed(
@@ -265,7 +212,7 @@ class Users:
 
     def password_field(self, name: str) -> bytes:
         """The hash of a password as the host stores it, for an undo; never show it."""
-        result = execute(self._session, script(_FIELD, name), check=False, live=False)
+        result = self._ask(_FIELD, name)
         if result.exit_code != 0:
             raise StepFailed(f"user {name}: {reason_of(result.err)[0]}", hint="only root may read /etc/shadow")
         return result.stdout
@@ -277,7 +224,7 @@ class Users:
         self._done(f"make user {name}", self._tools(accounts).add_user(name, change))
 
     def change(self, accounts: Accounts, name: str, change: UserChange) -> None:
-        """Change what is to be changed of a user."""
+        """Change a user."""
         if change:
             self._done(f"change user {name}", self._tools(accounts).change_user(accounts, name, change))
 
@@ -286,45 +233,44 @@ class Users:
         self._done(f"remove user {name}", self._tools(accounts).remove_user(name))
 
     def set_password(self, name: str, field: bytes | None, locked: bool | None = None) -> None:
-        """Set the hash as it is stored, or lock or unlock the password; it goes over standard input alone."""
+        """Set the stored hash, which only goes by standard input, or lock or unlock the password."""
         lock = "" if locked is None else "yes" if locked else "no"
         stdin = None if field is None else field + b"\n"
-        command = script(_PASSWORD, name, "no" if field is None else "yes", lock, stdin=stdin)
-        result = execute(self._session, command, check=False, live=False)
+        result = self._ask(_PASSWORD, name, "no" if field is None else "yes", lock, stdin=stdin)
         if result.exit_code == 3:
             raise StepFailed(
                 f"unlock user {name}: it has no password to unlock",
                 exit_code=3,
-                hint="anybody could enter without one: give a `passwordHash` too",
+                hint="without one anybody could log in: give a `passwordHash` too",
             )
         self._done(f"set the password of user {name}", result)
 
     def make_home(self, home: str, uid: int, gid: int) -> None:
-        """Make a home folder from the skeleton, if there is none; 0700 unless the host has a HOME_MODE."""
-        command = script(_HOME, home, str(uid), str(gid), f".kx-{secrets.token_hex(8)}.tree")
-        self._done(f"make {home}", execute(self._session, command, check=False))
+        """Make a home from the skeleton, if there is none; 0700 unless the host has a HOME_MODE."""
+        stage = f".kx-{secrets.token_hex(8)}.tree"
+        self._done(f"make {home}", self._ask(WAY + _HOME, home, str(uid), str(gid), stage))
 
     def unmake_home(self, home: str) -> bool:
-        """Remove a home folder that holds nothing but the skeleton; False if it holds more, and stays."""
-        result = execute(self._session, script(_UNMAKE_HOME, home), check=False, live=False, expect=(0, 3))
+        """Remove a home that has nothing but the skeleton; False if it has more, and stays."""
+        result = self._ask(WAY + _UNMAKE_HOME, home)
         if result.exit_code != 3:
             self._done(f"remove {home}", result)
         return result.exit_code == 0
 
     def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove the folders and files that belonged to a user."""
-        self._done(f"remove {' and '.join(paths)}", execute(self._session, script(_REMOVE_HOME, *paths), check=False))
+        """Remove folders and files of a user."""
+        self._done(f"remove {' and '.join(paths)}", self._ask(WAY + _REMOVE_HOME, *paths))
 
     def pack(self, paths: Sequence[str], limit: int) -> bytes | None:
-        """The folders and files as one archive; None if it would be larger than the limit."""
-        result = execute(self._session, script(_PACK, *paths, max_output=limit), check=False, live=False)
+        """Folders and files as one archive; None if it would be larger than the limit."""
+        result = self._ask(WAY + TAR + _PACK, *paths, max_output=limit)
         if result.exit_code != 0:
             self._fail(f"keep {' and '.join(paths)}", result)
         return None if result.dropped else result.stdout
 
     def unpack(self, packed: bytes) -> None:
-        """Put back what was packed."""
-        self._done("put back files", execute(self._session, script(_UNPACK, stdin=packed), check=False, live=False))
+        """Restore what was packed."""
+        self._done("restore files", self._ask(TAR + "cd / && archive -xzpf -", stdin=packed))
 
     # groups
 
@@ -333,11 +279,11 @@ class Users:
         self._done(f"make group {name}", self._tools(accounts).add_group(name, gid, system))
 
     def renumber_group(self, accounts: Accounts, name: str, gid: int) -> None:
-        """Give a group another number; files keep the old one."""
+        """Change the number of a group; files keep the old one."""
         self._done(f"change group {name}", self._tools(accounts).renumber_group(accounts.groups[name], gid))
 
     def set_members(self, accounts: Accounts, name: str, members: Sequence[str]) -> None:
-        """Put just these users into a group."""
+        """Set the members of a group."""
         group = accounts.groups.get(name, Group(name, -1))
         self._done(f"change group {name}", self._tools(accounts).set_members(group, members))
 
@@ -345,14 +291,14 @@ class Users:
         """Remove a group."""
         self._done(f"remove group {name}", self._tools(accounts).remove_group(name))
 
-    def _tools(self, accounts: Accounts) -> AccountTools:
+    def _tools(self, accounts: Accounts) -> ShadowTools | BusyboxTools:
         if accounts.tools == "shadow":
             return ShadowTools(self._session)
         if accounts.tools == "busybox":
             return BusyboxTools(self._session)
         raise StepFailed(
             "change users or groups: the host has neither usermod nor adduser",
-            hint="install its package of such tools: passwd on Debian, shadow-utils or shadow elsewhere",
+            hint="install them: the package passwd on Debian, shadow-utils or shadow elsewhere",
         )
 
     def _done(self, what: str, result: CommandResult) -> None:
@@ -368,7 +314,7 @@ class Users:
 
 
 def parse(text: str) -> Accounts:
-    """The answer of a host to the question about its users and groups."""
+    """The users and groups in the answer of a host."""
     users: dict[str, User] = {}
     groups: dict[str, Group] = {}
     more: dict[str, Any] = {}
@@ -392,7 +338,7 @@ def parse(text: str) -> Accounts:
 
 
 def day_of(days: str) -> str:
-    """The day that a number of days since 1970 stands for; empty for none."""
+    """The date of a number of days since 1970; empty for none."""
     if not days.isdecimal():
         return ""
     return (_EPOCH + datetime.timedelta(int(days))).isoformat()
@@ -403,19 +349,8 @@ def days_of(day: str) -> str:
     return str((datetime.date.fromisoformat(day) - _EPOCH).days) if day else ""
 
 
-__all__ = ["AccountTools", "Accounts", "Group", "User", "UserChange", "Users", "day_of", "days_of"]
-
-
-# The programs that change users and groups: those of the shadow suite, and busybox's where they are missing
-
-_TOOL: Final = TOOLS + 'exec "$@"'
-
-
-class ShadowTools:
-    """useradd, usermod and the others: what almost every distribution has."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class ShadowTools(Operations):
+    """useradd, usermod and the others of the shadow suite, which almost every distribution has."""
 
     def add_user(self, name: str, change: UserChange) -> CommandResult:
         """Make a user."""
@@ -425,7 +360,7 @@ class ShadowTools:
         return self._run([*argv, "--", name])
 
     def change_user(self, accounts: Accounts, name: str, change: UserChange) -> CommandResult:
-        """Change a user; with another number its home's files go along."""
+        """Change a user; a new number applies to the files in its home too."""
         return self._run(["usermod", *_options(change), "--", name])
 
     def remove_user(self, name: str) -> CommandResult:
@@ -437,11 +372,11 @@ class ShadowTools:
         return self._run(["groupadd", *_pair("-g", gid), *(["-r"] if system else []), "--", name])
 
     def renumber_group(self, group: Group, gid: int) -> CommandResult:
-        """Give a group another number; the users whose first group it is go along."""
+        """Change the number of a group, also for the users whose primary group it is."""
         return self._run(["groupmod", "-g", str(gid), "--", group.name])
 
     def set_members(self, group: Group, members: Sequence[str]) -> CommandResult:
-        """Put just these users into a group."""
+        """Set the members of a group."""
         return self._run(["gpasswd", "-M", ",".join(members), "--", group.name])
 
     def remove_group(self, name: str) -> CommandResult:
@@ -449,7 +384,7 @@ class ShadowTools:
         return self._run(["groupdel", "--", name])
 
     def _run(self, argv: Sequence[str]) -> CommandResult:
-        return execute(self._session, script(_TOOL, *argv), check=False, live=False)
+        return self._ask('exec "$@"', *argv)
 
 
 def _options(change: UserChange) -> list[str]:
@@ -469,10 +404,8 @@ def _pair(option: str, value: object) -> list[str]:
     return [] if value is None else [option, str(value)]
 
 
-# busybox has no usermod: a field of a table is changed in a copy, which is renamed over the old one.
-_EDIT: Final = (
-    TOOLS
-    + r"""
+# busybox has no usermod: a field is changed in a copy of the table, which then replaces the table.
+_EDIT: Final = r"""
 edit() {
   t=$1.kx-$$
   cp -p -- "$1" "$t" || return
@@ -480,58 +413,45 @@ edit() {
     "$1" >"$t" && mv -f -- "$t" "$1" || { c=$?; rm -f -- "$t"; return $c; }
 }
 """
-)
-_CHANGE_USER: Final = (
-    _EDIT
-    + r"""
+_CHANGE_USER: Final = r"""
 n=$1; shift
 while [ $# -gt 2 ]; do edit "$1" "$2" "$3" || exit; shift 3; done
 """
-)
-# Triples: what to do, the user, the group.
-_MEMBERS: Final = (
-    TOOLS
-    + r"""
+# Triples of a command, a user and a group.
+_MEMBERS: Final = r"""
 while [ $# -gt 2 ]; do
   "$1" "$2" "$3" >/dev/null || exit
   shift 3
 done
 """
-)
-_RENUMBER: Final = (
-    _EDIT
-    + r"""
+_RENUMBER: Final = r"""
 n=$1; edit /etc/group 3 "$3" || exit
 t=/etc/passwd.kx-$$
 cp -p /etc/passwd "$t" || exit
 o=$2 v=$3 awk -F: 'BEGIN { OFS = ":" } $4 == ENVIRON["o"] { $4 = ENVIRON["v"] } { print }' /etc/passwd >"$t" &&
   mv -f -- "$t" /etc/passwd || { c=$?; rm -f -- "$t"; exit $c; }
 """
-)
 
 
-class BusyboxTools:
+class BusyboxTools(Operations):
     """adduser, addgroup and the others of busybox (Alpine without its package ``shadow``)."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def add_user(self, name: str, change: UserChange) -> CommandResult:
-        """Make a user, and then set what adduser cannot."""
+        """Make a user, then set what adduser cannot."""
         argv = ["adduser", "-D", *_pair("-u", change.uid), *_pair("-G", change.group), *_pair("-h", change.home)]
         argv += [*_pair("-s", change.shell), *_pair("-g", change.comment)]
         argv += [*([] if change.create_home else ["-H"]), *(["-S"] if change.system else []), name]
-        made = self._run(script(_TOOL, *argv))
+        made = self._ask('exec "$@"', *argv)
         if made.exit_code != 0:
             return made
         if change.groups:
-            made = self._run(script(_MEMBERS, *(word for one in change.groups for word in ("addgroup", name, one))))
+            made = self._ask(_MEMBERS, *(word for one in change.groups for word in ("addgroup", name, one)))
         if made.exit_code == 0 and change.expires:
-            made = self._run(script(_CHANGE_USER, name, "/etc/shadow", "8", days_of(change.expires)))
+            made = self._ask(_EDIT + _CHANGE_USER, name, "/etc/shadow", "8", days_of(change.expires))
         return made
 
     def change_user(self, accounts: Accounts, name: str, change: UserChange) -> CommandResult:
-        """Change the lines of a user; its files keep their owner's number."""
+        """Change the entries of a user; its files keep the old number."""
         edits: list[str] = []
         group = None if change.group is None else accounts.find_group(change.group)
         fields = ((3, change.uid), (4, group and group.gid), (5, change.comment), (6, change.home), (7, change.shell))
@@ -540,36 +460,32 @@ class BusyboxTools:
                 edits += ["/etc/passwd", str(number), str(value)]
         if change.expires is not None:
             edits += ["/etc/shadow", "8", days_of(change.expires)]
-        result = self._run(script(_CHANGE_USER, name, *edits))
+        result = self._ask(_EDIT + _CHANGE_USER, name, *edits)
         if result.exit_code != 0 or change.groups is None:
             return result
         before, after = accounts.groups_of(name), change.groups
         joined = [word for one in after if one not in before for word in ("addgroup", name, one)]
         left = [word for one in before if one not in after for word in ("delgroup", name, one)]
-        return self._run(script(_MEMBERS, *joined, *left))
+        return self._ask(_MEMBERS, *joined, *left)
 
     def remove_user(self, name: str) -> CommandResult:
         """Remove a user, but none of its files."""
-        return self._run(script(_TOOL, "deluser", name))
+        return self._ask('deluser "$1"', name)
 
     def add_group(self, name: str, gid: int | None, system: bool) -> CommandResult:
         """Make a group."""
-        argv = ["addgroup", *_pair("-g", gid), *(["-S"] if system else []), name]
-        return self._run(script(_TOOL, *argv))
+        return self._ask('addgroup "$@"', *_pair("-g", gid), *(["-S"] if system else []), name)
 
     def renumber_group(self, group: Group, gid: int) -> CommandResult:
-        """Give a group another number; the users whose first group it is go along."""
-        return self._run(script(_RENUMBER, group.name, str(group.gid), str(gid)))
+        """Change the number of a group, also for the users whose primary group it is."""
+        return self._ask(_EDIT + _RENUMBER, group.name, str(group.gid), str(gid))
 
     def set_members(self, group: Group, members: Sequence[str]) -> CommandResult:
-        """Put just these users into a group."""
+        """Set the members of a group."""
         joined = [word for one in members if one not in group.members for word in ("addgroup", one, group.name)]
         left = [word for one in group.members if one not in members for word in ("delgroup", one, group.name)]
-        return self._run(script(_MEMBERS, *joined, *left))
+        return self._ask(_MEMBERS, *joined, *left)
 
     def remove_group(self, name: str) -> CommandResult:
         """Remove a group."""
-        return self._run(script(_TOOL, "delgroup", name))
-
-    def _run(self, command: Command) -> CommandResult:
-        return execute(self._session, command, check=False, live=False)
+        return self._ask('delgroup "$1"', name)
