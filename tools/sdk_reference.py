@@ -88,7 +88,7 @@ def _head(node: ast.ClassDef) -> str:
 
 
 def _members(module: str, node: ast.ClassDef) -> list[str]:
-    """The public attributes and methods of a class, also of bases that are not in the kit, with what is said of them."""
+    """The public attributes and methods of a class, also of bases outside the kit, with what is said of them."""
     found: dict[str, str] = {}
     fullest: dict[str, ast.FunctionDef] = {}
     for here, after in zip(node.body, [*node.body[1:], None], strict=True):
