@@ -143,7 +143,7 @@ SESSION = Session(LocalConnector(GraphHost("here", connector="local"), lambda re
          "only root may do this", "become"),
         ("Root privileges are required for installing or uninstalling packages.", "only root may do this", "become"),
         ("W: GPG error: x InRelease: ... NO_PUBKEY 0123456789ABCDEF", "signed with the key 0123456789ABCDEF", "key"),
-        ("E: Failed to fetch http://x/a.deb  Hash Sum mismatch", "not what the index promised", "update: always"),
+        ("E: Failed to fetch http://x/a.deb  Hash Sum mismatch", "does not match the index", "update: always"),
         ("E: Failed to fetch http://x/  Temporary failure resolving 'x'", "Temporary failure resolving", "reach"),
         ("E: You don't have enough free space in /var/cache/apt/archives/.", "no space left", "df -h"),
         ("Error: GPG check FAILED", "a signature is missing or wrong", "key"),
@@ -164,18 +164,18 @@ def test_what_a_package_manager_says_becomes_a_reason_and_a_way_out(said: str, m
     ("manager", "said", "who"),
     [
         (Apt, "E: Could not get lock /var/lib/dpkg/lock. It is held by process 42 (unattended-upgr)",
-         "process 42 (unattended-upgr) is at work"),
+         "process 42 (unattended-upgr)"),
         (Apt, "E: Could not get lock /var/lib/dpkg/lock - open (11: Resource temporarily unavailable)",
-         "another package manager is at work"),
-        (Dnf, "RPMDB already locked by 42\n  The application with PID 42 is: dnf", "process 42 (dnf) is at work"),
+         "another package manager"),
+        (Dnf, "RPMDB already locked by 42\n  The application with PID 42 is: dnf", "process 42 (dnf)"),
         (Zypper, "System management is locked by the application with pid 42 (zypper).",
-         "process 42 (zypper) is at work"),
+         "process 42 (zypper)"),
     ],
 )  # fmt: skip
 def test_who_holds_the_lock_is_named(manager: type[Apt | Dnf | Zypper], said: str, who: str) -> None:
     result = CommandResult(command="", exit_code=1, stderr=said.encode())
     failure = explain(SESSION, "x", "install tool", result, locked=manager.locked, waited=7)
-    assert failure.message == f"install tool: {who}, and still was after 7s"
+    assert failure.message == f"install tool: {who} still has the lock after 7s"
 
 
 def test_a_sensitive_step_shows_nothing_of_the_output() -> None:

@@ -73,7 +73,7 @@ def test_a_busy_package_manager_is_waited_for_and_then_named(host: Machine, step
     try:
         impatient = step("package", names="kx-tool", manager=manager, lockTimeout="500ms")
         with pytest.raises(
-            StepFailed, match=rf"process \d+ \({PROGRAM[manager]}\) is at work, and still was after 0.5s"
+            StepFailed, match=rf"process \d+ \({PROGRAM[manager]}\) still has the lock after 0.5s"
         ):
             impatient.run()
         assert "waiting up to 0.5s: " in impatient.output()
@@ -160,7 +160,7 @@ def test_an_undo_names_the_version_that_is_to_be_had_no_more(host: Machine, step
         "echo 'deb [trusted=yes] file:/var/lib/kx/less ./' >/etc/apt/sources.list; apt-get update >/dev/null"
     )
     try:
-        with pytest.raises(StepFailed, match=r"cannot put back kx-tool 1\.0-1: no repository"):
+        with pytest.raises(StepFailed, match=r"cannot restore kx-tool 1\.0-1: no repository"):
             world.rollback()
     finally:
         host.sh("rm -rf /var/lib/kx/less")

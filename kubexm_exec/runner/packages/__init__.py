@@ -1,4 +1,4 @@
-"""Packages on a host by its package manager: what is there, what would change, the change, and its undo."""
+"""Packages on a host, by its package manager: their state, plans, changes and undos, and repository keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.packages import repositories
+from kubexm_exec.runner.commands import Operations
 from kubexm_exec.runner.packages.apk import Apk
 from kubexm_exec.runner.packages.apt import Apt
 from kubexm_exec.runner.packages.base import Manager
@@ -28,7 +28,6 @@ from kubexm_exec.runner.packages.data import (
 from kubexm_exec.runner.packages.dnf import Dnf
 from kubexm_exec.runner.packages.planning import first_lookup, make_plan, wants_all
 from kubexm_exec.runner.packages.zypper import Zypper
-from kubexm_exec.runner.session import Session
 from kubexm_spec.diagnostics import suggest
 
 __all__ = [
@@ -49,30 +48,44 @@ __all__ = [
 
 ManagerName = Literal["auto", "apt", "dnf", "yum", "zypper", "apk"]
 _MANAGERS: Final[dict[str, type[Manager]]] = {"apt": Apt, "dnf": Dnf, "yum": Dnf, "zypper": Zypper, "apk": Apk}
+_IMPORT: Final = r"""
+trap 'rm -f -- "$file"' EXIT
+file=$(mktemp) && cat >"$file" && rpm --import "$file" >&2
+"""
+_FORGET: Final = r"""
+for id do
+  for key in $(rpm -q gpg-pubkey --qf '%{VERSION}-%{RELEASE}\n' 2>/dev/null | grep "^$id-"); do
+    rpm -e --allmatches "gpg-pubkey-$key" >&2 || exit
+  done
+done
+"""
+_SHARED: Final = r"""
+for f in /etc/pki/rpm-gpg/*; do
+  if [ "$f" != "$1" ] && [ -f "$f" ] && cmp -s "$f" "$1"; then echo "$f"; fi
+done
+exit 0
+"""
 
 
-class Packages:
+class Packages(Operations):
     """The packages of one host."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def manager_name(self, wanted: ManagerName = "auto") -> str:
-        """The package manager that is used: the one that is wanted, or the host's own."""
+        """The name of the package manager to use: the wanted one, or that of the host."""
         name = str(self._session.facts().get("packageManager", "")) if wanted == "auto" else wanted
         if name not in _MANAGERS:
             raise StepFailed(
-                f"the host has no package manager that kubexm knows (its facts say {name or 'nothing'})",
-                hint=f"kubexm knows {', '.join(_MANAGERS)}; name the host's with `manager`",
+                f"the host has no package manager that kubexm supports (its facts say {name or 'nothing'})",
+                hint=f"kubexm supports {', '.join(_MANAGERS)}; choose one with `manager`",
             )
         return "dnf" if name == "yum" else name
 
     def manager(self, wanted: ManagerName = "auto", *, wait: float = 0.0) -> Manager:
-        """The package manager itself; ``wait`` is how long it waits for another one that is at work."""
+        """The package manager to use; ``wait`` is how long it waits for the lock, in seconds."""
         return _MANAGERS[self.manager_name(wanted)](self._session, wait=wait)
 
     def plan(self, manager: Manager, asks: Sequence[Ask], goal: Goal) -> tuple[Plan, Survey]:
-        """What is to be done: in one round trip, or two if what is installed has another version than it should."""
+        """What to do: in one round trip, or in two if an installed package has the wrong version."""
         holds = goal.hold is not None
         survey = manager.survey(asks, index=first_lookup(goal), holds=holds)
         if wants_all(asks, survey, goal):
@@ -80,7 +93,7 @@ class Packages:
         return make_plan(asks, survey, goal, manager.compare), survey
 
     def installed(self, manager: Manager, names: Sequence[str], *, holds: bool) -> dict[str, Found]:
-        """What is installed of some packages, by their names; no index is asked."""
+        """The state of packages by name, without the index."""
         survey = manager.survey([Ask(name) for name in names], index="none", holds=holds) if names else Survey(())
         return {found.name: found for found in survey.found}
 
@@ -93,11 +106,11 @@ class Packages:
         unheld: Sequence[str] = (),
         purge: bool = False,
     ) -> None:
-        """Put packages back to what they were before the moves; what cannot be had any more is a failure.
+        """Restore packages to their versions before the moves; a version that is no longer available is a failure.
 
-        ``held`` were held before and ``unheld`` were not. With ``purge`` what goes leaves no configuration. What is
-        as it was is left alone. Nothing that others installed meanwhile is removed: if it needs what is to go, that is
-        a failure, and nothing is done.
+        ``held`` were held before and ``unheld`` were not. With ``purge`` the configuration of removed packages goes
+        too. Packages that others installed meanwhile are never removed: if one needs what is to be removed, that is a
+        failure, and nothing is done.
         """
         asks = [Ask(name) for name in dict.fromkeys([*(move.name for move in moves), *held, *unheld])]
         if not asks:
@@ -134,56 +147,65 @@ class Packages:
                 raise outcome.failure
         if gone:
             raise StepFailed(
-                f"cannot put back {', '.join(gone)}: no repository of the host has it any more",
-                hint="the rest is as it was before; install what is missing by hand if it is needed",
+                f"cannot restore {', '.join(gone)}: no repository of the host has it any more",
+                hint="all else was restored; install the missing version by hand if it is needed",
             )
 
     def unknown(self, manager: Manager, missing: Sequence[Missing], survey: Survey) -> StepFailed:
-        """The failure that a package is not to be had, with what was probably meant."""
+        """The failure of a package that is not available, with a suggestion."""
         first = missing[0]
         if first.ask.file:
             return StepFailed(
                 f"install {first.ask.file}: there is no such file on the host",
-                hint="bring it there first with a copy, sync or download step",
+                hint="bring it there first, with a copy, sync or download step",
             )
         if first.versions:
             some = ", ".join(first.versions[:5]) + (", ..." if len(first.versions) > 5 else "")
             return StepFailed(
-                f"package {first.ask.name}: no repository of the host has the version {first.ask.version}",
-                hint=f"it has {some}; is a repository missing, or the package held?",
+                f"package {first.ask.name}: no repository of the host has version {first.ask.version}",
+                hint=f"available are {some}; is a repository missing, or the package held?",
             )
         names = ", ".join(each.ask.name for each in missing)
         if survey.age is None:
             return StepFailed(
-                f"package {names}: the host has no index of packages yet",
-                hint="add a repository first with a repository step (and with `update: never` no index is fetched)",
+                f"package {names}: the host has no package index yet",
+                hint="add a repository first with a repository step (with `update: never` no index is fetched)",
             )
         close = suggest(first.ask.name, manager.alike(first.ask.name)) if len(missing) == 1 else None
-        hint = "look at the name, or add its repository first with a repository step"
+        hint = "check the name, or add its repository first with a repository step"
         return StepFailed(
             f"no repository of the host has the package{'s' if len(missing) > 1 else ''} {names}",
             hint=f'did you mean "{close}"? If not, {hint}' if close else hint,
         )
 
     def refresh_repository(self, manager: Manager, name: str, path: str, *, trusted: bool = False) -> None:
-        """Fetch the index of one repository, which is written down in a file."""
-        repositories.refresh(manager, name, path, trusted=trusted)
+        """Refresh the index of one repository, which is configured in a file."""
+        manager.refresh_repository(name, path, trusted=trusted)
 
     def trusted_keys(self) -> set[str]:
         """The ids (eight digits) of the keys that rpm trusts."""
-        return repositories.trusted_keys(self._session)
+        lines = self._ask("rpm -q gpg-pubkey --qf '%{VERSION}\\n' 2>/dev/null").out.splitlines()
+        return {line.strip() for line in lines}
 
     def trust_key(self, key: bytes) -> None:
-        """Let rpm trust a key (armoured)."""
-        repositories.trust_key(self._session, key)
+        """Have rpm trust a key (armoured)."""
+        result = self._ask(_IMPORT, stdin=key)
+        if result.exit_code != 0:
+            raise StepFailed(
+                "give rpm the key of the repository: rpm rejects it",
+                exit_code=result.exit_code,
+                stderr=result.err,
+                hint="this version of rpm may not support such a key: very old and very new types are rejected",
+            )
 
     def forget_keys(self, ids: Collection[str]) -> None:
-        """Let rpm no longer trust these keys."""
-        repositories.forget_keys(self._session, ids)
+        """Have rpm trust these keys no longer."""
+        if ids:
+            self._do("have rpm forget keys", _FORGET, *sorted(ids))
 
     def same_keys(self, path: str) -> list[str]:
-        """Other key files of rpm with the same content."""
-        return repositories.same_keys(self._session, path)
+        """Other key files of rpm with the same content: the key is theirs too."""
+        return self._ask(_SHARED, path).out.splitlines()
 
     def _refuse_more(self, manager: Manager, change: Change, ours: set[str]) -> None:
         """An undo that would remove what is not its own is refused."""

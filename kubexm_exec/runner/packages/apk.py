@@ -6,18 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, index_age
-from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, Target, describe
-from kubexm_exec.runner.packages.rpm import read
+from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, surveyed
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, describe
 from kubexm_exec.runner.packages.versions import compare_apk, newest
 from kubexm_exec.runner.quote import script
 
 _FIND: Final = r"""
 command -v apk >/dev/null 2>&1 || exit 127
 """
-_SURVEY: Final = (
-    _FIND
-    + r"""
+_SURVEY: Final = r"""
 which=$1 files=$2; shift 2
 date '+now|%s'
 for f in /var/cache/apk/APKINDEX* /etc/apk/cache/APKINDEX*; do [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"; done
@@ -25,7 +22,7 @@ while [ "$files" -gt 0 ]; do
   f=$1 n=; shift; files=$((files - 1))
   if [ -e "$f" ]; then
     n=$(tar -xzOf "$f" .PKGINFO | sed -n 's/^pkgname = //p; s/^pkgver = //p' | tr '\n' '|')
-    [ -n "$n" ] || { echo "ERROR: $f is no package that can be read here" >&2; exit 1; }
+    [ -n "$n" ] || { echo "ERROR: $f cannot be read as a package" >&2; exit 1; }
   fi
   printf 'file|%s\n' "$n"
   [ -z "$n" ] || set -- "$@" "${n%%|*}"
@@ -34,13 +31,9 @@ apk info -v 2>/dev/null | sed 's/^/known|/'
 sed 's/^/world|/' /etc/apk/world
 [ $# -eq 0 ] || [ "$which" = none ] || apk policy "$@" 2>/dev/null | sed 's/^/policy|/'
 """
-)
-# A version that was asked for stays in the world file, and so holds the package: what is not to be held is said once
-# more without it.
-_CHANGE: Final = (
-    _FIND
-    + DIFFERENCE
-    + r"""
+# A version stays in the world file and holds the package there: a package that is not to be held is added once more
+# without it.
+_CHANGE: Final = r"""
 free=$1 unhold=$2 hold=$3 remove=$4; shift 4
 all() { apk info -v 2>/dev/null; }
 before=$(all) code=0
@@ -55,7 +48,6 @@ fi
 difference "$before" "$(all)"
 exit $code
 """
-)
 _NAME: Final = re.compile(r"(.+)-(\d[^-]*(?:-r\d+)?)")
 _STEP: Final = re.compile(
     r"^\(\d+/\d+\) (?P<verb>\w+) (?P<name>\S+) \((?P<old>[^ )]+)(?: -> (?P<new>[^ )]+))?\)", re.MULTILINE
@@ -67,17 +59,13 @@ class Apk(Manager):
 
     name = "apk"
     suffix = ".apk"
+    scripts = (_FIND + _SURVEY, _FIND + "apk update >&2", _FIND + "apk update >&2")
+    compare = staticmethod(compare_apk)
     locked = re.compile(r"Unable to lock database: (?:Resource temporarily|temporary)")
 
-    def compare(self, one: str, two: str) -> int:
-        """As apk sees it."""
-        return compare_apk(one, two)
-
     def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
-        """What apk's database and index know of the packages."""
-        files = [ask.file for ask in asks if ask.file]
-        names = [ask.name for ask in asks if not ask.file]
-        said = read(self.ask(script(_SURVEY, index, str(len(files)), *files, *names)).out)
+        """What the database and the index of apk know of the packages."""
+        said = self.asked(asks, index)
         here = dict(each for line in said.get("known", ()) if (each := _installed(line)))
         world = said.get("world", ())
         policies = _policies(said.get("policy", ()))
@@ -98,16 +86,10 @@ class Apk(Manager):
                     file_version=version,
                 )
             )
-        return Survey(tuple(found), index_age(next(iter(said.get("now", ())), ""), said.get("stamp", ())))
-
-    def refresh(self) -> None:
-        """``apk update``."""
-        result = self.patiently(script(_FIND + "apk update >&2"))
-        if result.exit_code != 0:
-            raise self.failure("refresh the index", result)
+        return surveyed(found, said)
 
     def simulate(self, change: Change) -> tuple[Move, ...]:
-        """What ``--simulate`` says."""
+        """The moves that ``--simulate`` prints."""
         moves: list[Move] = []
         for words in (self._add(change), ["del", *change.remove] if change.remove else []):
             if words:
@@ -121,22 +103,18 @@ class Apk(Manager):
         """``apk add`` or ``apk del`` for all, then the holds."""
         free = [target.name for target in change.install if target.version]
         groups = (" ".join(names) for names in (free, change.unhold, change.hold, change.remove))
-        command = script(_CHANGE, *groups, *self._add(change)[1:])
+        command = script(_FIND + DIFFERENCE + _CHANGE, *groups, *self._add(change)[1:])
         return self.outcome(describe(change), self.patiently(command), _installed)
 
     def alike(self, name: str) -> list[str]:
-        """Names of the index with the same first two letters."""
+        """Names in the index with the same first two letters."""
         return self.ask(script('apk search -q "$1*"', name[:2]), expect=range(256)).out.split()
 
     def _add(self, change: Change) -> list[str]:
         if not change.install:
             return []
         trust = ["--allow-untrusted"] if any(target.file for target in change.install) else []
-        return ["add", *trust, *map(_spec, change.install)]
-
-
-def _spec(target: Target) -> str:
-    return target.file or (f"{target.name}={target.version}" if target.version else target.name)
+        return ["add", *trust, *self.specs(change.install)]
 
 
 def _installed(line: str) -> tuple[str, str] | None:
@@ -145,7 +123,7 @@ def _installed(line: str) -> tuple[str, str] | None:
 
 
 def _policies(lines: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The versions of each package that some repository has, in what ``apk policy`` prints."""
+    """The versions of each package in repositories, in the output of ``apk policy``."""
     policies: dict[str, tuple[str, ...]] = {}
     name = version = ""
     for line in lines:

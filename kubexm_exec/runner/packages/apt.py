@@ -1,25 +1,25 @@
-"""apt: Debian, Ubuntu and what comes from them."""
+"""apt: Debian, Ubuntu and their derivatives."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, index_age
-from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.base import DIFFERENCE, Manager, surveyed
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, describe
 from kubexm_exec.runner.packages.versions import compare_deb
 from kubexm_exec.runner.quote import script
 
-# Nobody is there to answer: no questions, old configuration files are kept, no service is restarted by needrestart.
+# No prompts, old configuration files are kept, and needrestart restarts no service.
 _QUIET: Final = r"""
 export DEBIAN_FRONTEND=noninteractive DEBIAN_PRIORITY=critical APT_LISTCHANGES_FRONTEND=none
 export UCF_FORCE_CONFFOLD=1 NEEDRESTART_SUSPEND=1 NEEDRESTART_MODE=l
 command -v apt-get >/dev/null 2>&1 || exit 127
 """
-# One question for everything: what is installed, held, provided by others, in the index, and how old that is.
+# What is installed, held, provided by others and in the index, and the age of the index.
 _SURVEY: Final = r"""
 command -v apt-get >/dev/null 2>&1 || exit 127
 which=$1 files=$2; shift 2
@@ -56,17 +56,29 @@ fi
 apt-mark showhold | sed 's/^/held|/'
 [ $# -eq 0 ] || apt-cache policy "$@" | sed 's/^/policy|/'
 """
-_REFRESH: Final = (
-    _QUIET
-    + r"""
-apt-get -q -o APT::Update::Error-Mode=any update >&2 || exit
-touch /var/lib/apt/lists
+_REFRESH: Final = "apt-get -q -o APT::Update::Error-Mode=any update >&2 && touch /var/lib/apt/lists"
+# The refresh of one repository does not change the age of the whole index. apt warns of a repository that is trusted
+# without a signature, and goes on: only other warnings count then.
+_REFRESH_ONE: Final = r"""
+command -v apt-get >/dev/null 2>&1 || exit 127
+lists=/var/lib/apt/lists old=
+for f in $lists/*Packages*; do if [ -e "$f" ]; then old=$(stat -c %Y $lists); break; fi; done
+strict=
+[ "$3" = yes ] || strict='-o APT::Update::Error-Mode=any'
+out=$(apt-get -q -o "Dir::Etc::sourcelist=$2" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 $strict \
+  update 2>&1)
+code=$?
+[ -z "$old" ] || touch -d "@$old" $lists
+printf '%s\n' "$out" >&2
+if [ $code -eq 0 ]; then
+  case $out in
+    *"couldn't be verified"*) ;;
+    *"Some index files failed to download"*) code=100 ;;
+  esac
+fi
+exit $code
 """
-)
-_CHANGE: Final = (
-    _QUIET
-    + DIFFERENCE
-    + r"""
+_CHANGE: Final = r"""
 unhold=$1 hold=$2 auto=$3; shift 3
 all() { dpkg-query -W -f '${db:Status-Abbrev}|${Package}:${Architecture}|${Version}\n'; }
 before=$(all) code=0
@@ -85,8 +97,7 @@ if [ -n "$auto" ] && [ $code -eq 0 ]; then apt-mark auto $auto >&2 || code=$?; f
 difference "$before" "$(all)"
 exit $code
 """
-)
-# The second letter of dpkg's states: installed, perhaps with triggers to come; and begun, but not ended.
+# The second letter of dpkg's states: installed, perhaps with pending triggers; and half installed.
 _INSTALLED: Final = frozenset("iWt")
 _BROKEN: Final = frozenset("HUF")
 _SIMULATED: Final = re.compile(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", re.MULTILINE)
@@ -101,26 +112,15 @@ class Apt(Manager):
         r"Could not get lock|Unable to lock|Unable to acquire the dpkg frontend lock|frontend lock was locked"
         r"|lock.* is held by|locked by another process"
     )
-
-    def compare(self, one: str, two: str) -> int:
-        """As dpkg sees it."""
-        return compare_deb(one, two)
+    scripts = (_SURVEY, _QUIET + _REFRESH, _REFRESH_ONE)
+    compare = staticmethod(compare_deb)
 
     def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
-        """What dpkg and apt's index know of the packages."""
-        files = [ask.file for ask in asks if ask.file]
-        names = [ask.name for ask in asks if not ask.file]
-        command = script(_SURVEY, index, str(len(files)), *files, *names)
-        return _parse(asks, self.ask(command, expect=(0, 1)).out)
-
-    def refresh(self) -> None:
-        """``apt-get update``; a source that cannot be had is a failure."""
-        result = self.patiently(script(_REFRESH))
-        if result.exit_code != 0:
-            raise self.failure("refresh the index", result)
+        """What dpkg and the index of apt know of the packages."""
+        return _parse(asks, self.asked(asks, index, expect=(0, 1)))
 
     def simulate(self, change: Change) -> tuple[Move, ...]:
-        """What ``apt-get -s`` says."""
+        """The moves that ``apt-get -s`` prints."""
         words = self._words(change)
         if not words:
             return ()
@@ -137,7 +137,7 @@ class Apt(Manager):
     def apply(self, change: Change) -> Outcome:
         """One ``apt-get`` for all."""
         groups = [" ".join(change.unhold), " ".join(change.hold), " ".join(change.auto)]
-        result = self.patiently(script(_CHANGE, *groups, *self._words(change)))
+        result = self.patiently(script(_QUIET + DIFFERENCE + _CHANGE, *groups, *self._words(change)))
         autos = {line.removeprefix("auto|") for line in result.out.splitlines() if line.startswith("auto|")}
         native = next((line[5:] for line in result.out.splitlines() if line.startswith("arch|")), "")
         outcome = self.outcome(describe(change), result, lambda line: _installed(line, native))
@@ -145,7 +145,7 @@ class Apt(Manager):
         return Outcome(tuple(moves), outcome.failure)
 
     def alike(self, name: str) -> list[str]:
-        """Names of the index with the same first two letters."""
+        """Names in the index with the same first two letters."""
         return self.ask(script('apt-cache pkgnames "$1"', name[:2]), expect=range(256)).out.split()
 
     def _words(self, change: Change) -> list[str]:
@@ -157,26 +157,18 @@ class Apt(Manager):
         if not change.install:
             return [*flags, "remove", "--", *change.remove]
         flags.append("--install-recommends" if change.recommends else "--no-install-recommends")
-        # A name with a minus at its end is one to be removed.
-        return [*flags, "install", "--", *map(_spec, change.install), *(f"{name}-" for name in change.remove)]
-
-
-def _spec(target: Target) -> str:
-    return target.file or (f"{target.name}={target.version}" if target.version else target.name)
+        # A name that ends with a minus is removed.
+        return [*flags, "install", "--", *self.specs(change.install), *(f"{name}-" for name in change.remove)]
 
 
 def _installed(line: str, native: str) -> tuple[str, str] | None:
-    """Name and version of a line about a package that is installed; a foreign one has its architecture in its name."""
+    """Name and version of an installed package; the name of a foreign one has its architecture."""
     status, name, version = line.split("|", 2)
     name = name.removesuffix(":all").removesuffix(f":{native}")
     return (name, version) if status[1:2] in _INSTALLED | _BROKEN else None
 
 
-def _parse(asks: Sequence[Ask], text: str) -> Survey:
-    said: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition("|")
-        said.setdefault(key, []).append(value)
+def _parse(asks: Sequence[Ask], said: Mapping[str, Sequence[str]]) -> Survey:
     native = next(iter(said.get("arch", ())), "")
     held = {name.removesuffix(f":{native}") for name in said.get("held", ())}
     files = iter(said.get("file", ()))
@@ -208,11 +200,11 @@ def _parse(asks: Sequence[Ask], text: str) -> Survey:
                 file_version=version,
             )
         )
-    return Survey(tuple(found), index_age(next(iter(said.get("now", ())), ""), said.get("stamp", ())))
+    return surveyed(found, said)
 
 
 def _known(name: str, native: str, lines: Sequence[str]) -> tuple[str, str]:
-    """dpkg's state and version of a package, of the architecture that the name means."""
+    """The state and version of a package, for the architecture that its name implies."""
     base, _, arch = name.partition(":")
     for line in lines:
         state, package, architecture, version = line.split("|", 3)
@@ -231,7 +223,7 @@ def _provider(name: str, lines: Sequence[str]) -> tuple[str, str]:
 
 
 def _policies(lines: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Candidate and versions of each package in what ``apt-cache policy`` prints."""
+    """Candidate and versions of each package in the output of ``apt-cache policy``."""
     policies: dict[str, tuple[str, tuple[str, ...]]] = {}
     name, candidate, version = "", "", ""
     versions: list[str] = []

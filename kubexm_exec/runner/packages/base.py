@@ -1,11 +1,11 @@
-"""What every package manager can be asked, and what they all have in common: locks, live output, what changed."""
+"""What all package managers have in common: their interface, locks, live output, and the list of changes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
@@ -15,11 +15,12 @@ from kubexm_exec.control import Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, pair
+from kubexm_exec.runner.packages.data import Ask, Change, Found, Lookup, Move, Outcome, Survey, Target, pair
 from kubexm_exec.runner.packages.trouble import explain, is_locked
+from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 
-# Everything that is installed before and after, as lines; printed is what is only in one of the two.
+# Compares two lists of all installed packages, and prints the lines that are in one of them only.
 DIFFERENCE: Final = r"""
 difference() {
   { printf '%s\n' "$1" | sed 's/^/-/'; printf '%s\n' "$2" | sed 's/^/+/'; } | awk '
@@ -32,18 +33,22 @@ _OUTPUT: Final = 4 << 20
 
 
 class Manager(ABC):
-    """One package manager. All methods are questions and commands on a host; nothing is remembered."""
+    """One package manager on a host; it has no state of its own."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]
-    """How the names of its package files end."""
+    """The suffix of its package files."""
     locked: ClassVar[re.Pattern[str]]
-    """What it says when another one is at work."""
+    """Its messages when another process has the lock."""
+    equals: ClassVar[str] = "="
+    """What it expects between the name and the version of a package."""
+    scripts: ClassVar[tuple[str, str, str]]
+    """How to survey packages, to refresh the index, and to refresh that of one repository."""
 
     def __init__(self, session: Session, *, wait: float = 0.0) -> None:
         self.session = session
         self.wait = wait
-        """Seconds to wait for another package manager that is at work."""
+        """Seconds to wait while another process has the lock."""
 
     @abstractmethod
     def compare(self, one: str, two: str) -> int:
@@ -51,35 +56,66 @@ class Manager(ABC):
 
     @abstractmethod
     def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
-        """What the host knows of packages; ``holds`` may be left out where asking for them takes time."""
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """Fetch the index anew."""
+        """What the host knows of packages; without ``holds``, the holds may be missing where they take time."""
 
     @abstractmethod
     def simulate(self, change: Change) -> tuple[Move, ...]:
-        """All that a transaction would do, also to packages that were not named."""
+        """All moves of a transaction, also of packages that were not named."""
 
     @abstractmethod
     def apply(self, change: Change) -> Outcome:
-        """Do it."""
+        """Perform a transaction."""
 
     @abstractmethod
     def alike(self, name: str) -> list[str]:
-        """Names in the index that begin as this one does."""
+        """Names in the index with the same first two letters."""
+
+    def refresh(self) -> None:
+        """Refresh the index; a repository that cannot be reached is a failure."""
+        self._refresh("refresh the index", script(self.scripts[1]))
+
+    def refresh_repository(self, name: str, path: str, *, trusted: bool = False) -> None:
+        """Refresh the index of one repository, which is configured in a file.
+
+        One that cannot be reached is a failure; so is a wrong signature, unless it is trusted without one.
+        """
+        command = script(self.scripts[2], name, path, "yes" if trusted else "no")
+        self._refresh(f"fetch the index of {name}", command)
+
+    def _refresh(self, what: str, command: Command) -> None:
+        result = self.patiently(command)
+        if result.exit_code != 0:
+            raise self.failure(what, result)
+
+    def asked(self, asks: Sequence[Ask], *options: str, expect: Collection[int] = (0,)) -> dict[str, list[str]]:
+        """The answer to a survey: lines by the word before their first bar."""
+        files = [ask.file for ask in asks if ask.file]
+        names = [ask.name for ask in asks if not ask.file]
+        command = script(self.scripts[0], *options, str(len(files)), *files, *names)
+        said: dict[str, list[str]] = {}
+        for line in self.ask(command, expect=expect).out.splitlines():
+            key, bar, value = line.partition("|")
+            if bar:
+                said.setdefault(key, []).append(value)
+        return said
+
+    def specs(self, targets: Sequence[Target]) -> list[str]:
+        """Packages to install, as the manager takes them."""
+        return [
+            each.file or (f"{each.name}{self.equals}{each.version}" if each.version else each.name) for each in targets
+        ]
 
     def ask(self, command: Command, *, expect: Collection[int] = (0,)) -> CommandResult:
-        """A question that only the step is interested in."""
+        """Run a command whose output only the step is interested in."""
         result = self.patiently(command, live=False)
         if result.exit_code not in expect:
             raise self.failure("ask for packages", result)
         return result
 
     def patiently(self, command: Command, *, live: bool = True) -> CommandResult:
-        """Run a command; while another package manager is at work, wait for it, up to the time for that.
+        """Run a command; while another process has the lock, wait up to ``wait`` seconds for it.
 
-        What people see is standard error: standard output is for what the step asks.
+        People see its standard error: standard output is for the step.
         """
         session = self.session
         if live and session.on_output is not None:
@@ -94,15 +130,15 @@ class Manager(ABC):
                 self._tell(f"waiting up to {self.wait:g}s: {self._lock_line(result)}\n")
             if until.passed():
                 return result
-            # Cancelled or out of time: the next command says so in the connector's own words.
+            # If the action is cancelled or out of time, the next command raises.
             session.cancel.wait(min(_BETWEEN_LOOKS, until.left() or 0.0, self._left()))
 
     def failure(self, what: str, result: CommandResult) -> StepFailed:
-        """The failure that a command's answer is."""
+        """The failure of a command."""
         return explain(self.session, self.name, what, result, locked=self.locked, waited=self.wait)
 
     def outcome(self, what: str, result: CommandResult, parse: Callable[[str], tuple[str, str] | None]) -> Outcome:
-        """What a transaction's script says that it did."""
+        """What a transaction has done, as its script says."""
         moves = self.moves(result.out, parse)
         return Outcome(moves, None if result.exit_code == 0 else self.failure(what, result))
 
@@ -122,7 +158,7 @@ class Manager(ABC):
         for line in (result.err + "\n" + result.out).splitlines():
             if self.locked.search(line):
                 return line.strip()
-        return "another package manager is at work"
+        return "another process has the lock"
 
     def _tell(self, text: str) -> None:
         if self.session.on_output is not None and not self.session.sensitive:
@@ -137,9 +173,8 @@ def _errors_only(listener: OnOutput) -> OnOutput:
     return listen
 
 
-def index_age(now: str, stamps: Sequence[str]) -> float | None:
-    """Seconds since the newest of the stamps (seconds since 1970, as the host says); None if there is none."""
-    times = [int(stamp) for stamp in stamps if stamp.isdecimal()]
-    if not times or not now.isdecimal():
-        return None
-    return float(max(0, int(now) - max(times)))
+def surveyed(found: Sequence[Found], said: Mapping[str, Sequence[str]]) -> Survey:
+    """What was found, with the age of the index: seconds from its newest stamp to the time of the host."""
+    times = [int(stamp) for stamp in said.get("stamp", ()) if stamp.isdecimal()]
+    now = next(iter(said.get("now", ())), "")
+    return Survey(tuple(found), float(max(0, int(now) - max(times))) if times and now.isdecimal() else None)

@@ -1,4 +1,4 @@
-"""What is known of packages and what is to be done with them: plain data that all package managers share."""
+"""The state of packages and the changes to them: plain data that all package managers share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubexm_exec.model.errors import StepFailed
 
 State = Literal["present", "absent", "latest"]
 Lookup = Literal["none", "missing", "all"]
-"""Of which packages the index is asked: of none, of those that are not installed, of all."""
+"""Which packages to look up in the index: none, those that are not installed, or all."""
 
 
 class Ask(Struct, frozen=True):
-    """One package that somebody wants: by name, perhaps in a version, or as a file on the host."""
+    """A package that is asked for: by name, perhaps with a version, or as a file on the host."""
 
     name: str = ""
     version: str = ""
@@ -28,30 +28,30 @@ class Ask(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """What the host knows of one package that was asked for."""
+    """The state of one package on a host."""
 
     name: str
     """Of a file: the name in it; empty if there is no such file."""
     installed: str = ""
     """Its version; empty if it is not installed."""
     provider: str = ""
-    """The installed package that stands in for this name."""
+    """The installed package that provides this name."""
     leftover: bool = False
     """Removed, but its configuration is still there."""
     broken: bool = False
-    """Only half installed: something failed on the way."""
+    """Half installed: something failed on the way."""
     held: bool = False
     candidate: str = ""
-    """What the manager would install by itself; empty if the index does not have it."""
+    """The version that the manager would choose; empty if the index has none."""
     versions: tuple[str, ...] = ()
-    """All that the index has."""
+    """All versions in the index."""
     virtual: bool = False
-    """Not a package itself, but the index has packages that provide it."""
+    """Not a package, but a name that packages in the index provide."""
     file_version: str = ""
 
 
 class Survey(Struct, frozen=True):
-    """What the host knows of all packages that were asked for."""
+    """The state of all packages that were asked for."""
 
     found: tuple[Found, ...]
     age: float | None = None
@@ -59,19 +59,19 @@ class Survey(Struct, frozen=True):
 
 
 class Goal(Struct, frozen=True):
-    """How the packages should be."""
+    """The desired state of packages."""
 
     state: State = "present"
     hold: bool | None = None
     """None: holds are left as they are."""
     purge: bool = False
     downgrade: bool = False
-    """Whether an older version than the installed one may be put in its place."""
+    """Whether an older version may replace the installed one."""
     recommends: bool = False
 
 
 class Target(Struct, frozen=True):
-    """A package to be installed in a version; without one the manager chooses."""
+    """A package to install; without a version the manager chooses."""
 
     name: str
     version: str = ""
@@ -86,9 +86,9 @@ class Change(Struct, frozen=True):
     hold: tuple[str, ...] = ()
     """Held afterwards."""
     unhold: tuple[str, ...] = ()
-    """No longer held, from before the transaction on."""
+    """Released before the transaction."""
     auto: tuple[str, ...] = ()
-    """Marked afterwards as installed only because others need them."""
+    """Marked afterwards as installed automatically."""
     purge: bool = False
     downgrade: bool = False
     recommends: bool = False
@@ -100,62 +100,62 @@ class Change(Struct, frozen=True):
 
 
 class Move(Struct, frozen=True):
-    """One package from one version to another; empty stands for not installed."""
+    """The change of one package from one version to another; empty is not installed."""
 
     name: str
     before: str = ""
     after: str = ""
     auto: bool = False
-    """Before, it was there only because others need it."""
+    """Whether it was installed automatically before."""
 
     def __str__(self) -> str:
         if not self.before:
-            # Which version it is, or even which package, may be the manager's choice.
+            # The version, or even the package, may be the choice of the manager.
             return f"{self.name} {self.after} installed" if self.after else f"{self.name} installed"
         if not self.after:
             return f"{self.name} {self.before} removed"
         return f"{self.name} {self.before} -> {self.after}"
 
     def note(self) -> str:
-        """The same without the name."""
+        """The text without the name."""
         return str(self).removeprefix(f"{self.name} ")
 
 
 class Outcome(Struct, frozen=True):
-    """What a transaction did, all of it, also if it failed on the way."""
+    """All moves of a transaction, also if it failed on the way."""
 
     moves: tuple[Move, ...]
     failure: StepFailed | None = None
 
 
 class Missing(Struct, frozen=True):
-    """What the index does not have."""
+    """A package, or a version of it, that the index does not have."""
 
     ask: Ask
     versions: tuple[str, ...] = ()
-    """What it has of that name."""
+    """The versions that the index has."""
 
 
 class Plan(Struct, frozen=True):
-    """What lies between the packages as they are and as they should be."""
+    """The difference between the state of packages and the desired state."""
 
     change: Change
     moves: tuple[Move, ...] = ()
-    """Of the packages that were named; others may have to follow."""
+    """Of the packages that were named; others may follow."""
     missing: tuple[Missing, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-    """The versions that are installed now, by name."""
+    """The installed versions, by name."""
     indexed: bool = False
-    """Whether it depends on what is in the index."""
+    """Whether it depends on the index."""
 
     @property
     def done(self) -> bool:
-        """Whether all is as it should be."""
+        """Whether there is nothing to do."""
         return not self.change.any and not self.missing
 
 
 def pair(gone: Sequence[tuple[str, str]], come: Sequence[tuple[str, str]]) -> tuple[Move, ...]:
-    """Packages (name, version) that went and came as moves: one that went and came has changed."""
+    """Removed and added packages (name, version) as moves: a package in both has changed."""
     before: dict[str, list[str]] = {}
     after: dict[str, list[str]] = {}
     for name, version in gone:
@@ -168,14 +168,14 @@ def pair(gone: Sequence[tuple[str, str]], come: Sequence[tuple[str, str]]) -> tu
         if len(olds) == len(news) == 1:
             moves.append(Move(name, olds[0], news[0]))
         else:
-            # Several versions side by side, as kernels are.
+            # Several versions side by side, as of kernels.
             moves.extend(Move(name, old, "") for old in olds)
             moves.extend(Move(name, "", new) for new in news)
     return tuple(moves)
 
 
 def describe(change: Change) -> str:
-    """A transaction in few words, for a failure."""
+    """A transaction for a message."""
     if change.install:
         return "install " + ", ".join(target.name or target.file for target in change.install)
     if change.remove:

@@ -1,4 +1,4 @@
-"""dnf, and yum where it is another name for dnf: Fedora, RHEL and what comes from them."""
+"""dnf, and yum where that is dnf: Fedora, RHEL and their derivatives."""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ from typing import Final
 
 from kubexm_exec.runner.packages import rpm
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager
-from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, describe
 from kubexm_exec.runner.packages.versions import compare_rpm
 from kubexm_exec.runner.quote import script
 
 _FIND: Final = r"""
 dnf=$(command -v dnf || command -v yum) || exit 127
 """
-_SURVEY: Final = (
-    _FIND
-    + r"""
-locks=$1; shift
-"""
-    + rpm.LOOK
-    + r"""
+_INDEX: Final = r"""
 for f in /var/cache/dnf/*/repodata/repomd.xml /var/cache/libdnf5/*/repodata/repomd.xml; do
   [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"
 done
@@ -31,7 +25,7 @@ if [ "$locks" = yes ]; then
   "$dnf" -C -q versionlock list | sed 's/^/lock|/'
 fi
 [ $# -gt 0 ] || exit 0
-# dnf 5 ends no line by itself, dnf 4 does: empty lines mean nothing.
+# dnf 4 ends each line, dnf 5 does not: there can be empty lines.
 query() { "$dnf" -C -q $off repoquery --qf "$@"; }
 known=$(query 'index|%{name}|%{arch}|%{epoch}:%{version}-%{release}\n' --showduplicates "$@") || exit
 printf '%s\n' "$known"
@@ -42,30 +36,23 @@ for n do
   esac
 done
 """
-)
-_REFRESH: Final = (
-    _FIND
-    + r"""
-"$dnf" -q -y --setopt=exit_on_lock=True --refresh makecache >&2
+_REFRESH: Final = '"$dnf" -q -y --setopt=exit_on_lock=True --refresh makecache >&2'
+_REFRESH_ONE: Final = r"""
+"$dnf" -q -y --setopt=exit_on_lock=True "--setopt=$1.skip_if_unavailable=False" "--disablerepo=*" "--enablerepo=$1" \
+  --refresh makecache >&2
 """
-)
-# The metadata is as fresh as was asked for already: no second look at it here.
+# The metadata has been refreshed before if that was wanted.
 _TRANSACTION: Final = r"""
 transaction() {
   "$dnf" -y --setopt=exit_on_lock=True --setopt='*.metadata_expire=-1' --setopt="install_weak_deps=$weak" "$@"
 }
 """
-_CHANGE: Final = (
-    _FIND
-    + DIFFERENCE
-    + rpm.SNAPSHOT
-    + _TRANSACTION
-    + r"""
+_CHANGE: Final = r"""
 weak=$1 unhold=$2 hold=$3 remove=$4; shift 4
 before=$(all) code=0
 if [ -n "$unhold$hold" ]; then "$dnf" -C -q versionlock list >/dev/null || exit; fi
 if [ -n "$unhold" ]; then "$dnf" -C -q versionlock delete $unhold >&2 || exit; fi
-# What is to go may make way for what is to come.
+# What is removed may conflict with what is installed.
 erase=; [ -z "$remove" ] || erase=--allowerasing
 if [ $# -gt 0 ]; then transaction $erase install "$@" >&2 || code=$?; fi
 if [ -n "$remove" ] && [ $code -eq 0 ]; then transaction --noautoremove remove $remove >&2 || code=$?; fi
@@ -74,11 +61,7 @@ if [ -n "$hold" ]; then "$dnf" -C -q versionlock add $hold >&2 || { [ $code -ne 
 difference "$before" "$(all)"
 exit $code
 """
-)
-_SIMULATE: Final = (
-    _FIND
-    + _TRANSACTION
-    + r"""
+_SIMULATE: Final = r"""
 weak=$1 remove=$2 off=$3 erase=; shift 3
 [ -z "$remove" ] || erase=--allowerasing
 exec 2>&1
@@ -86,9 +69,8 @@ if [ $# -gt 0 ]; then transaction -C --assumeno $off $erase install "$@"; fi
 if [ -n "$remove" ]; then transaction -C --assumeno $off --noautoremove remove $remove; fi
 exit 0
 """
-)
 _SECTIONS: Final = {"Installing": "+", "Upgrading": "+", "Downgrading": "+", "Reinstalling": "+", "Removing": "-"}
-# A name that is too long for its column pushes the rest to the next line.
+# A name that is too long for its column moves the rest to the next line.
 _ROW: Final = re.compile(r"^ (\S+)\s+(noarch|[a-z][a-z0-9_]+)\s+(\S+)\s+(\S+)\s+[\d.]+", re.MULTILINE)
 _LOCK: Final = re.compile(r"^!?(.+?)-(?:\d+:)?[^-]+-[^-]+$")
 
@@ -98,21 +80,17 @@ class Dnf(Manager):
 
     name = "dnf"
     suffix = ".rpm"
+    equals = "-"
+    scripts = (_FIND + "locks=$1; shift\n" + rpm.LOOK + _INDEX, _FIND + _REFRESH, _FIND + _REFRESH_ONE)
+    compare = staticmethod(compare_rpm)
     locked = re.compile(
         r"already locked by \d+|Waiting for process with pid|another copy is running|holding the (?:yum|dnf) lock"
         r"|can't create transaction lock"
     )
 
-    def compare(self, one: str, two: str) -> int:
-        """As rpm sees it."""
-        return compare_rpm(one, two)
-
     def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
-        """What rpm and dnf's metadata know of the packages."""
-        files = [ask.file for ask in asks if ask.file]
-        names = [ask.name for ask in asks if not ask.file]
-        command = script(_SURVEY, "yes" if holds else "no", index, str(len(files)), *files, *names)
-        said = rpm.read(self.ask(command).out)
+        """What rpm and the metadata of dnf know of the packages."""
+        said = self.asked(asks, "yes" if holds else "no", index)
         available: dict[str, list[str]] = {}
         for line in said.get("index", ()):
             name, arch, version = line.split("|", 2)
@@ -122,19 +100,11 @@ class Dnf(Manager):
         held = [found[1] for line in said.get("lock", ()) if (found := _LOCK.match(line))]
         return rpm.survey(asks, said, available=available, virtual=virtual, held=held)
 
-    def refresh(self) -> None:
-        """``dnf makecache``."""
-        result = self.patiently(script(_REFRESH))
-        if result.exit_code != 0:
-            raise self.failure("refresh the index", result)
-
     def simulate(self, change: Change) -> tuple[Move, ...]:
-        """What dnf says when it is answered with no."""
+        """The moves that dnf lists before its question, which is answered with no."""
         off = "--disableplugin=versionlock" if change.unhold else ""
-        command = script(
-            _SIMULATE, str(change.recommends), " ".join(change.remove), off, *map(_spec, change.install)
-        )  # fmt: skip
-        result = self.ask(command)
+        arguments = (str(change.recommends), " ".join(change.remove), off, *self.specs(change.install))
+        result = self.ask(script(_FIND + _TRANSACTION + _SIMULATE, *arguments))
         if not re.search("Operation aborted|Nothing to do", result.out) or re.search("^Error:", result.out, re.M):
             raise self.failure(describe(change), result)
         return _table(result.out)
@@ -142,23 +112,18 @@ class Dnf(Manager):
     def apply(self, change: Change) -> Outcome:
         """One ``dnf install`` or ``dnf remove`` for all."""
         groups = (" ".join(names) for names in (change.unhold, change.hold, change.remove))
-        command = script(_CHANGE, str(change.recommends), *groups, *map(_spec, change.install))
+        body = _FIND + DIFFERENCE + rpm.SNAPSHOT + _TRANSACTION + _CHANGE
+        command = script(body, str(change.recommends), *groups, *self.specs(change.install))
         return self.outcome(describe(change), self.patiently(command), rpm.installed)
 
     def alike(self, name: str) -> list[str]:
-        """Names of the index with the same first two letters."""
+        """Names in the index with the same first two letters."""
         body = _FIND + '"$dnf" -C -q repoquery --qf "%{name}\\n" "$1*"'
         return self.ask(script(body, name[:2]), expect=range(256)).out.split()
 
 
-def _spec(target: Target) -> str:
-    if target.file or not target.version:
-        return target.file or target.name
-    return f"{target.name}-{target.version}"
-
-
 def _table(text: str) -> tuple[Move, ...]:
-    """The packages in the table that dnf shows before it asks."""
+    """The packages in the table that dnf prints before its question."""
     moves: list[Move] = []
     mark = ""
     part: list[str] = []

@@ -1,4 +1,4 @@
-"""Works out what has to be done so that packages are as they should be: pure, the same for all package managers."""
+"""Plans the changes to packages: pure, and the same for all package managers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kubexm_exec.runner.packages.versions import Compare, matches, newest
 
 
 def first_lookup(goal: Goal) -> Lookup:
-    """Of which packages the index has to be asked, before anything is known of them."""
+    """Which packages to look up in the index at first."""
     if goal.state == "absent":
         return "none"
     return "all" if goal.state == "latest" else "missing"
 
 
 def wants_all(asks: Sequence[Ask], survey: Survey, goal: Goal) -> bool:
-    """Whether the index has to be asked of what is installed too: it has another version than it should."""
+    """Whether to look up installed packages too, because one has the wrong version."""
     pairs = zip(asks, survey.found, strict=True)
     return goal.state == "present" and any(
         ask.version and found.installed and not matches(ask.version, found.installed) for ask, found in pairs
@@ -25,7 +25,7 @@ def wants_all(asks: Sequence[Ask], survey: Survey, goal: Goal) -> bool:
 
 
 def make_plan(asks: Sequence[Ask], survey: Survey, goal: Goal, compare: Compare) -> Plan:
-    """What is to be done. What must not be done as asked is a StepFailed."""
+    """The plan for packages; a change that is not allowed is a StepFailed."""
     planner = _Planner(goal, compare)
     for ask, found in zip(asks, survey.found, strict=True):
         if goal.state == "absent":
@@ -36,7 +36,7 @@ def make_plan(asks: Sequence[Ask], survey: Survey, goal: Goal, compare: Compare)
 
 
 class _Planner:
-    """Collects what has to be done, package by package."""
+    """Collects the changes, package by package."""
 
     def __init__(self, goal: Goal, compare: Compare) -> None:
         self.goal = goal
@@ -92,7 +92,7 @@ class _Planner:
             if not self.goal.downgrade:
                 raise StepFailed(
                     f"package {found.name}: {version} is older than {found.installed}, which is installed",
-                    hint="set `allowDowngrade: true` if the older one is meant",
+                    hint="set `allowDowngrade: true` if you want the older one",
                 )
             self.downgrades = True
         self._holds(found, changes=True)
@@ -100,7 +100,7 @@ class _Planner:
         self.moves.append(Move(found.name, "" if found.provider else found.installed, version))
 
     def _target(self, ask: Ask, found: Found) -> Target | None:
-        """What to install; None if all is well, or if the index does not have it (which is noted)."""
+        """What to install; None if nothing, or if the index does not have it (which is then in ``missing``)."""
         if ask.file:
             same = found.installed == found.file_version and not found.provider
             return None if same else Target(found.name, found.file_version, ask.file)
@@ -112,7 +112,7 @@ class _Planner:
         else:
             version = found.candidate
         if not version:
-            # A newer one is wanted, the index has none at all, and what is installed will do.
+            # The newest is wanted, the index has none, and the installed version is right.
             if found.installed and (not ask.version or self._right(ask, found)):
                 return None
             if found.virtual and not ask.version:
@@ -121,7 +121,7 @@ class _Planner:
             return None
         if found.installed and not found.provider:
             order = self.compare(version, found.installed)
-            # The newest of the index is older than what is there, and that is right as it is.
+            # The index has only older versions, and the installed one is right.
             if order == 0 or (order < 0 and (not ask.version or self._right(ask, found))):
                 return None
         elif found.provider and not ask.version:
@@ -132,7 +132,7 @@ class _Planner:
         return not found.provider and matches(ask.version, found.installed)
 
     def _holds(self, found: Found, *, changes: bool) -> None:
-        """Holds before and after. A hold that somebody else made is respected."""
+        """Plan holds and releases. The hold of somebody else is respected."""
         name = found.provider or found.name
         if found.held and changes:
             if self.goal.hold is None:
@@ -148,5 +148,5 @@ def _is_held(found: Found, what: str) -> StepFailed:
     where = f"held at {found.installed}" if found.installed else "held as absent"
     return StepFailed(
         f"package {found.name}: it is {where} and would have to be {what}",
-        hint="somebody held it on purpose; with `hold: true` or `hold: false` this step decides about the hold",
+        hint="somebody held it on purpose; set `hold: true` or `hold: false` to let this step decide about the hold",
     )

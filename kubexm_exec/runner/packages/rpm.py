@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kubexm_exec.runner.packages.base import index_age
+from kubexm_exec.runner.packages.base import surveyed
 from kubexm_exec.runner.packages.data import Ask, Found, Survey
 from kubexm_exec.runner.packages.versions import compare_rpm, newest
 
-# After it, "$@" holds the names that the index is to be asked for.
+# After it, "$@" are the names to look up in the index.
 LOOK: Final = r"""
 which=$1 files=$2; shift 2
 date '+now|%s'
@@ -40,7 +40,7 @@ all() { rpm -qa --qf '%{NAME}|%{ARCH}|%{EPOCHNUM}:%{VERSION}-%{RELEASE}\n' | gre
 
 
 def plain(version: str) -> str:
-    """A version as people write it: without the epoch 0."""
+    """A version without the epoch 0, as people write it."""
     return version.removeprefix("0:").removeprefix("(none):")
 
 
@@ -48,16 +48,6 @@ def installed(line: str) -> tuple[str, str] | None:
     """Name and version of a line of the snapshot."""
     parts = line.split("|")
     return (parts[0], plain(parts[2])) if len(parts) == 3 else None
-
-
-def read(text: str) -> dict[str, list[str]]:
-    """The lines of an answer by what they are about."""
-    said: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        key, bar, value = line.partition("|")
-        if bar:
-            said.setdefault(key, []).append(value)
-    return said
 
 
 def survey(
@@ -68,7 +58,7 @@ def survey(
     virtual: Sequence[str],
     held: Sequence[str],
 ) -> Survey:
-    """Put what rpm and the index said together."""
+    """Combine the answers of rpm and of the index."""
     files = iter(said.get("file", ()))
     found: list[Found] = []
     for ask in asks:
@@ -93,11 +83,11 @@ def survey(
                 file_version=plain(version),
             )
         )
-    return Survey(tuple(found), index_age(next(iter(said.get("now", ())), ""), said.get("stamp", ())))
+    return surveyed(found, said)
 
 
 def _known(name: str, lines: Sequence[str]) -> str:
-    """The version that is installed; the newest if there are several side by side."""
+    """The installed version; the newest if there are several."""
     versions = []
     for line in lines:
         package, arch, version = line.split("|", 2)

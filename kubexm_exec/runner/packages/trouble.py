@@ -1,4 +1,4 @@
-"""Semaphore what package managers say when they fail into failures that say what to do next."""
+"""Turns the errors of package managers into failures that say what to do next."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ERROR_LINE: Final = re.compile(
 
 
 class _Sign(Struct, frozen=True):
-    """Words that tell what is wrong."""
+    """A pattern of error messages."""
 
     words: re.Pattern[str]
     reason: str
-    """``{0}``, ``{1}`` are the groups of the words; empty: the tool's own line."""
+    """``{0}``, ``{1}`` are groups of the pattern; empty: the tool's own line."""
     hint: str
 
 
@@ -42,12 +42,12 @@ _SIGNS: Final = (
         r"are you root\?|superuser privileges|root privileges are required|Permission denied.*(?:lock|database)"
         r"|need to be (?:root|run with)|Unable to (?:open|lock) database: Permission denied",
         "only root may do this",
-        "work as root on this host: `become: true` in the inventory",
+        "use `become: true` for this host in the inventory",
     ),
     _sign(
         r"dpkg was interrupted|dpkg --configure -a",
         "an earlier run of dpkg was interrupted",
-        "finish it on the host with `dpkg --configure -a`, then run this again",
+        "run `dpkg --configure -a` on the host, then run this again",
     ),
     _sign(
         r"Unmet dependencies\. Try 'apt(?:-get)? --fix-broken install'",
@@ -61,8 +61,8 @@ _SIGNS: Final = (
     ),
     _sign(
         r"(?:EXPKEYSIG|KEYEXPIRED) ?(\S*)",
-        "the key {0} that the index is signed with has expired",
-        "get the repository's new key, and give it with a repository step",
+        "the key {0}, which signs the index, has expired",
+        "get the repository's new key, and install it with a repository step",
     ),
     _sign(
         r"is not signed|GPG check FAILED|BADSIG|signature verification failed|Signature verification .*failed"
@@ -70,12 +70,12 @@ _SIGNS: Final = (
         r"|bad signature|Public key for (\S+) is not installed|signatures couldn't be verified",
         "a signature is missing or wrong",
         "give the repository its key with a repository step (`key`, `keyFile` or `keyUrl`); "
-        "only if nobody can change what is served, `trusted: true` there does without",
+        "only if nobody can tamper with it, use `trusted: true` there instead",
     ),
     _sign(
         r"Hash Sum mismatch|checksum (?:doesn't|does not) match|wrong digest|BAD archive",
-        "what was downloaded is not what the index promised",
-        "the mirror may be in the middle of a change: refresh the index (`update: always`) and try again",
+        "a download does not match the index",
+        "the mirror may be changing right now: refresh the index (`update: always`) and try again",
     ),
     _sign(
         r"Temporary failure resolving|Could not resolve|Couldn't resolve host|Could not connect|Connection refused"
@@ -83,18 +83,18 @@ _SIGNS: Final = (
         r"|Curl error|DNS lookup error|download failed|does not have a Release file|temporary error"
         r"|Cannot retrieve repository metadata|Repository '.*' is invalid|Valid metadata not found",
         "",
-        "can the host reach the repository (network, proxy, address)? `kubexm exec HOST -- curl -I URL` tells",
+        "can the host reach the repository (network, proxy, address)? Try `kubexm exec HOST -- curl -I URL`",
     ),
     _sign(
         r"No space left on device|not enough (?:free )?(?:disk )?space|You don't have enough free space",
-        "there is no space left",
+        "no space left",
         "free some space on the host: `df -h`",
     ),
     _sign(
         r"Unable to correct problems|unmet dependencies|nothing provides|conflicting requests|Problem: "
         r"|unsatisfiable constraints|unable to select packages|conflicts with",
         "",
-        "the packages do not fit together: the output above says which one needs what",
+        "the dependencies conflict: the output above says which package needs what",
     ),
     _sign(
         r"No such command: versionlock",
@@ -105,7 +105,7 @@ _SIGNS: Final = (
         r"post-installation script subprocess returned error|pre-installation script subprocess|scriptlet failed"
         r"|script exited with error|%(?:pre|post)\w*\(.*\) failed",
         "",
-        "a script of the package failed: its own words are in the output",
+        "a script of the package failed: its messages are in the output",
     ),
 )
 
@@ -113,21 +113,18 @@ _SIGNS: Final = (
 def explain(
     session: Session, manager: str, what: str, result: CommandResult, *, locked: re.Pattern[str], waited: float
 ) -> StepFailed:
-    """The failure of a package manager: what was tried, its reason, and what to do next."""
+    """The failure of a package manager: what it was to do, the reason, and what to do next."""
     text = result.err + "\n" + result.out
     if result.exit_code == 127:
         return _failed(session, result, f"{what}: there is no {manager} on the host",
                        "choose another `manager`; `kubexm facts HOST` shows which one the host has")  # fmt: skip
     if is_locked(locked, text):
         holder = _HOLDER.search(text)
-        who = "another package manager is at work"
+        who = "another package manager"
         if holder:
-            pid, program = (
-                holder["pid"] or holder["pid2"],
-                holder["program"] or holder["program2"] or holder["program3"],
-            )
-            who = f"process {pid} ({program}) is at work" if program else f"process {pid} is at work"
-        return _failed(session, result, f"{what}: {who}, and still was after {waited:g}s",
+            program = holder["program"] or holder["program2"] or holder["program3"]
+            who = f"process {holder['pid'] or holder['pid2']}" + (f" ({program})" if program else "")
+        return _failed(session, result, f"{what}: {who} still has the lock after {waited:g}s",
                        "wait for it to end, or give it more time with `lockTimeout`")  # fmt: skip
     own = exit_text(result.exit_code)
     for sign in _SIGNS:
@@ -138,16 +135,16 @@ def explain(
             return _failed(session, result, f"{what}: {reason}", sign.hint)
     if not session.sensitive:
         own = own_words(text) or own
-    return _failed(session, result, f"{what}: {own}", "the output tells more")
+    return _failed(session, result, f"{what}: {own}", "see its output")
 
 
 def is_locked(locked: re.Pattern[str], text: str) -> bool:
-    """Whether another one is at work; who may not even try to get the lock is told so in much the same words."""
+    """Whether another process has the lock; a missing permission has similar messages."""
     return bool(locked.search(text)) and not re.search(r"permission denied|are you root", text, re.IGNORECASE)
 
 
 def own_words(text: str) -> str:
-    """The first line that a tool called an error, else the last one that says something."""
+    """The first line that is marked as an error, else the last one that is not blank."""
     if found := _ERROR_LINE.search(text):
         return shorten(found[1] or found[2])
     return last_line(text)
@@ -161,5 +158,5 @@ def _line_at(text: str, at: int) -> str:
 def _failed(session: Session, result: CommandResult, message: str, hint: str) -> StepFailed:
     if session.sensitive:
         return StepFailed(message, command=HIDDEN, exit_code=result.exit_code, hint=hint)
-    # The script that asked is ours and says nothing to anybody; what the tool said does.
+    # Without the script, which is our own and of no use to people.
     return StepFailed(message, exit_code=result.exit_code, stdout=result.out, stderr=result.err, hint=hint)

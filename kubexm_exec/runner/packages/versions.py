@@ -1,4 +1,4 @@
-"""Versions of packages: which ones a pattern means, and which of two is newer, as dpkg, rpm and apk see it."""
+"""Versions of packages: which ones match a pattern, and which of two is newer for dpkg, rpm and apk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _APK_SUFFIXES: Final = ("alpha", "beta", "pre", "rc", "", "cvs", "svn", "git", "
 
 
 def matches(pattern: str, version: str) -> bool:
-    """Whether a version is one that the pattern means.
+    """Whether a version matches a pattern.
 
-    ``*`` stands for anything. An epoch counts only if the pattern has one, and so does the release (what follows the
-    last ``-``): ``1.24.0`` means any release of 1.24.0.
+    ``*`` matches anything. An epoch counts only if the pattern has one, and so does the release (after the last ``-``):
+    ``1.24.0`` matches any release of 1.24.0.
     """
     if ":" not in pattern:
         version = version.partition(":")[2] or version
@@ -35,20 +35,20 @@ def newest(versions: Iterable[str], compare: Compare) -> str:
 
 
 def compare_deb(one: str, two: str) -> int:
-    """As ``dpkg --compare-versions`` does."""
+    """Compare like ``dpkg --compare-versions``."""
     (epoch, upstream, revision), (epoch2, upstream2, revision2) = _deb_parts(one), _deb_parts(two)
     return (epoch > epoch2) - (epoch < epoch2) or _deb_part(upstream, upstream2) or _deb_part(revision, revision2)
 
 
 def compare_rpm(one: str, two: str) -> int:
-    """As rpm does, for ``epoch:version-release``; a missing release is equal to any."""
+    """Compare ``epoch:version-release`` like rpm; a missing release is equal to any."""
     (epoch, version, release), (epoch2, version2, release2) = _rpm_parts(one), _rpm_parts(two)
     result = (epoch > epoch2) - (epoch < epoch2) or _rpm_part(version, version2)
     return result or (_rpm_part(release, release2) if release and release2 else 0)
 
 
 def compare_apk(one: str, two: str) -> int:
-    """As ``apk version -t`` does, for versions that follow Alpine's rules; others are compared as text."""
+    """Compare like ``apk version -t`` if both follow Alpine's rules, else as text."""
     first, second = _apk_key(one), _apk_key(two)
     if first is None or second is None:
         return (one > two) - (one < two)
@@ -67,7 +67,7 @@ def _deb_parts(version: str) -> tuple[int, str, str]:
 
 
 def _deb_part(one: str, two: str) -> int:
-    """Non-digits by their order, digits by their value, in turn."""
+    """Compare non-digits by their order and digits by their value, in turn."""
     while one or two:
         text, text2 = re.match(r"\D*", one), re.match(r"\D*", two)
         letters, letters2 = text[0] if text else "", text2[0] if text2 else ""
@@ -102,7 +102,7 @@ def _rpm_part(one: str, two: str) -> int:
     for word, word2 in zip(words, words2, strict=False):
         if word == word2:
             continue
-        # A tilde is older than the end and than anything else, a caret only newer than the end.
+        # A tilde is older than anything else and than the end, a caret only newer than the end.
         for mark in "~^":
             if mark in (word, word2):
                 return -1 if word == mark else 1

@@ -10,17 +10,14 @@ from typing import Final
 
 from kubexm_exec.runner.packages import rpm
 from kubexm_exec.runner.packages.base import DIFFERENCE, Manager
-from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, Target, describe
+from kubexm_exec.runner.packages.data import Ask, Change, Lookup, Move, Outcome, Survey, describe
 from kubexm_exec.runner.packages.versions import compare_rpm
 from kubexm_exec.runner.quote import script
 
 _FIND: Final = r"""
 command -v zypper >/dev/null 2>&1 || exit 127
 """
-_SURVEY: Final = (
-    _FIND
-    + rpm.LOOK
-    + r"""
+_INDEX: Final = r"""
 for f in /var/cache/zypp/raw/*/repodata/repomd.xml; do [ ! -e "$f" ] || stat -c 'stamp|%Y' "$f"; done
 [ ! -e /etc/zypp/locks ] || sed -n 's/^solvable_name: /lock|/p' /etc/zypp/locks
 [ $# -gt 0 ] || exit 0
@@ -39,15 +36,9 @@ for n do
 done
 [ $# -eq 0 ] || search virtual --provides "$@"
 """
-)
-_REFRESH: Final = _FIND + "zypper -n refresh >&2"
-# 100 and above are no failures but advice: a restart is needed, say. 104 (not found), 106 (a repository was left out)
-# and 107 (a script failed) are failures all the same.
-_CHANGE: Final = (
-    _FIND
-    + DIFFERENCE
-    + rpm.SNAPSHOT
-    + r"""
+# From 100 on exit codes are advice, such as to reboot. But 104 (not found), 106 (a repository was skipped) and 107 (a
+# script failed) are failures.
+_CHANGE: Final = r"""
 unhold=$1 hold=$2; shift 2
 before=$(all) code=0
 if [ -n "$unhold" ]; then zypper -n removelock $unhold >&2 || exit; fi
@@ -58,7 +49,6 @@ if [ -n "$hold" ]; then zypper -n addlock $hold >&2 || { [ $code -ne 0 ] || code
 difference "$before" "$(all)"
 exit $code
 """
-)
 _SOLVABLE: Final = re.compile(r"<solvable ([^<>]*)>")
 _ATTRIBUTE: Final = re.compile(r'(?<![\w-])([\w-]+)="([^"]*)"')
 TAG: Final = re.compile(rb"<[^<>]*>")
@@ -70,37 +60,30 @@ class Zypper(Manager):
 
     name = "zypper"
     suffix = ".rpm"
+    scripts = (
+        _FIND + rpm.LOOK + _INDEX,
+        _FIND + "zypper -n refresh >&2",
+        _FIND + 'zypper -n refresh --force "$1" >&2',
+    )
+    compare = staticmethod(compare_rpm)
     locked = re.compile(r"System management is locked by the application with pid|ZYpp is (?:already )?locked")
 
-    def compare(self, one: str, two: str) -> int:
-        """As rpm sees it."""
-        return compare_rpm(one, two)
-
     def survey(self, asks: Sequence[Ask], *, index: Lookup, holds: bool) -> Survey:
-        """What rpm and zypper's metadata know of the packages."""
-        files = [ask.file for ask in asks if ask.file]
-        names = [ask.name for ask in asks if not ask.file]
-        command = script(_SURVEY, index, str(len(files)), *files, *names)
-        said = rpm.read(self.ask(command).out)
+        """What rpm and the metadata of zypper know of the packages."""
+        said = self.asked(asks, index)
         available: dict[str, list[str]] = {}
         for solvable in solvables(said.get("index", ())):
             if solvable.get("repository") != "(System Packages)":
                 for name in (solvable["name"], f"{solvable['name']}.{solvable.get('arch')}"):
                     available.setdefault(name, []).append(solvable.get("edition", ""))
-        # The answer does not say who provides what: with one name it is clear, with several each is taken at its word.
-        virtual = names if any(solvables(said.get("virtual", ()))) else []
+        # The answer does not tell which name is provided: with several, all count as such.
+        virtual = [ask.name for ask in asks if not ask.file] if any(solvables(said.get("virtual", ()))) else []
         return rpm.survey(asks, said, available=available, virtual=virtual, held=said.get("lock", ()))
 
-    def refresh(self) -> None:
-        """``zypper refresh``."""
-        result = self.patiently(script(_REFRESH))
-        if result.exit_code != 0:
-            raise self.failure("refresh the index", result)
-
     def simulate(self, change: Change) -> tuple[Move, ...]:
-        """What ``--dry-run`` says."""
-        words = _words(change, "--dry-run")
-        # A lock can be lifted only for real: what was named is then known, what follows it is not.
+        """The moves that ``--dry-run`` prints."""
+        words = self._words(change, "--dry-run")
+        # A lock cannot be removed in a simulation, so the moves that follow from it are not known.
         if not words or change.unhold:
             return ()
         result = self.ask(script(_FIND + 'zypper -n -x --no-refresh "$@"', *words), expect=range(256))
@@ -119,35 +102,31 @@ class Zypper(Manager):
     def apply(self, change: Change) -> Outcome:
         """One ``zypper install`` or ``zypper remove`` for all."""
         groups = (" ".join(change.unhold), " ".join(change.hold))
-        return self.outcome(describe(change), self.patiently(script(_CHANGE, *groups, *_words(change))), rpm.installed)
+        command = script(_FIND + DIFFERENCE + rpm.SNAPSHOT + _CHANGE, *groups, *self._words(change))
+        return self.outcome(describe(change), self.patiently(command), rpm.installed)
 
     def alike(self, name: str) -> list[str]:
-        """Names of the index with the same first two letters."""
+        """Names in the index with the same first two letters."""
         body = _FIND + 'zypper -n -x --no-refresh search -t package "$1*"'
         return [each["name"] for each in solvables([self.ask(script(body, name[:2]), expect=range(256)).out])]
 
-
-def _words(change: Change, *flags: str) -> list[str]:
-    if not change.install and not change.remove:
-        return []
-    if not change.install:
-        return ["remove", *flags, "--", *change.remove]
-    words = ["install", *flags, "--auto-agree-with-licenses"]
-    words.append("--recommends" if change.recommends else "--no-recommends")
-    if change.downgrade:
-        words.append("--oldpackage")
-    if any(target.file for target in change.install):
-        words.append("--allow-unsigned-rpm")
-    # A name with an exclamation mark is one to be removed.
-    return [*words, "--", *map(_spec, change.install), *(f"!{name}" for name in change.remove)]
-
-
-def _spec(target: Target) -> str:
-    return target.file or (f"{target.name}={target.version}" if target.version else target.name)
+    def _words(self, change: Change, *flags: str) -> list[str]:
+        if not change.install and not change.remove:
+            return []
+        if not change.install:
+            return ["remove", *flags, "--", *change.remove]
+        words = ["install", *flags, "--auto-agree-with-licenses"]
+        words.append("--recommends" if change.recommends else "--no-recommends")
+        if change.downgrade:
+            words.append("--oldpackage")
+        if any(target.file for target in change.install):
+            words.append("--allow-unsigned-rpm")
+        # A name after an exclamation mark is removed.
+        return [*words, "--", *self.specs(change.install), *(f"!{name}" for name in change.remove)]
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """What would be done (``to-install``), and the packages that it would be done to."""
+    """The sections of a simulation (such as ``to-install``), each with its text."""
     opened: tuple[str, int] | None = None
     for tag in _SECTION.finditer(text):
         if opened is None and not tag[1]:
@@ -158,7 +137,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def solvables(texts: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The packages in answers of zypper, each by its attributes."""
+    """The attributes of each package in the output of zypper."""
     for text in texts:
         for attributes in _SOLVABLE.findall(text):
             found = {key: unescape(value) for key, value in _ATTRIBUTE.findall(attributes)}
