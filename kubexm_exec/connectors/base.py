@@ -1,18 +1,19 @@
-"""The narrow contract that every connector keeps: open, run, put, get, stream, close."""
+"""The contract of every connector: open, run, put, get, stream, close."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, TypeAlias, runtime_checkable
 
-from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
 
 
 class Readable(Protocol):
-    """Anything that gives bytes piece by piece."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """At most that many bytes; none at the end."""
@@ -20,28 +21,28 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What is to be run: an argument vector (never a shell), or a line of POSIX shell."""
+    """A command: an argument vector (never a shell), or a line of POSIX shell."""
 
     argv: tuple[str, ...] = ()
     shell: str = ""
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes | Readable | None = None
-    """Its input; what is read piece by piece never has to be in memory as a whole."""
+    """Its input; a stream never is in memory as a whole."""
     pty: bool = False
-    """It runs in a terminal of its own, on which nobody types; all that it writes is one stream, ``stdout``."""
+    """Whether it runs in a terminal of its own, on which nobody types; all of its output is then ``stdout``."""
     max_output: int = 1 << 20
-    """Bytes kept of each stream (the last ones); what is beyond is counted, streamed and dropped."""
+    """How many of the last bytes of each stream are kept; others are streamed, counted and dropped."""
     question: bool = False
-    """Whether it is a script of the runner's own (``sh -c SCRIPT NAME ARGUMENTS...``) that leaves nothing running: a
-    connector may start that with less ado."""
+    """Whether it is a script of the runner (``sh -c SCRIPT NAME ARGUMENTS...``) that leaves nothing running, which a
+    connector may start at less cost."""
 
     def __post_init__(self) -> None:
         if self.pty and self.stdin is not None:
             raise ValueError("a command has either a terminal or input, not both")
 
     def display(self) -> str:
-        """The command as a person would type it, without what all scripts of ours begin with."""
+        """The command as a person would type it, without the prelude of our scripts."""
         import shlex
 
         from kubexm_exec.safepaths import WAY
@@ -49,16 +50,31 @@ class Command:
         return self.shell if self.shell else shlex.join(word.replace(WAY, "") for word in self.argv)
 
 
+def chunks(
+    source: bytes | Readable, size: int, deadline: Deadline, cancel: Cancel, limit: int | None = None
+) -> Iterator[bytes]:
+    """The content of a source in pieces, up to a limit; checks the deadline and the cancel before each."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    left = limit
+    while left is None or left > 0:
+        raise_if_over(deadline, cancel)
+        piece = file.read(size if left is None else min(size, left))
+        if not piece:
+            return
+        left = None if left is None else left - len(piece)
+        yield piece
+
+
 OnOutput: TypeAlias = Callable[[str, bytes], None]
 """Called with ("stdout" | "stderr", some bytes) while a command runs."""
 
 Sink: TypeAlias = Callable[[bytes], object]
-"""Takes the next piece of something that is read."""
+"""Called with the next piece of what is read."""
 
 
 @runtime_checkable
 class Connector(Protocol):
-    """How one host is reached. One object a host; it may be called by several threads at once."""
+    """The way to reach one host; several threads may call it at once."""
 
     def open(self, deadline: Deadline) -> None:
         """Connect; raises ConnectorError. Calling it again is harmless."""
@@ -84,8 +100,8 @@ class Connector(Protocol):
     ) -> None:
         """Write a file atomically: temp in the same folder, fsync, rename.
 
-        Mode and owner of a file that is replaced are kept unless given; a new file gets 0644 unless given. Raises
-        OSError with the host's reason.
+        An existing file keeps its mode and owner unless given; a new one is 0644 unless given. Raises OSError with the
+        reason of the host.
         """
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
@@ -95,25 +111,25 @@ class Connector(Protocol):
         """
 
     def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
-        """Hand the bytes of a file on piece by piece, however large it is; an error of the sink ends it and is raised.
+        """Pass the bytes of a file on, piece by piece; an error of the sink ends it and is raised.
 
         Raises what ``get`` raises.
         """
 
     def close(self) -> None:
-        """Let go of everything. Calling it again is harmless; by another thread, it ends an ``open`` that goes on."""
+        """Release everything. Calling it again is harmless; another thread can end an ``open`` by it."""
 
 
 @runtime_checkable
 class HangsUp(Protocol):
-    """A connector that has to wait for something when it is closed: all of a run are told before any is waited for."""
+    """A connector that waits for something when it is closed: all of a run begin before the first one waits."""
 
     def hang_up(self) -> None:
-        """Begin to close, and wait for nothing; ``close`` comes next."""
+        """Begin to close, without waiting; ``close`` comes next."""
 
 
 User: TypeAlias = bool | str | None
-"""A user of a host: a name, True for root, False for whoever logs in, None for the one that the host says."""
+"""A user of a host: a name, True for root, False for the login user, None for the one in the inventory."""
 
 
 @runtime_checkable
@@ -121,7 +137,7 @@ class Becomes(Protocol):
     """A connector that can work as several users of its host."""
 
     def as_user(self, user: bool | str) -> Connector:
-        """The same host as another user: True is root, False whoever logs in. It is open while this one is.
+        """The same host as another user: True is root, False the login user. It is open while this one is.
 
         Raises ValueError with what to do if it cannot be.
         """
@@ -129,33 +145,33 @@ class Becomes(Protocol):
 
 @runtime_checkable
 class Marks(Protocol):
-    """A connector whose commands or files outlive a killed program: who goes on with the run has to find them."""
+    """A connector whose commands or files outlive a killed program: the next session of the run has to find them."""
 
     @property
     def own_mark(self) -> str:
-        """Names of temporary folders begin with ``kx.MARK.``; those with one of the marks ``left`` are removed too."""
+        """The mark in the names of temporary folders, ``kx.MARK.``; those with a mark in ``left`` are removed."""
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
-        """Let all that is run on the host carry the mark ``own``, a word of letters and digits; called before ``open``.
+        """Mark everything that runs on the host with ``own``, a word of letters and digits; called before ``open``.
 
-        What carries one of the marks ``left`` is ended before anything else is done there, each as the user who had
-        begun it. If it cannot be ended, everything raises ConnectorError.
+        Commands with one of the marks ``left`` are ended first, each as its user. If one cannot be ended, every call
+        raises ConnectorError.
         """
 
 
 @runtime_checkable
 class StartsIn(Protocol):
-    """A connector that starts programs or reads files on the control node: relative names of those begin in a folder.
+    """A connector that starts programs or reads files on the control node, where relative names begin in a folder.
 
-    It is the run's folder, not the working directory of the process: several runs may share that.
+    It is that of the run, not the working directory of the process, which several runs may share.
     """
 
     def start_in(self, folder: str) -> None:
-        """Begin there; called before ``open``."""
+        """Use this folder; called before ``open``."""
 
 
 class ConnectorFactory(Protocol):
-    """What the entry-point group ``kubexm.connectors`` holds: makes a connector for a host; most often its class."""
+    """A member of the entry-point group ``kubexm.connectors``: makes a connector for a host; most often its class."""
 
     def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> Connector:
         """A connector that is not open yet; ``secrets`` resolves references such as ``env:NAME``."""
@@ -174,4 +190,4 @@ class SharesInRun(Protocol):
     """A factory whose connectors share something in a run, such as a gateway."""
 
     def for_run(self) -> ConnectorFactory:
-        """The factory for one run: asked once, before the first connector is made. It must not wait for anything."""
+        """The factory for one run: called once, before the first connector is made. It must not wait."""

@@ -1,17 +1,28 @@
-"""The pieces of shell that write a file on a host: beside its place first, then renamed."""
+"""The pieces of shell that write a file on a host, beside its place and then renamed; and reasons of failures."""
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from typing import Final
 
 from kubexm_exec.safepaths import WAY
 
 BLOCK: Final = 131_072
-"""Bytes that are written at once."""
+"""Bytes per write."""
+_REASONS: Final = {
+    os.strerror(code).lower(): code
+    for code in (
+        errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY,
+        errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBUSY, errno.ETXTBSY, errno.ENAMETOOLONG,
+        errno.ELOOP, errno.EXDEV, errno.EIO,
+    )
+}  # fmt: skip
 
-# Goes to the folder of the file. `tmp` is a name that nobody can guess, of two random words; where others may write
-# too, it is that of a folder which only we can enter: what is in there, nobody can put anything else in the place of.
-# Nobody learns it from the name with the first word alone, which an empty file has until the folder was looked at.
+# Goes to the folder of the file. `tmp` is a name of two random words that nobody can guess; where others may write too,
+# it is a private folder, in which nobody can replace the file. Until the folder is checked, an empty file has a name
+# with the first word only, which does not reveal the other.
 BEGIN: Final = f"""{WAY}
 clean() {{ if [ $up = . ]; then rm -f -- "$file"; else leave "$tmp"; fi; }}
 path=$1 tmp=$2 mode=$3 owner=$4 size=$5 file=./$2 new= settled= up=.
@@ -19,7 +30,7 @@ go "$path"
 if [ -d "./$name" ] && ! [ -L "./$name" ]; then echo "$path: Is a directory" >&2; exit 1; fi
 umask 077
 """
-# An empty file, with the right mode if the system makes such ones: a process less, and nothing to be waited for.
+# An empty file, made with the right mode if possible: one process less.
 CREATE: Final = """
 file=./${tmp%.*.tmp}.tmp new=$file
 trap clean EXIT
@@ -36,8 +47,7 @@ AGAIN: Final = """
 file=./${tmp%.*.tmp}.tmp
 if [ -f "$file" ] && ! [ -L "$file" ]; then new=$file; fi
 """
-# Looks at the folder, at the new file if there is one, and at the one whose place it takes; `settle` gives it the owner
-# and the mode that it should have, and has not.
+# Inspects the folder, the new file if there is one, and the one that it replaces; `settle` corrects owner and mode.
 LOOK: Final = """
 settle() {
   if [ -n "$owner" ]; then chown -- "$owner" "$file" || return; fi
@@ -59,7 +69,7 @@ if ! [ -f "./$name" ] || [ -L "./$name" ]; then old=; fi
 if judge "$here"; then
   if [ -n "$new" ]; then rm -f -- "$new"; fi
   up=.. file=./$name got=
-  # A file of somebody else's may wait for what others write into it, unless the whole folder is his.
+  # A file of another user may be there to receive what is written, unless the whole folder is that user's.
   u=${old#*/}
   case ${u%%/*} in
     ''|0|"$owner_of_here") ;;
@@ -81,7 +91,7 @@ case $got in */"$u"/*/*/*|*/*/*/"$u"/*) u= ;; esac
 case $got in */*/"$g"/*/*|*/*/*/*/"$g") g= ;; esac
 mode=${mode:-0644} owner=$u${g:+:$g}
 """
-# A file that belongs to whom it should before anything is in it; what is written takes set-user-id bits off again.
+# The file has its owner before its content; writing clears set-user-id bits again.
 MAKE: Final = """
 if [ $up != . ]; then
   private "$tmp" || exit
@@ -95,7 +105,7 @@ ENTER: Final = """
 [ $up = . ] || enter "$tmp" || exit
 trap clean EXIT
 """
-# dd syncs the file itself, which is cheaper and more common than `sync FILE`.
+# dd syncs the file, which is cheaper and more common than `sync FILE`.
 WRITE: Final = f"""
 said=$(dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
 """
@@ -105,7 +115,7 @@ mv -fT -- "$file" "$up/$name" || exit
 trap - EXIT
 [ $up = . ] || { cd -P .. && rmdir -- "./$tmp"; } || :
 """
-# What only this user has put there is removed, and nothing else of that name.
+# Removes only what our own user has made.
 DROP: Final = f"""{WAY}
 go "$1"; shift
 for e do if [ -O "./$e" ] && ! [ -L "./$e" ]; then rm -rf -- "./$e"; fi; done
@@ -113,10 +123,23 @@ for e do if [ -O "./$e" ] && ! [ -L "./$e" ]; then rm -rf -- "./$e"; fi; done
 
 
 def mode_argument(mode: int | None) -> str:
-    """The mode as these scripts take it."""
+    """The mode as an argument of these scripts."""
     return "" if mode is None else f"{mode:04o}"
 
 
 def owner_argument(owner: str | None, group: str | None) -> str:
-    """Owner and group as these scripts, and chown, take them."""
+    """Owner and group as an argument of these scripts, and of chown."""
     return f"{owner or ''}:{group}" if group else owner or ""
+
+
+def reason_of(stderr: str) -> tuple[str, int | None]:
+    """The reason, and its code, in the last message of a tool: ``mkdir: cannot create 'x': Permission denied``.
+
+    A message without a known reason is returned without the name of the tool.
+    """
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for line in reversed(lines):
+        tail = line.rpartition(": ")[2].lower()
+        if tail in _REASONS:
+            return tail, _REASONS[tail]
+    return (re.sub(r"^[\w./-]+: ", "", lines[-1]) if lines else ""), None

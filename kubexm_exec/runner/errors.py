@@ -1,56 +1,35 @@
-"""Semaphore what a host answers into failures that say what, where and what to do next."""
+"""Turns the errors of a host into failures that say what, where and what to do next."""
 
 from __future__ import annotations
 
 import errno
-import os
 import posixpath
 import re
 from typing import Final
 
 from kubexm_exec.connectors.base import Command
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import ConnectorError, StepFailed
 from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import other_names, refusal
 
-_REASONS: Final = {
-    os.strerror(code).lower(): code
-    for code in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOENT,
-        errno.EEXIST,
-        errno.EISDIR,
-        errno.ENOTDIR,
-        errno.ENOTEMPTY,
-        errno.EROFS,
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EBUSY,
-        errno.ETXTBSY,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-        errno.EXDEV,
-        errno.EIO,
-    )
-}
 _HINTS: Final = {
-    errno.ENOENT: "its folder {folder} is not there: make it first with a directory step (or `createParents: true`)",
-    errno.ENOTDIR: "a part of {folder} is not a folder: look at it with `ls -ld {folder}`",
+    errno.ENOENT: "its folder {folder} does not exist: make it first with a directory step (or `createParents: true`)",
+    errno.ENOTDIR: "a part of {folder} is not a folder: check it with `ls -ld {folder}`",
     errno.EISDIR: "{path} is a folder: choose another path, or remove it first with a directory step",
-    errno.ENOTEMPTY: "{path} still holds something: empty it first, or use `recursive: true` where the step has it",
+    errno.ENOTEMPTY: "{path} is not empty: empty it first, or use `recursive: true` where the step has it",
     errno.EROFS: "{folder} is mounted read-only",
     errno.ENOSPC: "free some space on the file system of {folder}: `df -h {folder}`",
     errno.EDQUOT: "the user's quota on the file system of {folder} is used up",
     errno.ETXTBSY: "a program of that name is running: stop it first",
-    errno.EBUSY: "something uses {path}, perhaps as a mount point",
-    errno.ELOOP: "links on the way to {path} go round in a circle",
+    errno.EBUSY: "{path} is in use, perhaps as a mount point",
+    errno.ELOOP: "links on the way to {path} form a loop",
 }
 
 _UNTRUSTED: Final = (
-    "another user could have made it to have something else read or changed: name the file that is meant, or give the "
-    "step `follow: true` if you trust whoever may write there"
+    "another user could have made it to have another file read or changed: give the real path, or set "
+    "`follow: true` for the step if you trust everybody who may write there"
 )
 _NOBODY: Final = re.compile(r"there is no (user|group) ")
 
@@ -58,7 +37,7 @@ _NOBODY: Final = re.compile(r"there is no (user|group) ")
 def file_failure(
     session: Session, what: str, path: str, error: OSError | CommandResult, *, hint: str = "", code: int | None = None
 ) -> StepFailed:
-    """The failure of doing something to a path: ``write /etc/x: permission denied (user deploy, no become)``."""
+    """The failure of an operation on a path: ``write /etc/x: permission denied (user deploy, no become)``."""
     if isinstance(error, OSError):
         reason, number = (error.strerror or str(error)), error.errno
         command, exit_code, stderr = "", None, ""
@@ -72,42 +51,26 @@ def file_failure(
         user = _user(session)
         become = f"become {session.become}" if session.become else "no become"
         reason += f" (user {user}, {become})" if user else f" ({become})"
-        way = "work as a user who may" if session.become or user == "root" else "give the step `become: true`"
-        hint = hint or f"{user or 'the user'} may not do this: use a path of its own, or {way}"
+        way = "another user" if session.become or user == "root" else "`become: true`"
+        hint = hint or f"{user or 'the user'} may not do this: use a path of that user, or {way}"
     elif number == errno.ENOSPC:
         reason += " (the file system is full)"
     elif refusal(reason):
         hint = _UNTRUSTED
     elif other_names(reason):
-        hint = (
-            "another user could have made it a name of a file that is not meant: remove it, or close its folder to "
-            "others"
-        )
+        hint = "another user could have made it a second name of another file: remove it, or close its folder to others"
     elif missing := _NOBODY.match(reason):
-        hint = hint or f"look at its name, or make it first with a {missing[1]} step"
+        hint = hint or f"check the name, or make it first with a {missing[1]} step"
     if not hint and number in _HINTS:
         hint = _HINTS[number].format(path=path, folder=posixpath.dirname(path) or ".")
     if refusal(reason) or other_names(reason):
-        # All is said: what our own script is like, is of no use to anybody.
+        # The message says it all; our own script is of no use to people.
         command, exit_code, stderr = "", None, ""
     if session.sensitive:
         command = stderr = ""
     return StepFailed(
         f"{what} {path}".rstrip() + f": {reason}", command=command, exit_code=exit_code, stderr=stderr, hint=hint
     )
-
-
-def reason_of(stderr: str) -> tuple[str, int | None]:
-    """The reason in a tool's last words (``mkdir: cannot create directory 'x': Permission denied``), and its code."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    for line in reversed(lines):
-        tail = line.rpartition(": ")[2].lower()
-        if tail in _REASONS:
-            return tail, _REASONS[tail]
-    if not lines:
-        return "", None
-    # "tool: message" without the tool's name, which says nothing here.
-    return re.sub(r"^[\w./-]+: ", "", lines[-1]), None
 
 
 def exit_text(code: int) -> str:
@@ -123,7 +86,7 @@ def exit_text(code: int) -> str:
 
 
 def _user(session: Session) -> str:
-    """Who we are on the host; asked only when it matters."""
+    """Our user on the host, for a message."""
     command = Command(argv=("id", "-un"))
     try:
         answer = session.connector.run(command, deadline=session.deadline.earlier(10), cancel=session.cancel)

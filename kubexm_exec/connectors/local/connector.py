@@ -1,4 +1,4 @@
-"""The connector for this very machine: processes and files without any transport."""
+"""The connector for the control node: processes and files, without a connection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
-from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User
+from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User, chunks
 from kubexm_exec.connectors.local.guard import Guard
 from kubexm_exec.connectors.local.process import run_process
-from kubexm_exec.control import Cancel, Deadline, raise_if_over
+from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
@@ -38,22 +38,15 @@ _PASSED_ON: Final = frozenset(
         "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     }
 )  # fmt: skip
-"""Variables of our own environment that commands see: who and where one is. The rest (secrets for ``env:NAME``,
-settings of a virtual environment) would make a run depend on the shell it was started from."""
-
-
-class SupportsRead(Protocol):
-    """Anything that gives bytes."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """At most that many bytes; none at the end."""
+"""Variables that commands get from our own environment. Others (secrets for ``env:NAME``, a virtual environment) would
+make a run depend on the shell that it was started from."""
 
 
 class LocalConnector:
-    """Runs commands and writes files on the machine that kubexm itself runs on, as its own user."""
+    """Runs commands and writes files on the machine that kubexm runs on, as its user."""
 
     def __init__(self, host: GraphHost, secrets: Callable[[str], str], guard: Guard | None = None) -> None:
-        """``guard``: the one that it shares with other hosts."""
+        """``guard``: shared with other hosts."""
         self._host = host
         self._guard = guard or Guard()
         self._guard.enter()
@@ -62,14 +55,11 @@ class LocalConnector:
 
     @classmethod
     def for_run(cls) -> ConnectorFactory:
-        """Makes connectors whose commands have one guard."""
+        """Make connectors that share one guard."""
         return functools.partial(cls, guard=Guard())
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
-        """Name temporary folders by a mark; remove those that sessions with one of the others have left.
-
-        What they had started has ended with them.
-        """
+        """Mark temporary folders; remove those of earlier sessions, whose commands have ended with them."""
         self.own_mark = own
         for mark, _ in left:
             for place in dict.fromkeys((base_environment().get("TMPDIR") or _TEMPORARY[0], *_TEMPORARY)):
@@ -79,23 +69,21 @@ class LocalConnector:
                         shutil.rmtree(folder, ignore_errors=True)
 
     def start_in(self, folder: str) -> None:
-        """Let commands and relative paths begin in a folder."""
+        """Run commands and resolve relative paths in a folder."""
         self._folder = folder
 
     def open(self, deadline: Deadline) -> None:
-        """Nothing to connect; refuses what only a real login could do."""
+        """Nothing to connect; refuses another user, which needs a login."""
         try:
             self.as_user(self._host.becomes)
         except ValueError as error:
             raise ConnectorError(f"host {self._host.name}: {error}") from None
 
     def as_user(self, user: bool | str) -> LocalConnector:
-        """Itself, if that is the user already; it can become nobody else."""
+        """Itself, if it runs as that user; it cannot become another one."""
         name = "root" if user is True else user
         if name and name != pwd.getpwuid(os.geteuid()).pw_name:
-            raise ValueError(
-                f"the local connector cannot become {name}: start kubexm as that user, or take `become` off"
-            )
+            raise ValueError(f"the local connector cannot become {name}: start kubexm as that user, or remove `become`")
         return self
 
     def run(
@@ -103,7 +91,7 @@ class LocalConnector:
     ) -> CommandResult:
         """Run a command in a session of its own; timeout and cancel kill its whole process group.
 
-        A child that stays in the background is left alone once the command has ended, and its output is not waited for.
+        A background child is left running when the command has ended, and its output is not waited for.
         """
         argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
         if not argv:
@@ -126,10 +114,11 @@ class LocalConnector:
     ) -> None:
         """Write a file atomically; a link is replaced by the file, not followed."""
         with _named(path):
-            uid = -1 if owner is None else _user_id(owner)
-            gid = -1 if group is None else _group_id(group)
+            uid, gid = _id("user", owner), _id("group", group)
             with at(self._here(path)) as (folder, name):
-                before = _lstat(name, folder)
+                before = None
+                with contextlib.suppress(FileNotFoundError):
+                    before = os.lstat(name, dir_fd=folder)
                 if before is not None and stat.S_ISREG(before.st_mode):
                     if uid == -1:
                         _check_owner(folder, before)
@@ -141,32 +130,32 @@ class LocalConnector:
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
         with _named(path), _regular(self._here(path)) as file:
-            return b"".join(_chunks(file, limit, deadline, cancel))
+            return b"".join(chunks(file, _CHUNK, deadline, cancel, limit))
 
     def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
-        """Hand the bytes of a regular file on piece by piece."""
+        """Pass the bytes of a regular file on, piece by piece."""
         with _named(path):
             file = _regular(self._here(path))
         with file:
-            pieces = _chunks(file, None, deadline, cancel)
+            pieces = chunks(file, _CHUNK, deadline, cancel)
             while True:
                 with _named(path):
                     piece = next(pieces, None)
                 if piece is None:
                     return
-                # Outside: its errors are not those of the file.
+                # Outside: errors of the sink are not those of the file.
                 sink(piece)
 
     def _here(self, path: str) -> str:
         return os.path.join(self._folder, path)  # noqa: PTH118 - for every command and file
 
     def close(self) -> None:
-        """Nothing is held between two calls but the guard; what was left behind ends with it."""
+        """Leave the guard, which ends with its last host, and with it commands that still run."""
         self._guard.leave()
 
 
 def base_environment() -> dict[str, str]:
-    """What every command sees before its own ``env``: who and where one is, with the system's folders in PATH."""
+    """The environment of every command before its own ``env``, with the system's folders in PATH."""
     env = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
     path = env.get("PATH") or _DEFAULT_PATH
     known = path.split(os.pathsep)
@@ -176,7 +165,7 @@ def base_environment() -> dict[str, str]:
 
 def _regular(path: str) -> io.FileIO:
     with at(path, last=True) as (folder, name):
-        # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+        # Without O_NONBLOCK, a pipe without a writer would block for ever.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
         fd = os.open(name, flags, dir_fd=folder)
     kind = os.fstat(fd).st_mode
@@ -190,7 +179,7 @@ def _regular(path: str) -> io.FileIO:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Let every error name the file that was asked for, not a temporary one; also that of a name that cannot be."""
+    """Have every error name the file that was asked for, not a temporary one; an invalid name is an OSError too."""
     try:
         yield
     except OSError as error:
@@ -200,7 +189,10 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _check_owner(folder: int, before: os.stat_result) -> None:
-    """Where others may put files, one of theirs may wait for what is written into it; not if all the folder is his."""
+    """Refuse the file of another user where others may put files: it may be there to receive what is written.
+
+    Not if the whole folder is that user's.
+    """
     if before.st_uid not in (0, os.geteuid(), os.fstat(folder).st_uid) and (who := others(folder)):
         raise OSError(
             errno.EEXIST,
@@ -223,14 +215,14 @@ def _replace(
     fd, nameless = _temporary(folder, temporary)
     try:
         with os.fdopen(fd, "wb", buffering=0):
-            for chunk in _chunks(source, None, deadline, cancel):
+            for chunk in chunks(source, _CHUNK, deadline, cancel):
                 _write_all(fd, chunk)
-            # The owner first: changing it takes the set-user-id bits off.
+            # The owner first: a change of owner clears the set-user-id bits.
             _give(fd, uid, gid)
             os.fchmod(fd, mode)
             os.fsync(fd)
             if nameless:
-                # With a file descriptor Python follows the link that this name is.
+                # Only with a file descriptor, Python follows this link.
                 os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, dst_dir_fd=folder, follow_symlinks=True)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -241,7 +233,7 @@ def _replace(
 
 
 def _temporary(folder: int, name: str) -> tuple[int, bool]:
-    """A new file in a folder; without a name where the file system can, so that whoever is killed leaves nothing."""
+    """A new file in a folder; without a name where possible, so that nothing is left if we are killed."""
     if _NAMELESS is not None and Path("/proc/self/fd").is_dir():
         with contextlib.suppress(OSError):
             return os.open(".", os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600, dir_fd=folder), True
@@ -250,7 +242,7 @@ def _temporary(folder: int, name: str) -> tuple[int, bool]:
 
 
 def _sync_folder(folder: int) -> None:
-    """Make the new name durable; a folder that may be written to but not read cannot be synced by us."""
+    """Make the new name durable; a folder that we may not read cannot be synced."""
     with contextlib.suppress(PermissionError):
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -270,45 +262,17 @@ def _give(fd: int, uid: int, gid: int) -> None:
         raise PermissionError(error.errno, f"{error.strerror} (it would have to belong to {wanted})") from error
 
 
-def _chunks(source: bytes | SupportsRead, limit: int | None, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
-    """What is in the source, up to the limit; looks at the deadline and the cancel flag between two pieces."""
-    if isinstance(source, bytes):
-        raise_if_over(deadline, cancel)
-        yield source if limit is None else source[:limit]
-        return
-    left = limit
-    while left is None or left > 0:
-        raise_if_over(deadline, cancel)
-        chunk = source.read(_CHUNK if left is None else min(_CHUNK, left))
-        if not chunk:
-            return
-        if left is not None:
-            left -= len(chunk)
-        yield chunk
-
-
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def _lstat(name: str, folder: int) -> os.stat_result | None:
+def _id(kind: str, name: str | None) -> int:
+    """The number of a user or a group; -1 for none."""
+    if name is None or name.isdecimal():
+        return -1 if name is None else int(name)
     try:
-        return os.lstat(name, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-
-
-def _user_id(name: str) -> int:
-    try:
-        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+        return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid
     except KeyError:
-        raise OSError(errno.EINVAL, f"there is no user {name}") from None
-
-
-def _group_id(name: str) -> int:
-    try:
-        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise OSError(errno.EINVAL, f"there is no group {name}") from None
+        raise OSError(errno.EINVAL, f"there is no {kind} {name}") from None

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import functools
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
-from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, User
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User
 from kubexm_exec.connectors.ssh.channels import Shell, open_script, open_shell
 from kubexm_exec.connectors.ssh.config import SSH_PORT, is_redirecting
 from kubexm_exec.connectors.ssh.connection import Connection
 from kubexm_exec.connectors.ssh.errors import NotBegun
 from kubexm_exec.connectors.ssh.feed import Feed, feed_bytes, feed_stream
-from kubexm_exec.connectors.ssh.files import CLEAN_UP_TIME, MOST_ERRORS, FileWork
+from kubexm_exec.connectors.ssh.filescripts import (
+    CANNOT_DECODE,
+    SMALL,
+    Writing,
+    check_path,
+    file_error,
+    is_lines,
+    reading,
+)
 from kubexm_exec.connectors.ssh.gateways import Gateways
 from kubexm_exec.connectors.ssh.link import Link, NoChannel, load_libraries
 from kubexm_exec.connectors.ssh.options import Become
@@ -37,20 +50,40 @@ from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnk
 from kubexm_exec.model.graph import GraphHost
 
 _START_TIME: Final = 5.0
+_CLEAN_UP_TIME: Final = 10.0
+"""Seconds to stop or remove something on the host when nobody waits for it any more."""
+_MOST_ERRORS: Final = 1 << 16
+"""Bytes of error messages that are kept of our own scripts."""
+_ALL: Final = 1 << 62
 _NO_STREAM: Final = (
-    "what is read piece by piece cannot be sent through a terminal, and `become` needs one here (`pty: true`, or doas "
-    "with a password); allow it without a password and without `requiretty`"
+    "a stream cannot be sent through a terminal, which `become` needs here (`pty: true`, or doas with a password); "
+    "allow it without a password and without `requiretty`"
 )
 _MOST_SHELLS: Final = 3
-"""Users of a host, besides its own, for whom a shell is kept."""
+"""Other users of a host for whom a shell is kept open."""
 
 
 class _TooLong(Exception):
-    """sshd could not hand the command on to a shell."""
+    """The command line is longer than sshd can pass to a shell."""
 
 
-class SshConnector(FileWork):
-    """Runs commands and writes files on a host over one SSH connection, opened on first use and again if it dropped."""
+class _Work(Struct, frozen=True):
+    """A job with its input, and what becomes of its output."""
+
+    job: Job
+    deadline: Deadline
+    cancel: Cancel
+    feed: Feed | None = None
+    size: int | None = None
+    """How many bytes the feed will give, if that is known."""
+    document: bytes | None = None
+    """Its input instead of a feed, for a shell that is open."""
+    max_output: int = _MOST_ERRORS
+    on_output: OnOutput | None = None
+
+
+class SshConnector:
+    """Runs commands and writes files on a host over one SSH connection, which is opened again if it drops."""
 
     def __init__(
         self,
@@ -61,45 +94,45 @@ class SshConnector(FileWork):
         of: SshConnector | None = None,
         user: User = None,
     ) -> None:
-        """``gateways``: those that it shares with other hosts. ``of``, ``user``: see ``as_user``."""
+        """``gateways``: shared with other hosts. ``of``, ``user``: see ``as_user``."""
         self._host = host
         self._secrets = secrets
         self._main: SshConnector = of or self
         self._user = user
         self._others: dict[str, SshConnector] = {}
-        """The same host as other users; all share its connection."""
+        """The same host as other users, over the same connection."""
         self._connection: Connection = of._connection if of else Connection(host, secrets, gateways or Gateways())
         self._shell: Shell | None = None
         self._shell_in_use = False
         self._keeps_shell = True
-        """Whether a channel may be held for it all the time: there are only a few for all users of the host."""
+        """Whether its shell stays open: there are only a few channels for all users of the host."""
         self._mark: str = of._mark if of else ""
         self._left: Leftovers = of._left if of else Leftovers()
         self._lock = threading.Lock()
 
     @classmethod
     def for_run(cls) -> ConnectorFactory:
-        """Makes connectors that go through the same gateways."""
-        # It takes longer than anything else before the first login; meanwhile the journal waits for its disk.
+        """Make connectors that share their gateways."""
+        # This takes longest before the first login; meanwhile the journal waits for its disk.
         threading.Thread(target=load_libraries, name="kubexm-ssh", daemon=True).start()
         return _OfRun()
 
     def start_in(self, folder: str) -> None:
-        """Let relative paths of keys, and a ProxyCommand, begin in a folder."""
+        """Resolve relative paths of keys, and run a ProxyCommand, in a folder."""
         self._connection.folder = folder
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
-        """Let the shells on the host carry a mark; end first what shells with one of the others have left."""
+        """Mark the shells on the host; end first what shells with one of the marks ``left`` have started."""
         self._mark = own
         self._left.expect(left)
 
     @property
     def own_mark(self) -> str:
-        """What the names of temporary folders hold."""
+        """The mark in the names of temporary folders."""
         return self._mark
 
     def open(self, deadline: Deadline) -> None:
-        """Connect and log in, unless that is done already; a close by another thread ends it."""
+        """Connect and log in, unless it is open; a close by another thread ends it."""
         self._connection.reopen()
         self._connection.link(deadline, Cancel())
 
@@ -122,7 +155,7 @@ class SshConnector(FileWork):
     ) -> CommandResult:
         """Run a command in a session of its own on the host; timeout and cancel kill its whole process group.
 
-        If the connection drops meanwhile, ConnectorError says that the outcome is not known; it is never run again.
+        If the connection drops meanwhile, OutcomeUnknown is raised; the command is never run again.
         """
         began = time.monotonic()
         job = Job.of(command)
@@ -136,9 +169,8 @@ class SshConnector(FileWork):
             size = len(stdin) if isinstance(stdin, bytes) else None
             feed = feed_bytes(stdin) if isinstance(stdin, bytes) else feed_stream(stdin, deadline, cancel)
         try:
-            exchange, ending = self._do(
-                job, deadline, cancel, feed=feed, size=size, max_output=command.max_output, on_output=on_output
-            )
+            work = _Work(job, deadline, cancel, feed, size, max_output=command.max_output, on_output=on_output)
+            exchange, ending = self._do(work)
         except _TooLong:
             said = f"{job.argv[0]}: argument list too long\n"
             return CommandResult(command=command.display(), exit_code=126, stderr=said.encode())
@@ -151,49 +183,95 @@ class SshConnector(FileWork):
             dropped=exchange.stdout.dropped + exchange.stderr.dropped,
         )
 
+    def put(
+        self,
+        source: bytes | BinaryIO,
+        path: str,
+        *,
+        mode: int | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        deadline: Deadline,
+        cancel: Cancel,
+    ) -> None:
+        """Write a file atomically; a link is replaced by the file, not followed."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+        writing = Writing(path, mode, owner, group)
+        if isinstance(source, bytes) and len(source) <= SMALL:
+            lines = is_lines(source)
+            job = writing.whole() if lines else writing.decoded(len(source))
+            document = source if lines else base64.encodebytes(source)
+            done = self._on_file(_Work(job, deadline, cancel, document=document), path, (0, CANNOT_DECODE))[1]
+            if done.exit_code == 0:
+                return
+        feed = feed_stream(source, deadline, cancel)
+        try:
+            if isinstance(source, bytes):
+                self._on_file(_Work(writing.sized(len(source)), deadline, cancel, feed, len(source)), path)
+            else:
+                self._on_file(_Work(writing.fill(), deadline, cancel, feed), path)
+                self._on_file(_Work(writing.finish(), deadline, cancel), path)
+        except BaseException:
+            # Also after a cancel: nobody needs half a file.
+            with contextlib.suppress(ConnectorError, CommandTimedOut):
+                self._do(_Work(writing.remove(), Deadline.after(_CLEAN_UP_TIME), Cancel()))
+            raise
+
+    def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
+        """The bytes of a regular file, at most ``limit`` of them."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+        return self._on_file(_Work(reading(path, limit), deadline, cancel, max_output=_ALL), path)[0].stdout.kept()
+
+    def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
+        """Pass the bytes of a regular file on, piece by piece."""
+        check_path(path)
+        raise_if_over(deadline, cancel)
+
+        def take(name: str, data: bytes) -> None:
+            if name == "stdout":
+                sink(data)
+
+        self._on_file(_Work(reading(path, None), deadline, cancel, on_output=take), path)
+
+    def _on_file(self, work: _Work, path: str, expect: Sequence[int] = (0,)) -> tuple[Exchange, Ending]:
+        """Run a job that is about a file; an exit code that is not expected is an OSError."""
+        exchange, ending = self._do(work)
+        if ending.exit_code not in expect:
+            raise file_error(exchange.complaints[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
+        return exchange, ending
+
     def hang_up(self) -> None:
-        """Let go of the host without waiting until all that served it here has ended."""
+        """Begin to close the connection, without waiting for its threads to end."""
         self._connection.hang_up()
 
     def close(self) -> None:
-        """Close the connection; a command that still runs on it loses its channel."""
+        """Close the connection; a running command loses its channel."""
         for each in (self, *self._others.values()):
             with each._lock:
                 each._shell = None
         self._connection.close()
 
-    def _do(
-        self,
-        job: Job,
-        deadline: Deadline,
-        cancel: Cancel,
-        *,
-        feed: Feed | None = None,
-        size: int | None = None,
-        document: bytes | None = None,
-        max_output: int = 1 << 20,
-        on_output: OnOutput | None = None,
-    ) -> tuple[Exchange, Ending]:
-        """Run a job to its end, in the shell that is there if it is free and will do.
-
-        The size is how much the feed will give, if that is known.
-        """
+    def _do(self, work: _Work) -> tuple[Exchange, Ending]:
+        """Run a job to its end, in the open shell if that is free and suitable."""
 
         def attempt() -> tuple[Exchange, Ending]:
-            link = self._ready(deadline, cancel)
-            if feed is None and self._keeps_shell and not self._on_terminal(job):
-                done = self._in_shell(link, job, deadline, cancel, document, max_output, on_output)
+            link = self._ready(work.deadline, work.cancel)
+            if work.feed is None and self._keeps_shell and not self._on_terminal(work.job):
+                done = self._in_shell(link, work)
                 if done is not None:
                     return done
-                link = self._ready(deadline, cancel)
-            given = (feed, size) if document is None else (feed_bytes(document), len(document))
-            return self._in_channel(link, job, deadline, cancel, *given, max_output, on_output)
+                link = self._ready(work.deadline, work.cancel)
+            if work.document is None:
+                return self._in_channel(link, work)
+            return self._in_channel(link, replace(work, feed=feed_bytes(work.document), size=len(work.document)))
 
         try:
             try:
                 return attempt()
             except NotBegun:
-                # It was found out only now that the connection had dropped.
+                # Only now it was found that the connection had dropped.
                 return attempt()
         except ConnectorError as error:
             name = f"host {self._host.name}"
@@ -202,7 +280,7 @@ class SshConnector(FileWork):
             raise type(error)(f"{name}: {error}") from error
 
     def _ready(self, deadline: Deadline, cancel: Cancel) -> Link:
-        """The open connection, once nothing runs any more of what was lost with an earlier one, or in a killed run."""
+        """The open connection, once commands of a lost connection or of a killed run have been ended."""
         link = self._connection.link(deadline, cancel)
         link.make_room = self._main._make_room
         if self._left:
@@ -211,38 +289,34 @@ class SshConnector(FileWork):
 
     def _way(self, link: Link, user: User) -> Way:
         connector = self if user is None else self.as_user(user)
-        return Way(functools.partial(connector._in_channel, link, counted=False), connector._sign)
+
+        def run(job: Job, deadline: Deadline, cancel: Cancel) -> tuple[Exchange, Ending]:
+            return connector._in_channel(link, _Work(job, deadline, cancel), counted=False)
+
+        return Way(run, connector._sign)
 
     @property
     def _sign(self) -> str:
-        """What follows the mark in the words of its shells: the same for the same user, whoever says so."""
+        """What follows the mark in the words of its shells: the same for the same user in every session."""
         user = "" if self._become is None else self._become.user
         return f"u{hashlib.sha256(user.encode()).hexdigest()[:8]}"
 
     @property
     def _marked(self) -> str:
-        """What the words of its shells begin with."""
+        """The beginning of the words of its shells."""
         return f"{self._mark}{self._sign}" if self._mark else ""
 
     def _make_room(self) -> None:
-        """Close the shells that wait, since the host allows no more channels; they are opened again when needed."""
+        """Close idle shells, since the host allows no more channels; they are opened again when needed."""
         for each in (self, *self._others.values()):
             with each._lock:
                 shell, each._shell = each._shell, None
             if shell is not None:
                 shell.close()
 
-    def _in_shell(
-        self,
-        link: Link,
-        job: Job,
-        deadline: Deadline,
-        cancel: Cancel,
-        document: bytes | None,
-        max_output: int,
-        on_output: OnOutput | None,
-    ) -> tuple[Exchange, Ending] | None:
-        """In the long-lived shell; None, and nothing was run, if it is busy or gone."""
+    def _in_shell(self, link: Link, work: _Work) -> tuple[Exchange, Ending] | None:
+        """Run a job in the shell that stays open; None, and nothing was run, if that is busy or gone."""
+        job, deadline, cancel = work.job, work.deadline, work.cancel
         with self._lock:
             if self._shell_in_use:
                 return None
@@ -256,17 +330,18 @@ class SshConnector(FileWork):
             if shell is None:
                 shell = open_shell(link, self._become, self._marked, deadline, cancel)
             try:
-                sync = shell.send(job.frame(document, shell.questions if shell.group else None), deadline)
+                sync = shell.send(job.frame(work.document, shell.questions if shell.group else None), deadline)
             except OSError:
                 raise_if_over(deadline, cancel)
-                # Half a frame is never run, so this is no second try of anything.
+                # Half a frame is never run, so nothing is run twice.
                 return None
             exchange = Exchange(
-                shell.channel, job, sync, max_output, on_output, group=shell.group, watch=shell.watch, word=shell.word
-            )
+                shell.channel, job, sync, work.max_output, work.on_output,
+                group=shell.group, watch=shell.watch, word=shell.word,
+            )  # fmt: skip
             ending = self._finish(link, exchange, deadline, cancel)
             shell.learn(exchange.group)
-            # A child that was left behind may write into the next command's output.
+            # A background child could write into the output of the next command.
             keep = not ending.left_children
             return exchange, ending
         finally:
@@ -277,61 +352,34 @@ class SshConnector(FileWork):
             if shell is not None and not keep:
                 shell.close()
 
-    def _in_channel(
-        self,
-        link: Link,
-        job: Job,
-        deadline: Deadline,
-        cancel: Cancel,
-        feed: Feed | None = None,
-        size: int | None = None,
-        max_output: int = MOST_ERRORS,
-        on_output: OnOutput | None = None,
-        *,
-        counted: bool = True,
-    ) -> tuple[Exchange, Ending]:
-        """In a channel of its own; one that is not counted is there to end something, and can be lost without harm."""
-        work = functools.partial(
-            self._in_channel_of, job=job, deadline=deadline, cancel=cancel, feed=feed, size=size,
-            max_output=max_output, on_output=on_output, counted=counted,
-        )  # fmt: skip
+    def _in_channel(self, link: Link, work: _Work, *, counted: bool = True) -> tuple[Exchange, Ending]:
+        """Run a job in a channel of its own; one that is not counted ends something, and may be lost."""
         try:
-            return work(link)
+            return self._in_channel_of(link, work, counted=counted)
         except NoChannel:
             if counted:
                 raise
         # What is to be ended may have the only channel that the host allows.
-        other = self._connection.another(deadline)
+        other = self._connection.another(work.deadline)
         try:
-            return work(other)
+            return self._in_channel_of(other, work, counted=counted)
         finally:
             other.close()
 
-    def _in_channel_of(
-        self,
-        link: Link,
-        job: Job,
-        deadline: Deadline,
-        cancel: Cancel,
-        feed: Feed | None,
-        size: int | None,
-        max_output: int,
-        on_output: OnOutput | None,
-        *,
-        counted: bool,
-    ) -> tuple[Exchange, Ending]:
+    def _in_channel_of(self, link: Link, work: _Work, *, counted: bool) -> tuple[Exchange, Ending]:
+        job, deadline, cancel, feed = work.job, work.deadline, work.cancel, work.feed
         sync = nonce()
         pty = self._on_terminal(job)
-        if pty and feed is not None and size is None:
+        if pty and feed is not None and work.size is None:
             raise ConnectorError(_NO_STREAM)
         mark = self._marked if counted else ""
-        script = job.line(sync, reads=feed is not None, size=size if pty else None, mark=mark)
+        script = job.line(sync, reads=feed is not None, size=work.size if pty else None, mark=mark)
         if len(encode("".join(any_shell(script)))) > LONGEST_LINE:
             raise _TooLong
         kind: Literal["", "raw", "cooked"] = "" if not pty else "raw" if feed is not None else "cooked"
         channel = open_script(link, self._become, script, sync, deadline, cancel, counted=counted, pty=kind)
         word = job.start if counted else ""
-        exchange = Exchange(channel, job, sync, max_output, on_output, merged=pty, word=word)
+        exchange = Exchange(channel, job, sync, work.max_output, work.on_output, merged=pty, word=word)
         try:
             channel.settimeout(deadline.left())
             try:
@@ -359,7 +407,7 @@ class SshConnector(FileWork):
             raise
 
     def _stop(self, link: Link, exchange: Exchange) -> None:
-        """Kill what runs, on the host; raises if nobody can know whether it worked."""
+        """Kill the command on the host; raises OutcomeUnknown if nobody can know whether that worked."""
         exchange.unheard()
         try:
             exchange.wait(Deadline.after(_START_TIME), Cancel(), until=lambda: bool(exchange.group) or exchange.over)
@@ -369,29 +417,29 @@ class SshConnector(FileWork):
         except (Lost, CommandTimedOut, ConnectorError) as error:
             self._left.add(self._user, exchange)
             raise OutcomeUnknown(
-                f"host {self._host.name}: a command had to be stopped and the host is silent: it may still run there"
+                f"host {self._host.name}: a command had to be stopped, but the host is silent: it may still run there"
             ) from error
 
     def _kill(self, link: Link, exchange: Exchange) -> None:
         job = Job(("/bin/sh", "-c", KILL, "kx", *exchange.group))
-        self._in_channel(link, job, Deadline.after(CLEAN_UP_TIME), Cancel(), counted=False)
+        self._in_channel(link, _Work(job, Deadline.after(_CLEAN_UP_TIME), Cancel()), counted=False)
 
     def _lost(self, link: Link, exchange: Exchange) -> ConnectorError:
         name = f"host {self._host.name}"
         if link.alive and not exchange.err.started:
             said = bytes(exchange.out.noise + exchange.err.noise).decode("utf-8", "replace").strip()
-            said = said[-500:] or "without a word"
-            return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell there?")
+            said = said[-500:] or "without a message"
+            return ConnectorError(f"{name}: its shell ended at once: {said}; does the user have a login shell?")
         try:
             if not (link.alive and exchange.group):
                 raise Lost
-            # Its shell is gone, by which it would be found later.
+            # Later it could not be found: its shell is gone.
             self._kill(link, exchange)
         except (Lost, CommandTimedOut, ConnectorError):
             self._left.add(self._user, exchange)
         what = "the shell on the host ended" if link.alive else link.loss
         return OutcomeUnknown(
-            f"{name}: {what} during a command; whether that ran to its end is unknown: look before it is run again"
+            f"{name}: {what} during a command; whether it completed is unknown: check before you run it again"
         )
 
     def _on_terminal(self, job: Job) -> bool:

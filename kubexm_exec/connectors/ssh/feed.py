@@ -1,4 +1,4 @@
-"""How the input of a command gets to a channel."""
+"""The input of a command, written to its channel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from kubexm_exec.connectors.base import Readable
-from kubexm_exec.connectors.ssh.filescripts import chunks
+from kubexm_exec.connectors.base import Readable, chunks
 from kubexm_exec.connectors.ssh.shell import Exchange
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
 
@@ -20,24 +19,24 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 1 << 15
 _MOST: Final = 1 << 19
-"""Bytes that are sent at once: the more, the less work it is; the less, the sooner a stop is seen on a slow line."""
+"""Bytes per send: more is less work, less notices a stop sooner on a slow line."""
 _QUICK, _SLOW = 0.05, 0.2
-"""Seconds of a send after which the next one takes more at once, or less."""
+"""Seconds below, or above, which the next send has more bytes, or fewer."""
 _STUCK: Final = 0.2
-"""Seconds after which somebody who takes no more input is looked at: perhaps they wait until their output is read."""
+"""Seconds after which the output of a command that accepts no input is read: perhaps it waits for that."""
 
 Feed = Callable[[Exchange], None]
 """Writes a command's input to its channel."""
 
 
 def feed_bytes(data: bytes) -> Feed:
-    """A feed of bytes that are there already; a large one is written while the output is read."""
+    """A feed of bytes; many are written while the output is read."""
 
     def feed(exchange: Exchange) -> None:
         channel = exchange.channel
 
         def write() -> None:
-            # The command may end without reading all of it; that is its own business, as in a shell's pipeline.
+            # The command may end without reading all of it, as in a pipeline.
             with contextlib.suppress(OSError):
                 channel.sendall(data)
                 channel.shutdown_write()
@@ -53,15 +52,15 @@ def feed_bytes(data: bytes) -> Feed:
 
 
 def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) -> Feed:
-    """A feed of what is read piece by piece; the output is read in between."""
+    """A feed of a stream; the output is read in between."""
 
     def feed(exchange: Exchange) -> None:
         exchange.channel.settimeout(_STUCK)
         pace = _Pace()
-        for chunk in chunks(source, deadline, cancel):
+        for chunk in chunks(source, _MOST, deadline, cancel):
             if not _send(exchange, chunk, pace, deadline, cancel):
                 return
-        # Whoever has gone does not wait for an end.
+        # A command that has ended does not wait for it.
         with contextlib.suppress(OSError):
             exchange.channel.shutdown_write()
 
@@ -69,13 +68,13 @@ def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) ->
 
 
 class _Pace:
-    """How much is sent at once."""
+    """How many bytes to send at once."""
 
     def __init__(self) -> None:
         self.size = _LEAST
 
     def took(self, seconds: float) -> None:
-        """The last send has taken so long."""
+        """Adapt to the time that the last send has taken."""
         if seconds < _QUICK:
             self.size = min(2 * self.size, _MOST)
         elif seconds > _SLOW:
@@ -83,7 +82,7 @@ class _Pace:
 
 
 def _send(exchange: Exchange, data: bytes, pace: _Pace, deadline: Deadline, cancel: Cancel) -> bool:
-    """Send it all while the other side takes it; False if that has gone."""
+    """Send everything; False if the other side has ended."""
     channel: paramiko.Channel = exchange.channel
     transport = cast("HostTransport", channel.transport)
     left = memoryview(data)

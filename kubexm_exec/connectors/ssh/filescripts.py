@@ -1,4 +1,4 @@
-"""Files over SSH: the scripts that write and read them on the host, and what their complaints mean."""
+"""Files over SSH: the scripts that write and read them on the host, and what their error messages mean."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
 from typing import Final
 
-from kubexm_exec.connectors.base import Readable
 from kubexm_exec.connectors.filescripts import (
     AGAIN,
     BEGIN,
@@ -23,14 +21,13 @@ from kubexm_exec.connectors.filescripts import (
     WRITE,
     mode_argument,
     owner_argument,
+    reason_of,
 )
 from kubexm_exec.connectors.ssh.shell import Job
-from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.safepaths import WAY, refusal
 
-CHUNK: Final = 1 << 19
 SMALL: Final = 64 << 10
-"""Bytes of a file that go through the shell that is there already, in one round trip."""
+"""Bytes up to which a file goes through the open shell, in one round trip."""
 CANNOT_DECODE: Final = 97
 """The exit code of a host that has no base64."""
 NOT_A_FILE: Final = "not a regular file"
@@ -41,7 +38,7 @@ _WRITE: Final = _NEW + WRITE
 _COUNT: Final = """
 [ "$(stat -c %s -- "$file")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
 """
-# The size tells whether there was a base64 at all.
+# The size tells whether there is a base64.
 _DECODE: Final = (
     _NEW
     + f"""
@@ -51,7 +48,7 @@ said=$(base64 -d 2>/dev/null | dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '
 )
 _KEEP: Final = "trap - EXIT\n"
 _TAKE: Final = BEGIN + AGAIN + LOOK + ENTER
-# Where others may write too, it is what was looked at that is read, whatever has the name by then.
+# Where others may write too, the file that was checked is read, whatever has its name by then.
 _READ: Final = f"""{WAY}
 reach "$1"
 if [ -d "./$name" ]; then echo "$1: Is a directory" >&2; exit 1; fi
@@ -62,17 +59,10 @@ if [ -e "./$name" ] && ! [ -f "./$name" ]; then echo "$1: {NOT_A_FILE}" >&2; exi
   if [ -n "$2" ]; then exec head -c "$2" <&9; else exec cat <&9; fi
 }} 9<"./$name"
 """
-_REASONS: Final = {
-    os.strerror(code).lower(): code
-    for code in (
-        errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENOSPC,
-        errno.EDQUOT, errno.EBUSY, errno.ETXTBSY, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EXDEV, errno.EFBIG,
-    )
-}  # fmt: skip
 
 
 class Writing:
-    """One file that is being written: beside its place first, then renamed."""
+    """A file that is written beside its place, and then renamed."""
 
     def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
         self._new = f".kx-{secrets.token_hex(8)}"
@@ -84,15 +74,15 @@ class Writing:
         return self._job(_WRITE + FINISH)
 
     def sized(self, size: int) -> Job:
-        """Write so many bytes, and put them in place if they are all there: a connection may end before."""
+        """Write so many bytes, and put them in place if they are complete: the connection may end before."""
         return self._job(_WRITE + _COUNT + FINISH, str(size))
 
     def decoded(self, size: int) -> Job:
-        """Write what comes as base64, and put it in place."""
+        """Write base64 input, and put it in place."""
         return self._job(_DECODE + FINISH, str(size))
 
     def fill(self) -> Job:
-        """Only write what comes: whether it is all of it, only the sender knows."""
+        """Only write the input: only the sender knows whether it is complete."""
         return self._job(_WRITE + _KEEP)
 
     def finish(self) -> Job:
@@ -100,7 +90,7 @@ class Writing:
         return self._job(_TAKE + FINISH)
 
     def remove(self) -> Job:
-        """Leave nothing behind."""
+        """Remove all temporary files."""
         return _job(DROP, self._arguments[0], f"{self._new}.tmp", self._tmp)
 
     def _job(self, script: str, *more: str) -> Job:
@@ -117,47 +107,29 @@ def _job(script: str, *arguments: str) -> Job:
 
 
 def is_lines(data: bytes) -> bool:
-    """Whether it can stand in a script as it is."""
+    """Whether it can be in a script as it is."""
     return b"\0" not in data and (not data or data.endswith(b"\n"))
 
 
-def chunks(source: bytes | Readable, deadline: Deadline, cancel: Cancel) -> Iterator[bytes]:
-    """What is in the source; looks at the deadline and the cancel flag between two pieces."""
-    if isinstance(source, bytes):
-        for at in range(0, len(source), CHUNK):
-            raise_if_over(deadline, cancel)
-            yield source[at : at + CHUNK]
-        return
-    while True:
-        raise_if_over(deadline, cancel)
-        chunk = source.read(CHUNK)
-        if not chunk:
-            return
-        yield chunk
-
-
 def check_path(path: str) -> None:
-    """Refuse what no file can be called."""
+    """Refuse a path that no file can have."""
     if "\0" in path:
         raise OSError(errno.EINVAL, "embedded null byte", path)
 
 
 def file_error(stderr: str, path: str) -> OSError:
-    """The error that the host's tools complained of."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    for line in reversed(lines):
-        reason = line.rpartition(": ")[2].lower()
-        if reason in _REASONS:
-            code = _REASONS[reason]
-            return OSError(code, os.strerror(code), path)
-    said = lines[-1] if lines else "the host gave no reason"
+    """The error that the tools of the host have reported."""
+    said, code = reason_of(stderr)
+    if code is not None:
+        return OSError(code, os.strerror(code), path)
+    said = said or "the host gave no reason"
     if refusal(said):
-        return OSError(errno.ELOOP, said.removeprefix("kx: "), path)
+        return OSError(errno.ELOOP, said, path)
     if NOT_A_FILE in said:
         return OSError(errno.EINVAL, NOT_A_FILE, path)
     nobody = re.search(r"(?:invalid|unknown) (user|group)(?:: | )['‘]?([^'’]*)['’]?$", said)
     if nobody:
-        # GNU's chown shows both where only one of them is wrong.
+        # GNU chown prints both, even if only one of them is wrong.
         user, _, group = nobody[2].partition(":")
         return OSError(errno.EINVAL, f"there is no {nobody[1]} {group or user if nobody[1] == 'group' else user}", path)
-    return OSError(errno.EIO, re.sub(r"^[\w./-]+: ", "", said), path)
+    return OSError(errno.EIO, said, path)

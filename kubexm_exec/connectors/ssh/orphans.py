@@ -1,11 +1,11 @@
-"""What may run on at a host after a lost connection or a killed run: it is ended before anything else is done there."""
+"""Commands that may still run on a host after a lost connection or a killed run: they are ended first."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,47 +15,41 @@ from kubexm_exec.connectors.ssh.shell import Ending, Exchange, Job
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnknown
 
-_LOST: Final = "a command that was at work when an earlier connection was lost may still run there"
-_BROKE_OFF: Final = "a command that was at work when the run broke off before may still run there"
+_LOST: Final = "a command of an earlier connection, which was lost, may still run there"
+_BROKE_OFF: Final = "a command of an earlier session of the run, which was killed, may still run there"
 
 _PROCESS: Final = re.compile(r"\b\d+:\d+\b")
 _TIME: Final = 30.0
-"""Seconds for ending one; it takes a few of them to look through the processes of a busy host."""
-
-
-class Run(Protocol):
-    """Runs a script of ours on the host."""
-
-    def __call__(self, job: Job, deadline: Deadline, cancel: Cancel) -> tuple[Exchange, Ending]:
-        """What it said, and how it ended."""
+"""Seconds to end one; on a busy host, a few of them are for the search of its processes."""
 
 
 class Way(Struct, frozen=True):
     """How to work as a user of the host."""
 
-    run: Run
+    run: Callable[[Job, Deadline, Cancel], tuple[Exchange, Ending]]
+    """Runs one of our scripts."""
     sign: str
     """What follows the mark in the words of that user's shells."""
 
 
 class _Left(Struct, eq=False):
-    """A command, or all of an earlier session's of one user, of which nobody knows whether it still runs."""
+    """A command, or all commands of one user in an earlier session, that may still run."""
 
     user: User
-    """Whose it is: another one may not be allowed to end it."""
+    """Its user: others may not be allowed to end it."""
     word: str
-    """In the command line of the shell that waits for it; or the mark that such words begin with."""
+    """A word in the command line of its shell; or the mark that such words begin with."""
     processes: set[str]
-    """Those that are known to belong to it, each as its number and the moment when it began."""
+    """Its known processes, each as its number and its start time."""
     marked: bool = False
 
     @property
     def before(self) -> str:
-        """Why it may be there."""
+        """Why it may still run."""
         return _BROKE_OFF if self.marked else _LOST
 
     def job(self, what: str, sign: str) -> Job:
-        """What looks for it, or ends it. The word stands in it as a pattern, so that it does not find itself."""
+        """The job that looks for it, or ends it. The word is a pattern there, so that the job does not find itself."""
         word = f"{self.word}{sign}" if self.marked else self.word
         pattern = f"[{word[0]}]{word[1:]}"
         return Job(("/bin/sh", "-c", END_LEFT, "kx", pattern, " ".join(sorted(self.processes)), what))
@@ -79,12 +73,12 @@ class Leftovers:
                 self._all.append(_Left(user, exchange.word, set(exchange.process.split())))
 
     def expect(self, left: Sequence[tuple[str, User]]) -> None:
-        """Remember that earlier sessions, whose words began with these marks, may have left something of users."""
+        """Remember that earlier sessions, with these marks, may have left commands of users."""
         with self._lock:
             self._all.extend(_Left(user, mark, set(), marked=True) for mark, user in left)
 
     def end(self, way: Callable[[User], Way], deadline: Deadline, cancel: Cancel) -> None:
-        """End them all; whoever comes meanwhile waits for that. ConnectorError if one of them cannot be ended."""
+        """End them all, by one thread at a time; raises ConnectorError if one of them cannot be ended."""
         if not self._turn.take(deadline, cancel):
             raise CommandTimedOut
         try:
@@ -98,17 +92,19 @@ class Leftovers:
 
 def _end(left: _Left, way: Way, deadline: Deadline, cancel: Cancel) -> None:
     said = ""
-    # What is there is known before any of it is ended: the rest has to be found also if that is cut off in the middle.
+    # First all are found, then they are ended: if that is interrupted, the rest must still be known.
     for what in ("look", "end"):
         try:
             exchange, ending = way.run(left.job(what, way.sign), deadline.earlier(_TIME), cancel)
         except CommandTimedOut:
             if deadline.passed():
                 raise
-            raise ConnectorError(f"{left.before}, and the host is too slow to say") from None
+            raise ConnectorError(f"{left.before}, and the host is too slow to tell") from None
         except OutcomeUnknown as error:
-            # Nothing of what is to be done next has begun.
-            raise ConnectorError(f"{left.before}, and the connection was lost again while it was looked for") from error
+            # The next command has not begun.
+            raise ConnectorError(
+                f"{left.before}, and the connection was lost again during the search for it"
+            ) from error
         if ending.exit_code == 0:
             if left.marked:
                 way.run(Job(("/bin/sh", "-c", CLEAR_LEFT, "kx", left.word)), deadline.earlier(_TIME), cancel)
@@ -116,4 +112,4 @@ def _end(left: _Left, way: Way, deadline: Deadline, cancel: Cancel) -> None:
         said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")
         left.processes.update(_PROCESS.findall(said))
     why = " ".join(re.sub(_PROCESS, lambda found: found[0].partition(":")[0], said).split())
-    raise ConnectorError(f"{left.before} and cannot be ended ({why}): nothing else is begun; end it on the host")
+    raise ConnectorError(f"{left.before} and cannot be ended ({why}): nothing else is started; end it on the host")

@@ -1,4 +1,4 @@
-"""The shell on the far side: how a command is written for it, and how its answer is told from everything else."""
+"""The shell on the host: how a command and its environment are sent to it, and how its answer is recognized."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 import secrets
 import shlex
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
 from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.process import Tail
-from kubexm_exec.connectors.ssh.environment import READ, USE, has_odd, lines, setting
 from kubexm_exec.connectors.ssh.scripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
 from kubexm_exec.connectors.ssh.watch import Watch
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
@@ -22,17 +21,32 @@ if TYPE_CHECKING:
     import paramiko
 
 LONGEST_LINE: Final = 120_000
-"""Bytes of a command line that sshd can hand to a shell: Linux takes 128 KiB an argument."""
+"""Bytes of a command line that sshd can pass to a shell: an argument has at most 128 KiB on Linux."""
 CHUNK: Final = 1 << 16
 END_OF_INPUT: Final = b"\x04"
-"""What Ctrl-D types on a terminal."""
+"""Ctrl-D on a terminal."""
 _SHELLS: Final = ("sh", "/bin/sh")
 _OWN_SHELL: Final = ("/bin/sh", "-c")
-"""How a command that is shell is run."""
+"""The shell that runs a command line."""
 _PLAIN: Final = re.compile(r"[\w/.-]+( [\w/.,:=@%+-]+)*", re.ASCII)
 _BUILTINS: Final = frozenset({"echo", "false", "printf", "pwd", "test", "true"})
-"""What every shell has built in, and what leaves nothing behind in it."""
+"""Builtins of every shell that change nothing in it."""
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE: Final = 200
+"""Bytes of a line: some terminals accept no more than 255."""
+_UNSAFE: Final = re.compile(rb"[^ -\[\]-~]")
+"""Bytes that a terminal may act upon or that end a line, and the backslash."""
 
+_USE: Final = 'eval "unset kx_v; $kx_v"; '
+"""Sets the environment of a command from ``kx_v``, the text of ``_setting``.
+
+It never is part of a command line: a new shell has it in its own environment, which only its user can read.
+"""
+_READ: Final = """kx_v=
+while IFS= read -r kx_x || exit; [ "$kx_x" != "$e" ]; do kx_v=$kx_v$kx_x; done
+kx_v=$(printf '%b;' "$kx_v")
+"""
+"""Reads the lines of ``_lines`` up to the word in ``e``, byte by byte: the rest is for the command."""
 _FOR_ANY_SHELL: Final = {ord(char): f"\\0{ord(char):03o}" for char in "\n\\'!"}
 _PIECE: Final = 4000
 _NONCE: Final = 12
@@ -49,35 +63,35 @@ def nonce() -> str:
     try:
         return _unused.pop()
     except IndexError:
-        # Many at once: each time that the system is asked, another thread gets its turn before this one goes on.
+        # Many at once: each system call lets another thread run first.
         drawn = secrets.token_hex(_NONCE * _AT_ONCE)
         _unused.extend("kx" + drawn[at : at + 2 * _NONCE] for at in range(2 * _NONCE, len(drawn), 2 * _NONCE))
         return "kx" + drawn[: 2 * _NONCE]
 
 
 class Job(Struct, frozen=True):
-    """A command as the far shell is asked to run it."""
+    """A command for the shell on the host."""
 
     argv: tuple[str, ...]
     cwd: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     pty: bool = False
-    """Whether the channel's terminal is the command's own."""
+    """Whether the terminal of the channel is that of the command."""
     question: bool = False
-    """A script of ours, with its name and its arguments, that leaves nothing running behind."""
+    """Whether it is one of our scripts, with name and arguments, that leaves nothing running."""
     start: str = field(default_factory=nonce)
     end: str = field(default_factory=nonce)
 
     @classmethod
     def of(cls, command: Command) -> Job:
-        """The job that a command is."""
+        """The job of a command."""
         argv = (*_OWN_SHELL, command.shell) if command.shell else command.argv
         if not argv:
             raise ValueError("a command needs argv or shell")
         return cls(argv, command.cwd, dict(command.env), command.pty, command.question)
 
     def fault(self) -> str:
-        """Why it can be run nowhere, or nothing."""
+        """Why no host can run it; empty if one can."""
         words = [*self.argv, self.cwd or "", *self.env, *self.env.values()]
         if any("\0" in word for word in words):
             return f"{self.argv[0]!r} cannot be run: embedded null byte"
@@ -97,18 +111,18 @@ class Job(Struct, frozen=True):
             said = shlex.quote(f"cannot change to folder {self.cwd}")
             script += f"cd {folder} 2>/dev/null || {{ echo {said} >&2; exit 126; }}; "
         if self.env:
-            script += USE
-        if has_odd(self.env) or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
+            script += _USE
+        if any(not _IDENTIFIER.fullmatch(name) for name in self.env) or argv[0] not in _SHELLS or argv[1:2] != ("-c",):
             return ["c", script + COMMAND, *argv]
         if self.question:
             return ["q", f'{script}{known} "$@"', *argv[4:]] if known else ["q", script + QUESTION, argv[2], *argv[4:]]
         return ["c", script + COMMAND, *(plain if plain and "/" in plain[0] else argv)]
 
     def frame(self, document: bytes | None = None, known: dict[str, str] | None = None) -> bytes:
-        """What is written to a shell that waits for commands; only a whole frame is ever run.
+        """The text for a shell that waits for commands, which runs nothing but a whole frame.
 
-        A document is the command's input: text of whole lines without NUL. ``known``: the functions by which the shell
-        knows questions already, and will know this one; None if its group is not known yet.
+        A document is the input of the command: text of whole lines without NUL. ``known`` are the functions that the
+        shell has for questions, and will have for this one; None if its process group is not known yet.
         """
         name, define = "", ""
         if known is not None and self.question:
@@ -119,17 +133,17 @@ class Job(Struct, frozen=True):
         words = encode(f"kx {self.end} {shlex.join(self._words(tell=known is None, known=name))}")
         before, after = encode(f"{{ {define}"), b"}\n"
         if self.env:
-            before, after = before + encode(f"kx_v={shlex.quote(setting(self.env))}\n"), b"unset kx_v\n}\n"
+            before, after = before + encode(f"kx_v={shlex.quote(_setting(self.env))}\n"), b"unset kx_v\n}\n"
         if document is None:
             return before + words + b" </dev/null\n" + after
         mark = nonce().encode()
         return before + words + b" <<'" + mark + b"'\n" + document + mark + b"\n" + after
 
     def line(self, sync: str, *, reads: bool, size: int | None = None, mark: str = "") -> str:
-        """The script of a shell that runs just this; it reads first what no `ps` is to show.
+        """The script of a shell that runs only this job; it first reads what `ps` must not show.
 
-        With a size the command reads so many bytes: a terminal has no end of file among them. The mark is there to be
-        found in its command line.
+        With a size the command reads so many bytes, since a terminal has no end of file. The mark is in the command
+        line to be found there.
         """
         marked = f": {mark}\n" if mark else ""
         run = f'kx "$e" {shlex.join(self._words())}'
@@ -137,44 +151,59 @@ class Job(Struct, frozen=True):
             run = f"head -c {size} | {run}"
         elif not reads and not self.pty:
             run += " </dev/null"
-        # In another session it would have no terminal.
-        return f"{marked}{setup(sync, tty=self.pty)}\nIFS= read -r e || exit\n{READ if self.env else ''}{run}"
+        # In a new session it would have no terminal.
+        return f"{marked}{setup(sync, tty=self.pty)}\nIFS= read -r e || exit\n{_READ if self.env else ''}{run}"
 
     def hidden(self) -> bytes:
-        """What that shell reads first: the word for the end, and the environment up to the same word."""
+        """The first input of that shell: the end word, then the environment up to the same word."""
         end = encode(f"{self.end}\n")
-        said = end + lines(encode(setting(self.env))) + end if self.env else end
-        # Nobody types anything: a command that reads from its own terminal is told so.
+        said = end + _lines(encode(_setting(self.env))) + end if self.env else end
+        # Nobody types: a command that reads from its terminal gets an end of file.
         return said + END_OF_INPUT if self.pty else said
 
 
-def plain_words(script: str) -> tuple[str, ...]:
-    """The words of a script that is one program or one harmless builtin with literal arguments; () if it is more.
+def _setting(env: Mapping[str, str]) -> str:
+    """Shell text that sets an environment for the command in ``"$@"``; odd names need `env`."""
+    odd = [f"{name}={value}" for name, value in env.items() if not _IDENTIFIER.fullmatch(name)]
+    said = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if _IDENTIFIER.fullmatch(name)]
+    if odd:
+        said.append(f'set -- env {shlex.join(odd)} "$@"')
+    return "; ".join(said)
 
-    The shell that is there runs such a one as well as a shell of its own would.
+
+def _lines(text: bytes) -> bytes:
+    """A text as short lines that any terminal passes on unchanged and that `printf %b` decodes."""
+    plain = _UNSAFE.sub(lambda found: b"\\0%03o" % found[0][0], text)
+    return b"".join(plain[at : at + _LINE] + b"\n" for at in range(0, len(plain), _LINE))
+
+
+def plain_words(script: str) -> tuple[str, ...]:
+    """The words of a script that is one program or one harmless builtin with literal arguments, else ().
+
+    Such a script needs no shell of its own.
     """
     words = tuple(script.split(" ")) if _PLAIN.fullmatch(script) else ()
     return words if words and ("/" in words[0] or words[0] in _BUILTINS) else ()
 
 
 def setup(sync: str, *, tty: bool = False) -> str:
-    """What a shell is told first; it answers with the sync word on both streams.
+    """The first script of a shell, which answers with the sync word on both streams.
 
-    ``tty``: its terminal is the command's own.
+    ``tty``: its terminal is that of the command.
     """
     return f"kx_y={'y' if tty else ''}{SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
 
 
 def spelt(word: str) -> str:
-    """A word as a script says it, in two pieces: sudo repeats a script that it refuses to run, which is no answer."""
+    """A word in two pieces for a script: sudo quotes a script that it refuses, which must not look like an answer."""
     return f"{word[:2]}''{word[2:]}"
 
 
 def any_shell(script: str) -> tuple[str, ...]:
-    """The command that runs a script, in words that every login shell takes as they are once they are quoted.
+    """The command that runs a script, in words that every login shell passes on unchanged if they are quoted.
 
-    csh ends a quoted word at a line end, looks for "!" in it and takes none of more than 8 KB; fish knows backslashes
-    there. It is cut only before blanks: the words by which a shell is found are whole.
+    In quoted words, csh allows no line ends, "!" or more than 8 KB, and fish interprets backslashes. The script is cut
+    only before blanks, so that the words by which a shell is found stay whole.
     """
     text = script.translate(_FOR_ANY_SHELL)
     pieces = []
@@ -187,18 +216,18 @@ def any_shell(script: str) -> tuple[str, ...]:
 
 
 def encode(text: str) -> bytes:
-    """Names on a host are bytes; what was not UTF-8 goes back as it came."""
+    """The bytes of a text; names that are not UTF-8 stay as the host has them."""
     return text.encode("utf-8", "surrogateescape")
 
 
 class Framed:
-    """One stream, of which only what lies between two words counts."""
+    """A stream of which only the part between two words counts."""
 
     def __init__(self, start: str, end: str, deliver: Callable[[bytes], None]) -> None:
         self.started = not start
         self.ended = False
         self.noise = bytearray()
-        """What came before the start."""
+        """What came before the start word."""
         self.head = b""
         """The rest of the line with the start word."""
         self.rest = bytearray()
@@ -216,7 +245,7 @@ class Framed:
             line_end = -1 if at < 0 else self.noise.find(b"\n", at)
             never = self.noise.find(self._end)
             if line_end < 0 and never >= 0:
-                # It could not even be started.
+                # The command could not be started.
                 self.started = True
                 data = bytes(self.noise[never:])
                 del self.noise[never:]
@@ -240,7 +269,7 @@ class Framed:
             self.rest += data[at + len(self._end) :]
             data = data[:at]
         else:
-            # The end word may be cut in two by the network.
+            # The network may split the end word.
             keep = _overlap(data, self._end)
             data, self._held = data[: len(data) - keep], data[len(data) - keep :]
         if data:
@@ -263,7 +292,7 @@ class Ending(Struct, frozen=True):
 
 
 class Exchange:
-    """One command on one channel: reads until both streams have said that it is over."""
+    """One command on one channel, read until both streams have ended."""
 
     def __init__(
         self,
@@ -278,9 +307,9 @@ class Exchange:
         watch: Watch | None = None,
         word: str = "",
     ) -> None:
-        """``merged``: all comes on one stream, as from a terminal. ``group``: is known already, and not told.
+        """``merged``: there is one stream, as from a terminal. ``group``: is known, so the command does not tell it.
 
-        ``watch``: the channel's, if it has one already. ``word``: in the command line of the shell on the far side, by
+        ``watch``: that of the channel, if there is one. ``word``: in the command line of the shell on the host, by
         which that is found if the channel is lost.
         """
         self.word = word
@@ -298,7 +327,7 @@ class Exchange:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The process group of the command, and the shell in it that is none of it, once it has started."""
+        """The process group of the started command, and the shell in it that is not part of the command."""
         if self._group:
             return self._group
         numbers = self.err.head.split() if self.err.started else []
@@ -306,22 +335,22 @@ class Exchange:
 
     @property
     def process(self) -> str:
-        """The number of the command and when it began (``NUMBER:MOMENT``), if it has said so."""
+        """The number and start time of the command (``NUMBER:TIME``), if known."""
         said = self.err.head.partition(b"=")[2] if self.err.started else b""
         return said.decode("ascii", "replace")
 
     @property
     def complaints(self) -> bytes:
-        """What it wrote as errors; if that cannot be told from the rest, all that it wrote."""
+        """Its standard error, or all of its output if the streams are merged."""
         return self.stdout.kept() if self._merged else self.stderr.kept()
 
     @property
     def over(self) -> bool:
-        """Whether the command has ended and all is read."""
+        """Whether the command has ended and its output is complete."""
         return (self.out.ended or self._merged) and self.err.ended and self._job.end.encode() in self.err.rest
 
     def wait(self, deadline: Deadline, cancel: Cancel, until: Callable[[], bool] | None = None) -> None:
-        """Read until it is over (or until something else holds)."""
+        """Read until it is over, or until a condition holds."""
         done = until or (lambda: self.over)
         watch = self._watch
         with watch.until(cancel):
@@ -340,7 +369,7 @@ class Exchange:
                         continue
                     raise Lost
                 raise_if_over(deadline, cancel)
-                # The shell says how a command ended. Without it nobody will, though what it ran may hold the channel.
+                # Only the shell tells how a command ended, though others may keep the channel open after it.
                 last = watch.left()
                 if last == 0.0:
                     raise Lost
@@ -357,16 +386,16 @@ class Exchange:
         if not lines[0].isdigit():
             self._to_stderr("\n".join([*lines[:-2], ""]).encode())
             return Ending(number, False)
-        # A shell has something to say of a child only if a signal ended it.
+        # A shell prints something about a child only if a signal ended it.
         signalled = number > 128 and any(line.strip() for line in lines[1:-2])
         return Ending(128 - number if signalled else number, background == "1")
 
     def unheard(self) -> None:
-        """Let the listener be."""
+        """Stop calling the listener."""
         self._on_output = None
 
     def read(self) -> bool:
-        """Take what has come; False if that is nothing."""
+        """Read what has arrived; False if nothing has."""
         some = False
         while self.channel.recv_stderr_ready():
             self.err.feed(self.channel.recv_stderr(CHUNK))
@@ -388,7 +417,7 @@ class Exchange:
 
 
 class WithoutReturns:
-    """Hands on what comes from a terminal with plain line ends, wherever it is cut."""
+    """Passes on the output of a terminal with plain line ends, wherever it is split."""
 
     def __init__(self, deliver: Callable[[bytes], None]) -> None:
         self._deliver = deliver

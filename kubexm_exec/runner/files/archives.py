@@ -13,11 +13,11 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.filescripts import mode_argument
+from kubexm_exec.connectors.filescripts import mode_argument, reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute, failure
-from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.inspect import by_folder, path_list
 from kubexm_exec.runner.files.operations import Files
 from kubexm_exec.runner.files.trees import IN_FOLDERS, PLACE

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from kubexm_exec.connectors.base import Command
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import execute
-from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.filestate import FileState, Kind
 from kubexm_exec.runner.quote import EACH, script
 from kubexm_exec.runner.session import Session

@@ -10,9 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import TOOLS, execute, failure
-from kubexm_exec.runner.errors import file_failure, reason_of
+from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session

@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import Operations
-from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.probe import Held, look
 
 # `-u` needs a privilege, which the own table does not.

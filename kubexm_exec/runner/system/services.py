@@ -6,10 +6,10 @@ from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import Operations
-from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.session import Session
 
 Active = Literal["active", "inactive", "failed", "changing"]

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, NoReturn
 
 from msgspec import Struct
 
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import Operations
-from kubexm_exec.runner.errors import reason_of
 from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.safepaths import WAY
 
