@@ -51,7 +51,7 @@ def file_failure(
         user = _user(session)
         become = f"become {session.become}" if session.become else "no become"
         reason += f" (user {user}, {become})" if user else f" ({become})"
-        way = "another user" if session.become or user == "root" else "`become: true`"
+        way = "work as another user" if session.become or user == "root" else "give the step `become: true`"
         hint = hint or f"{user or 'the user'} may not do this: use a path of that user, or {way}"
     elif number == errno.ENOSPC:
         reason += " (the file system is full)"

@@ -38,7 +38,7 @@ def test_it_is_a_connector() -> None:
 
 
 def test_becoming_another_user_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(ConnectorError, match="take `become` off"):
+    with pytest.raises(ConnectorError, match="remove `become`"):
         local(become="nobody").open(Deadline())
 
 
