@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.connectors.base import Command, Connector
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 from kubexm_exec.runner import Runner, join, quote
-from kubexm_exec.runner.errors import exit_text, reason_of
+from kubexm_exec.runner.errors import exit_text
 from kubexm_exec.step import StepFailed
 
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.console.text import clean
-from kubexm_exec.runner import errors, factscript
+from kubexm_exec.runner import factscript
 from kubexm_exec.runner.files import archives
 from kubexm_exec.runner.packages import trouble, versions, zypper
 from kubexm_exec.runner.system import fstab
@@ -30,7 +31,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "zypper": lambda text: list(zypper.solvables([text])),
     "zypper, sections": lambda text: list(zypper.sections(text)),
     "zypper, error": lambda text: zypper.TAG.sub(b"", text.encode()),
-    "error": errors.reason_of,
+    "error": reason_of,
     "package manager's error": trouble.own_words,
     "listing of an archive": lambda text: archives._zip_entries(text, "x.zip"),
     "row of an archive": lambda text: archives._tar_entry("a", text, escaped=True),
