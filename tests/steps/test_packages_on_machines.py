@@ -72,9 +72,7 @@ def test_a_busy_package_manager_is_waited_for_and_then_named(host: Machine, step
     )
     try:
         impatient = step("package", names="kx-tool", manager=manager, lockTimeout="500ms")
-        with pytest.raises(
-            StepFailed, match=rf"process \d+ \({PROGRAM[manager]}\) still has the lock after 0.5s"
-        ):
+        with pytest.raises(StepFailed, match=rf"process \d+ \({PROGRAM[manager]}\) still has the lock after 0.5s"):
             impatient.run()
         assert "waiting up to 0.5s: " in impatient.output()
     finally:
