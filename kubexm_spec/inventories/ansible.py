@@ -1,4 +1,4 @@
-"""Semaphore the groups, hosts and variables of an ansible inventory into ours, with ansible's rules of precedence."""
+"""Turns the groups, hosts and variables of an ansible inventory into ours, with ansible's rules of precedence."""
 
 from __future__ import annotations
 

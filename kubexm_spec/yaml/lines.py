@@ -1,4 +1,4 @@
-"""Semaphore offsets in a text into lines and columns."""
+"""Turns offsets in a text into lines and columns."""
 
 from __future__ import annotations
 

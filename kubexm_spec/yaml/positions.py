@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -89,10 +90,8 @@ def compose(text: str) -> list[Node]:
     from ruamel.yaml.error import YAMLError
 
     composer = _Composer(text)
-    try:
+    with contextlib.suppress(YAMLError, _TooDeep):  # reported when the text is loaded; what came before is of use
         composer.run()
-    except (YAMLError, _TooDeep):  # whoever loads the text reports it; here what was read before it is worth having
-        return composer.roots
     return composer.roots
 
 
@@ -201,16 +200,15 @@ class _Composer:
 
     def _reach(self, end: int) -> None:
         """A block collection has no end of its own: it ends with the last thing in it."""
-        if self._stack:
-            node = self._stack[-1].node
-            node.end = max(node.end, end)
+        if self._stack and self._stack[-1].node.end < end:
+            self._stack[-1].node.end = end
 
     def _trim(self, start: int, end: int) -> Range:
         """Without anchor and tag before it, and without the line ends after it (block scalars)."""
-        properties = _PROPERTIES.match(self._text, start, end)
-        if properties:
+        text = self._text
+        if text[start : start + 1] in ("&", "!") and (properties := _PROPERTIES.match(text, start, end)):
             start = properties.end()
-        return start, max(start, start + len(self._text[start:end].rstrip()))
+        return start, start + len(text[start:end].rstrip())
 
     def _instead_of_nothing(self, at: int) -> Range:
         """The range that stands for a value that is not written: its key, its dash, or the start of the document."""
