@@ -41,12 +41,10 @@ def finish_hosts(state: State, inventory: Loaded[InventoryBody]) -> None:
             try:
                 found[key] = _evaluated(state, text, variables, done, _DEEPEST)
             except ExpressionError as error:
-                state.diagnostics.error(
-                    "templated-connection",
-                    f'host "{host.name}": {key} cannot be evaluated: {error}',
-                    source.span(unfinished.origins[key]),
-                    hint="it can use the variables of the inventory, inventory_hostname and group_names",
-                )
+                summary = f'host "{host.name}": {key} cannot be evaluated: {error}'
+                where = source.span(unfinished.origins[key])
+                hint = "it can use the variables of the inventory, inventory_hostname and group_names"
+                state.diagnostics.error("templated-connection", summary, where, hint=hint)
                 state.hosts_known = False
         if len(found) < len(unfinished.expressions):
             continue

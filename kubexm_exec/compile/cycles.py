@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubexm_exec.compile.state import State
+from kubexm_exec.compile.state import ScopeDraft, State
 from kubexm_spec.diagnostics import Note
 from kubexm_spec.models import StepSpec
 from kubexm_spec.yaml.source import Place
@@ -42,14 +42,6 @@ class Order(Struct, frozen=True):
                 pending.extend(self.before.get(current, ()))
         return found - {name}
 
-    def has_cycle(self) -> bool:
-        """Whether somebody waits for himself."""
-        try:
-            graphlib.TopologicalSorter(self.before).prepare()
-        except graphlib.CycleError:
-            return True
-        return False
-
 
 def scope_graph(state: State) -> Order:
     """Tasks and modules in their order."""
@@ -57,22 +49,18 @@ def scope_graph(state: State) -> Order:
     for module in state.modules:
         begin, end = f"{module.id}^", module.id
         graph.add_edge(begin, end, place=None, text="")
-        for need in module.needs:
-            graph.add_edge(
-                need.target, begin, place=need.place, text=_text("module", module.id, need.target, need.declared)
-            )
+        _add_needs(graph, module, begin, f'module "{module.id}"')
         for task in module.tasks:
             graph.add_edge(begin, task.id, place=task.place, text=f'task "{task.id}" is in module "{module.id}"')
             graph.add_edge(task.id, end, place=task.place, text=f'module "{module.id}" ends after its task "{task.id}"')
-            for need in task.needs:
-                graph.add_edge(
-                    need.target, task.id, place=need.place, text=_text("task", task.id, need.target, need.declared)
-                )
+            _add_needs(graph, task, task.id, f'task "{task.id}"')
     return graph
 
 
-def _text(noun: str, who: str, target: str, declared: bool) -> str:
-    return f'{noun} "{who}" needs "{target}"' if declared else f'{noun} "{who}" follows "{target}" by order'
+def _add_needs(graph: Order, draft: ScopeDraft, begin: str, who: str) -> None:
+    for need in draft.needs:
+        text = f'{who} needs "{need.target}"' if need.declared else f'{who} follows "{need.target}" by order'
+        graph.add_edge(need.target, begin, place=need.place, text=text)
 
 
 def check_cycles(state: State) -> None:
@@ -101,8 +89,13 @@ def check_cycles(state: State) -> None:
 
 
 def _report(state: State, order: Order, what: str) -> None:
-    if not order.has_cycle():
-        return
+    try:
+        graphlib.TopologicalSorter(order.before).prepare()
+    except graphlib.CycleError:
+        _report_cycles(state, order, what)
+
+
+def _report_cycles(state: State, order: Order, what: str) -> None:
     import networkx as nx
 
     graph: Any = nx.DiGraph(list(order.edges))
@@ -121,10 +114,5 @@ def _report(state: State, order: Order, what: str) -> None:
                     place = edge.place
         names = [node.rstrip("^") for node, _ in edges]
         shown = list(dict.fromkeys(names))
-        state.diagnostics.error(
-            "cycle",
-            f"{what} wait for each other: {' -> '.join([*shown, shown[0]])}",
-            place,
-            hint="remove one of these dependencies",
-            notes=notes,
-        )
+        summary = f"{what} wait for each other: {' -> '.join([*shown, shown[0]])}"
+        state.diagnostics.error("cycle", summary, place, hint="remove one of these dependencies", notes=notes)

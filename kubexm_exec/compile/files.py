@@ -56,12 +56,9 @@ def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[t
     finder = state.finder(state.scopes[draft.scope].base)
     found = finder.find(name)
     if found is None:
-        state.diagnostics.error(
-            "unknown-template",
-            f'there is no template "{name}"',
-            draft.place.child("with", key),
-            hint=did_you_mean(name, finder.names()) or "searched: " + ", ".join(map(state.shown, finder.folders)),
-        )
+        hint = did_you_mean(name, finder.names()) or "searched: " + ", ".join(map(state.shown, finder.folders))
+        where = draft.place.child("with", key)
+        state.diagnostics.error("unknown-template", f'there is no template "{name}"', where, hint=hint)
         return
     for template, _ in with_includes(state, name, found, draft, key):
         yield template.path, template.path.name
@@ -71,12 +68,9 @@ def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple
     found = pathlib.Path(state.scopes[draft.scope].base) / name
     place = draft.place.child("with", key)
     if not found.exists():
-        state.diagnostics.error(
-            "file-not-found",
-            f'the file "{name}" does not exist on this machine',
-            place,
-            hint=_neighbour(found, name) or "relative paths start at the folder of this file",
-        )
+        hint = _neighbour(found, name) or "relative paths start at the folder of this file"
+        summary = f'the file "{name}" does not exist on this machine'
+        state.diagnostics.error("file-not-found", summary, place, hint=hint)
     elif found.is_dir():
         for folder, folders, names in os.walk(found):
             folders.sort()

@@ -106,10 +106,6 @@ def check_ids(state: State) -> None:
     for draft in state.all_drafts():
         other = first.setdefault(draft.id, draft)
         if other is not draft and other.place != draft.place:
-            state.diagnostics.error(
-                "duplicate-name",
-                f'there are two steps with the id "{draft.id}"',
-                draft.place.child("name"),
-                hint="rename one of them",
-                notes=(Note("the first one", other.place.child("name").span()), *draft.place.notes),
-            )
+            summary, where = f'there are two steps with the id "{draft.id}"', draft.place.child("name")
+            notes = (Note("the first one", other.place.child("name").span()), *where.notes)
+            state.diagnostics.error("duplicate-name", summary, where, hint="rename one of them", notes=notes)

@@ -91,12 +91,9 @@ def _nodes_at(state: State, draft: StepDraft) -> list[ExecutionNode]:
         for key, item in items:
             known = by_key.setdefault(key, (item, []))
             if known[0] != item:
-                state.diagnostics.error(
-                    "ambiguous-item",
-                    f'step "{draft.spec.name}": the item "{key}" is not the same on {known[1][0]} and {hosts[0]}',
-                    draft.place.child("forEach"),
-                    hint="use an expression for `key` that distinguishes them",
-                )
+                summary = f'the item "{key}" is not the same on {known[1][0]} and {hosts[0]}'
+                where, hint = draft.place.child("forEach"), "use an expression for `key` that distinguishes them"
+                state.diagnostics.error("ambiguous-item", f'step "{draft.spec.name}": {summary}', where, hint=hint)
                 return _nothing(draft)
             known[1].extend(hosts)
     if not by_key:
@@ -294,9 +291,8 @@ def select_nodes(state: State) -> None:
     _tell_hooks_outside(state, [node for node in steps if node.hosts])
     if state.options.limit and state.all_hosts and steps and not any(node.hosts for node in steps):
         chosen = ",".join(state.options.limit)
-        state.diagnostics.warning(
-            "no-hosts", f"--limit {chosen}: no task of the spec runs there, so nothing is done", hint="limit less"
-        )
+        summary = f"--limit {chosen}: no task of the spec runs there, so nothing is done"
+        state.diagnostics.warning("no-hosts", summary, hint="use a wider --limit")
 
 
 def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
@@ -305,8 +301,5 @@ def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
     hooks = [hook.id for hook in state.all_drafts() if hook.outside and (hook.module, hook.task) in around]
     if hooks:
         chosen, noun = ",".join(state.options.limit), "hook is" if len(hooks) == 1 else "hooks are"
-        state.diagnostics.warning(
-            "no-hosts",
-            f"--limit {chosen}: {len(hooks)} {noun} not run because all their hosts are excluded: {some(hooks)}",
-            hint="use a wider --limit if they are needed",
-        )
+        summary = f"--limit {chosen}: {len(hooks)} {noun} not run because all their hosts are excluded: {some(hooks)}"
+        state.diagnostics.warning("no-hosts", summary, hint="use a wider --limit if they are needed")

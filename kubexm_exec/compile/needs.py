@@ -15,14 +15,9 @@ def check_unique(state: State, names: Sequence[str], place: Place, noun: str) ->
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if name in first:
-            also = place.child(first[name], "name")
-            state.diagnostics.error(
-                "duplicate-name",
-                f'there are two {noun}s named "{name}"',
-                place.child(index, "name"),
-                hint="rename one of them",
-                notes=(Note("the first one", also.span()), *place.notes),
-            )
+            summary, where = f'there are two {noun}s named "{name}"', place.child(index, "name")
+            notes = (Note("the first one", place.child(first[name], "name").span()), *place.notes)
+            state.diagnostics.error("duplicate-name", summary, where, hint="rename one of them", notes=notes)
         first.setdefault(name, index)
 
 

@@ -145,12 +145,9 @@ class _Checker:
                         self.reference(reference, where, looker, notes)
 
     def _too_early(self, reference: Reference, place: Place) -> None:
-        self.state.diagnostics.error(
-            "bad-resource",
-            f"a resource is the same for all steps, so it cannot refer to {reference.root}",
-            find_reference(place, reference),
-            hint="use params, vars and facts, or set `url` on the step",
-        )
+        summary = f"a resource is the same for all steps, so it cannot refer to {reference.root}"
+        hint = "use params, vars and facts, or set `url` on the step"
+        self.state.diagnostics.error("bad-resource", summary, find_reference(place, reference), hint=hint)
 
     def _compiled(self, text: str, place: Place, notes: Sequence[Note], bare: bool) -> Compiled | None:
         expressions = self.state.expressions
@@ -232,9 +229,8 @@ class _Checker:
         for host in node.locations:
             value = self.state.hosts[host].vars.get(name)
             if id(value) not in found and is_dynamic(value):
-                label, place = [(one, where) for one, other, where in merged_layers(self.state, host) if other == name][
-                    -1
-                ]
+                layers = merged_layers(self.state, host)
+                label, place = [(one, where) for one, other, where in layers if other == name][-1]
                 found[id(value)] = _Written((label, str(place.path), name), value, place, node.scope)
         return found.values()
 
@@ -243,20 +239,13 @@ class _Checker:
         chain = self._chain[start:]
         first = min(range(len(chain)), key=lambda number: chain[number].variable)
         chain = [*chain[first:], *chain[:first]]
-        names = [
-            f"vars.{one.variable[2]}" if one.variable[0] != "params" else f"params.{one.variable[2]}" for one in chain
-        ]
+        names = [f"{'params' if kind == 'params' else 'vars'}.{name}" for kind, _, name in (x.variable for x in chain)]
         following = [*names[1:], names[0]]
-        self.state.diagnostics.error(
-            "cycle",
-            f"values refer to each other: {' -> '.join([*names, names[0]])}",
-            chain[0].place.find(following[0]),
-            hint="give one of them a value that refers to no other",
-            notes=[
-                Note(f"{one} refers to {other}", where.place.find(other))
-                for one, other, where in zip(names, following, chain, strict=True)
-            ],
-        )
+        links = zip(names, following, [one.place for one in chain], strict=True)
+        notes = [Note(f"{one} refers to {other}", place.find(other)) for one, other, place in links]
+        summary = f"values refer to each other: {' -> '.join([*names, names[0]])}"
+        hint = "give one of them a value that refers to no other"
+        self.state.diagnostics.error("cycle", summary, notes[0].span, hint=hint, notes=notes)
 
     def unseen(self, scope: Scope, node: ExecutionNode) -> None:
         """Check what no step refers to, as far as that goes without knowing who will: names must be somewhere."""

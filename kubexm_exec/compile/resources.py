@@ -21,7 +21,6 @@ from kubexm_spec.yaml.source import Place
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "private-token", "job-token", "x-auth-token"}
 )
-_FETCH = "`kubexm resources fetch` prints it"
 
 
 def check_resources(state: State) -> None:
@@ -71,30 +70,20 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
     before = len(diagnostics)
     for url in values_of(spec.url):
         if has_credentials(url) and not is_dynamic(url):
-            diagnostics.error(
-                "plain-password",
-                "an address must not contain a user or a password",
-                place.child("url"),
-                hint="write `headers: {Authorization: \"Bearer {{ secret('env:NAME') }}\"}`",
-            )
+            hint = "write `headers: {Authorization: \"Bearer {{ secret('env:NAME') }}\"}`"
+            summary = "an address must not contain a user or a password"
+            diagnostics.error("plain-password", summary, place.child("url"), hint=hint)
     for name, value in spec.headers.items():
         if name.lower() in _SECRET_HEADERS and not is_dynamic(value):
-            diagnostics.error(
-                "plain-password",
-                f"the header {name} is a secret: use a reference, not the value itself",
-                place.child("headers", name),
-                hint="write {{ secret('env:NAME') }} in it",
-            )
+            summary = f"the header {name} is a secret: use a reference, not the value itself"
+            where, hint = place.child("headers", name), "write {{ secret('env:NAME') }} in it"
+            diagnostics.error("plain-password", summary, where, hint=hint)
     keys = spec.s3.model_dump(by_alias=True, exclude_none=True) if spec.s3 is not None else {}
     for name in ("accessKeyId", "secretAccessKey", "sessionToken"):
         key = keys.get(name)
         if key is not None and not is_dynamic(key) and not is_reference(key):
-            diagnostics.error(
-                "plain-password",
-                f"{name} must be a secret reference, not the value itself",
-                place.child("s3", name),
-                hint=meant_reference(key, name),
-            )
+            summary, hint = f"{name} must be a secret reference, not the value itself", meant_reference(key, name)
+            diagnostics.error("plain-password", summary, place.child("s3", name), hint=hint)
     return len(diagnostics) == before
 
 
@@ -121,22 +110,16 @@ def _is_there(state: State, one: Declared, source: Source) -> bool:
     path = pathlib.Path(source.location)
     place = one.head
     if not path.is_file():
-        state.diagnostics.error(
-            "file-not-found",
-            f"resource {source.label}: there is no file {state.shown(path)} on this machine",
-            place,
-            hint="relative paths start at the folder of the file that contains them",
-        )
+        summary = f"resource {source.label}: there is no file {state.shown(path)} on this machine"
+        hint = "relative paths start at the folder of the file that contains them"
+        state.diagnostics.error("file-not-found", summary, place, hint=hint)
         return False
     remember_file(state, path, place)
     digest = state.files[path]
     if digest and source.sha256 and digest != source.sha256:
-        state.diagnostics.error(
-            "wrong-digest",
-            f"resource {source.label}: {state.shown(path)} has an unexpected sha256: {digest}",
-            place,
-            hint="it is another version, or damaged: fetch it again, or correct `sha256`",
-        )
+        summary = f"resource {source.label}: {state.shown(path)} has an unexpected sha256: {digest}"
+        hint = "it is another version, or damaged: fetch it again, or correct `sha256`"
+        state.diagnostics.error("wrong-digest", summary, place, hint=hint)
         return False
     return True
 
@@ -152,15 +135,10 @@ def _warn(state: State, one: Declared, source: Source | None) -> None:
         record = Cache().record(source)
         digest = record.sha256 if record is not None else ""
     label = source.label if source is not None else one.name
-    if not digest:
-        hint = _FETCH
-    elif source is not None and source.variant:
+    if source is not None and source.variant:
         hint = f"add sha256: {{{source.variant}: {digest}}}"
     else:
         hint = f"add sha256: {digest}"
-    state.diagnostics.warning(
-        "missing-digest",
-        f"resource {label} has no sha256: any content of its source is accepted",
-        one.head,
-        hint=hint,
-    )
+    summary = f"resource {label} has no sha256: any content of its source is accepted"
+    hint = hint if digest else "`kubexm resources fetch` prints it"
+    state.diagnostics.warning("missing-digest", summary, one.head, hint=hint)

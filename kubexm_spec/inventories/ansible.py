@@ -286,19 +286,13 @@ def _refuse_secrets(found: Found, owner: Group | Host, encrypted: bool) -> None:
     for key, var in (*owner.vars.items(), *owner.files.items()):
         if is_encrypted(var.value):
             if encrypted:
-                found.error(
-                    "encrypted-variable",
-                    f"{key} is encrypted with ansible-vault, which kubexm does not decrypt",
-                    var.origin,
-                    "use a secret reference instead, such as env:NAME or file:PATH",
-                )
+                summary = f"{key} is encrypted with ansible-vault, which kubexm does not decrypt"
+                hint = "use a secret reference instead, such as env:NAME or file:PATH"
+                found.error("encrypted-variable", summary, var.origin, hint)
         elif key in _REFERENCES and not _REFERENCE.fullmatch(_reference(var.value)):
-            found.error(
-                "plain-password",
-                f"{key} contains a plain-text secret; only secret references are accepted",
-                var.origin,
-                f"write {key}: env:NAME or file:PATH, or \"{{{{ lookup('env', 'NAME') }}}}\"",
-            )
+            summary = f"{key} contains a plain-text secret; only secret references are accepted"
+            hint = f"write {key}: env:NAME or file:PATH, or \"{{{{ lookup('env', 'NAME') }}}}\""
+            found.error("plain-password", summary, var.origin, hint)
 
 
 def _priority(group: Group) -> int:
@@ -328,9 +322,8 @@ def _depths(found: Found) -> dict[str, int] | None:
             if child not in found.groups:
                 ok = False
                 hint = did_you_mean(child, found.groups) or f"write [{child}] with its hosts, or remove it here"
-                found.error(
-                    "unknown-group", f'group "{name}" has a child "{child}", which is not a group', origin, hint
-                )
+                summary = f'group "{name}" has a child "{child}", which is not a group'
+                found.error("unknown-group", summary, origin, hint)
     depths = dict.fromkeys(found.groups, 1)
     changed = list(found.groups) if ok else []
     rounds = 0
@@ -338,8 +331,8 @@ def _depths(found: Found) -> dict[str, int] | None:
         rounds += 1
         if rounds > len(found.groups) + 1:
             name = changed[0]
-            found.error("group-cycle", f'group "{name}" contains itself', found.groups[name].origin,
-                        "a group cannot be its own child, directly or indirectly")  # fmt: skip
+            hint = "a group cannot be its own child, directly or indirectly"
+            found.error("group-cycle", f'group "{name}" contains itself', found.groups[name].origin, hint)
             return None
         following: dict[str, None] = {}
         for name in changed:

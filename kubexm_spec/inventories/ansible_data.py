@@ -83,12 +83,9 @@ class _Reader:
             elif key == "children":
                 self._children(name, group, content, where)
             else:
-                self.found.error(
-                    "unknown-key",
-                    f'group "{name}" of an ansible inventory has no key "{key}"; it takes {", ".join(_KEYS)}',
-                    where,
-                    did_you_mean(str(key), _KEYS) or f'put a child group under "children" of "{name}"',
-                )
+                summary = f'group "{name}" of an ansible inventory has no key "{key}"; it takes {", ".join(_KEYS)}'
+                hint = did_you_mean(str(key), _KEYS) or f'put a child group under "children" of "{name}"'
+                self.found.error("unknown-key", summary, where, hint)
 
     def _children(self, name: str, group: Group, children: Any, where: Path) -> None:
         if isinstance(children, Mapping):

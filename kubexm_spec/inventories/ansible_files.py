@@ -125,7 +125,6 @@ class _Inventory:
             return True
         source = TextSource(name, path, read_bytes(path, name))
         if source.data.startswith(_VAULT):
-            self._part(source, in_text())
             self._refuse_vault(source)
             return True
         if path.suffix == ".toml":
@@ -139,11 +138,9 @@ class _Inventory:
             return True
         if is_spec(source.text):
             if not alone:
-                span = source.span_of((0, 0))
-                self.found.diagnostics.error(
-                    "not-an-inventory", "this is a kubexm document in a folder of Ansible inventories", span,
-                    hint="use the file instead of the folder, or move it out",
-                )  # fmt: skip
+                summary = "this is a kubexm document in a folder of Ansible inventories"
+                hint = "use the file instead of the folder, or move it out"
+                self.found.diagnostics.error("not-an-inventory", summary, source.span_of((0, 0)), hint=hint)
             return False
         return self._yaml(source, alone=alone)
 
@@ -159,13 +156,9 @@ class _Inventory:
             return True
         document = documents[0] if len(documents) == 1 and documents[0] is file.documents[0] else None
         if isinstance(document, Mapping) and isinstance(document.get("plugin"), str) and "kind" not in document:
-            self._part(file, in_document(file))
-            self.found.error(
-                "inventory-plugin",
-                "this configures an Ansible inventory plugin, which kubexm does not support",
-                (len(self.parts) - 1, "plugin"),
-                f"save its output and use that file: ansible-inventory -i {source.name} --list >hosts.json",
-            )
+            summary = "this configures an Ansible inventory plugin, which kubexm does not support"
+            hint = f"save its output and use that file: ansible-inventory -i {source.name} --list >hosts.json"
+            self.found.error("inventory-plugin", summary, (self._part(file, in_document(file)), "plugin"), hint)
             return True
         if alone and not is_ansible(document):
             return False
@@ -237,9 +230,7 @@ class _Inventory:
     def _vars_file(self, path: pathlib.Path, name: str, owner: Group | Host) -> None:
         data = read_bytes(path, name)
         if data.startswith(_VAULT):
-            source = TextSource(name, path, data)
-            self._part(source, in_text())
-            self._refuse_vault(source)
+            self._refuse_vault(TextSource(name, path, data))
             return
         file = AnsibleFile(name, path, data)
         number = self._part(file, in_document(file))
@@ -247,12 +238,9 @@ class _Inventory:
         if isinstance(document, Mapping):
             wrong = next((key for key in document if not _VARIABLE.match(key)), None)
             if wrong is not None:  # not quoted: it may be any file
-                self.found.diagnostics.error(
-                    "wrong-value",
-                    "this cannot be the name of a variable",
-                    file.place(0, (wrong,), key=True),
-                    hint="a name has only letters, digits and _, and does not begin with a digit",
-                )
+                summary, where = "this cannot be the name of a variable", file.place(0, (wrong,), key=True)
+                hint = "a name has only letters, digits and _, and does not begin with a digit"
+                self.found.diagnostics.error("wrong-value", summary, where, hint=hint)
                 return
             owner.files.update({key: Var(value, (number, key)) for key, value in document.items()})
         elif any(one is not None for one in file.documents):
@@ -260,9 +248,7 @@ class _Inventory:
             self.found.diagnostics.error("wrong-type", summary, file.span_of((0, 0)))
 
     def _refuse_vault(self, source: TextSource) -> None:
-        self.found.diagnostics.error(
-            "encrypted-file",
-            "the file is encrypted with ansible-vault, which kubexm does not decrypt",
-            source.span_of((0, 0)),
-            hint="move it out of here, and give its secrets as references such as env:NAME or file:PATH",
-        )
+        self._part(source, in_text())
+        summary = "the file is encrypted with ansible-vault, which kubexm does not decrypt"
+        hint = "move it out of here, and give its secrets as references such as env:NAME or file:PATH"
+        self.found.diagnostics.error("encrypted-file", summary, source.span_of((0, 0)), hint=hint)

@@ -88,10 +88,8 @@ class _Reader:
     def _section(self, line: str, origin: Path) -> None:
         match = _SECTION.fullmatch(line)
         if match is None or (match[2] or "hosts") not in _KINDS:
-            self.found.error(
-                "bad-section", f"{line} is not a section of an Ansible inventory", origin,
-                "write [group], [group:vars] or [group:children]",
-            )  # fmt: skip
+            hint = "write [group], [group:vars] or [group:children]"
+            self.found.error("bad-section", f"{line} is not a section of an Ansible inventory", origin, hint)
             return
         self.group, self.kind = match[1], match[2] or "hosts"
         self.found.group(self.group, origin)
@@ -107,8 +105,8 @@ class _Reader:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            self.found.error("bad-host", f"the line cannot be split into words: {error}", origin,
-                             "close the quotes")  # fmt: skip
+            summary = f"the line cannot be split into words: {error}"
+            self.found.error("bad-host", summary, origin, "close the quotes")
             return
         if not words:
             return
@@ -122,8 +120,8 @@ class _Reader:
         for setting in settings:
             key, sign, value = setting.partition("=")
             if not sign or not key:
-                self.found.error("bad-variable", f'"{_cut(setting)}" of host {name} is not a variable', origin,
-                                 "write name=value")  # fmt: skip
+                summary = f'"{_cut(setting)}" of host {name} is not a variable'
+                self.found.error("bad-variable", summary, origin, "write name=value")
                 continue
             at = max(line.find(f"{key}=", at), 0)
             variables[key] = Var(_literal(value), (self.file, start + at, start + at + len(key)))

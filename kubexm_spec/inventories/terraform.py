@@ -31,12 +31,9 @@ def read_terraform(source: SourceFile, diagnostics: Diagnostics) -> Body | None:
     document = source.documents[0]
     name = next((one for one in (WHOLE, HOSTS) if one in document), None)
     if name is None:
-        diagnostics.error(
-            "no-inventory-output",
-            f"these Terraform outputs contain no inventory: {', '.join(sorted(document))}",
-            source.place(0),
-            hint=f'add output "{WHOLE}" (hosts, groups, vars) or output "{HOSTS}" (address by name, or a list)',
-        )
+        summary = f"these Terraform outputs contain no inventory: {', '.join(sorted(document))}"
+        hint = f'add output "{WHOLE}" (hosts, groups, vars) or output "{HOSTS}" (address by name, or a list)'
+        diagnostics.error("no-inventory-output", summary, source.place(0), hint=hint)
         return None
     origin: Path = (name, "value")
     value = document[name]["value"]
