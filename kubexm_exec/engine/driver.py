@@ -1,9 +1,10 @@
-"""The driver behind all executors: walks the graph as the scheduler says, and records what each action came to."""
+"""The driver behind all executors: runs actions in the scheduler's order, and records their outcomes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,7 +13,6 @@ from kubexm_exec.control import Deadline
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled
-from kubexm_exec.engine.fragments import extend, extend_again
 from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import MakeWorkers, Perform
 from kubexm_exec.engine.results import RunRecord
@@ -20,16 +20,17 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.undo import UndoLog
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
-from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED, RUN_STARTED
-from kubexm_exec.model.graph import ExecutionNode, FailurePolicy
+from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionNode, FailurePolicy
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
 from kubexm_exec.scheduler import EXEMPT, Action, Outcome, Scheduler
+from kubexm_spec.diagnostics import SpecError
 
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _UNCANCELLED: Final = EXEMPT["cancel"]
-"""Whose attempts go on after a cancel."""
+"""Hooks whose attempts go on after a cancel."""
 _FIRST: Final = 1, 0.0, "", False
-"""What is known of an action that has not been tried."""
+"""The entry of ``_again`` for an action that has not been tried."""
 
 
 class Driver(Loop):
@@ -47,18 +48,16 @@ class Driver(Loop):
     ) -> None:
         """``forks``: how many workers, or None to perform one at a time in the caller's thread, in graph order.
 
-        What does not act neither retries nor pauses, and a failure stops nothing.
+        A run that does not act neither retries nor pauses, and a failure does not stop it.
         """
         acts = mode is RunMode.ACT
         graph = runtime.graph if acts else replace(runtime.graph, failure_policy=FailurePolicy.CONTINUE)
         super().__init__(runtime, perform, forks, workers)
-        self._name = name
-        self._mode = mode
         self._forks = forks
         self._acts = acts
         self._write_ahead: WriteAhead | None = None
         if acts and runtime.journal:
-            # Without a journal nothing goes on: what runs is ended too, since nobody could say what it came to.
+            # A lost journal ends the run: outcomes could not be recorded.
             self._write_ahead = WriteAhead(
                 runtime.journal, runtime.bus, self._events.put,
                 mask=runtime.redactor.mask, begin=self._begin_noted, lost=runtime.cancel.set,
@@ -67,18 +66,18 @@ class Driver(Loop):
         self._scheduler = Scheduler(graph, forks=forks or 1)
         self._record = RunRecord(runtime, name, mode, self._write_ahead)
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
-        """Next attempt and first start of the actions that are tried again, what is not known of the last one, and
-        whether one was at work when it failed."""
+        """Of actions that are tried again: the next attempt, the first start, why the outcome of the last attempt is
+        unknown, and whether one got beyond precheck."""
         self._prior = runtime.prior if acts else {}
         runtime.records.earlier = {action: known.earlier for action, known in self._prior.items()}
         self._pauses: set[Action] = set()
         self._stopped = ""
         self._rollback_due = False
-        """A failure asked for a rollback before somebody cancelled the run."""
+        """A failure required a rollback before the run was cancelled."""
         self._undo_log = (
             UndoLog(runtime, self._prior, workers) if graph.failure_policy is FailurePolicy.ROLLBACK else None
         )
-        """What was done; only kept if it may have to be undone."""
+        """What was done; kept only if it may have to be undone."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -88,25 +87,15 @@ class Driver(Loop):
     def run(self) -> GraphExecutionResult:
         """Walk the graph to its end."""
         runtime = self._runtime
-        graph = runtime.graph
         runtime.watch()
         try:
-            self._emit(
-                RUN_STARTED,
-                graph=graph.name,
-                executor=self._name,
-                runMode=self._mode.value,
-                forks=self._forks or 1,
-                hosts=len({host for node in graph.steps() for host in node.hosts}),
-                nodes=sum(1 for _ in graph.steps()),
-                actions=graph.actions(),
-            )
+            self._record.begin(self._forks or 1, **runtime.graph.size())
             self._loop()
             self._wait_for_journal()
             if self._undo_log is not None and (self._stopped == "rollback" or self._rollback_due):
                 self._record.result.not_reversible.extend(self._undo_log.undo())
         except BaseException:
-            # Nobody will wait for what still runs.
+            # Nothing will wait for attempts that still run.
             runtime.cancel.set()
             runtime.abort.set()
             raise
@@ -117,7 +106,7 @@ class Driver(Loop):
         self._wait_for_journal()
         return result
 
-    # What the loop asks
+    # What the loop calls
 
     def _start_ready(self) -> bool | None:
         scheduler = self._scheduler
@@ -139,7 +128,7 @@ class Driver(Loop):
         self._settle()
 
     def _settle(self) -> None:
-        """Record what the scheduler decided by itself."""
+        """Record the scheduler's own decisions."""
         stopped = self._scheduler.stopped
         if stopped != self._stopped:
             self._stopped = stopped
@@ -158,7 +147,7 @@ class Driver(Loop):
     # One action
 
     def _start(self, action: Action) -> bool:
-        """Begin an action; True if it has ended already."""
+        """Start an action; True if it has ended already."""
         node = self._runtime.nodes[action.node]
         self._scheduler.start(action)
         if not action.host:
@@ -181,7 +170,7 @@ class Driver(Loop):
         return self._begin((attempt,))
 
     def _start_noted(self, attempt: Attempt, write_ahead: WriteAhead) -> bool:
-        """Begin an attempt as soon as the journal knows that it does."""
+        """Begin an attempt as soon as its start is in the journal."""
         if self._workers is not None:
             return write_ahead.start(attempt)
         write_ahead.note_start(attempt)
@@ -191,12 +180,12 @@ class Driver(Loop):
         return True
 
     def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
-        """Begin attempts that the journal knows of, and that were told."""
+        """Begin attempts whose start is in the journal and was reported."""
         lost, stopping = self._write_ahead is None or self._write_ahead.error is not None, self._runtime.cancel.is_set()
         going: list[Attempt] = []
         for attempt in attempts:
             if stopping and self._running.get(Action(attempt.node.id, attempt.host)) is not attempt:
-                continue  # the journal took so long that it was given up
+                continue  # it was given up while the journal was written
             if lost or (stopping and attempt.node.hook not in _UNCANCELLED):
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))
                 continue
@@ -207,7 +196,7 @@ class Driver(Loop):
             self._begin(going)
 
     def _wait_for_journal(self) -> None:
-        """Go on when all that was noted is durable, or never will be."""
+        """Wait until all entries are durable, or the journal is lost."""
         write_ahead = self._write_ahead
         while write_ahead is not None and write_ahead.outstanding:
             write_ahead.seal()
@@ -215,9 +204,10 @@ class Driver(Loop):
                 self._take(self._events.get())
 
     def _replay(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> bool:
-        """An earlier session has done it: what followed from it follows again, and nothing is run."""
+        """Restore the outcome of an earlier session, with the fragment exactly as it was compiled then."""
         if outcome.added:
-            extend_again(self._runtime, self._scheduler, action, outcome)
+            self._scheduler.extend(action, ExecutionFragment.of(outcome.added))
+            self._runtime.add_nodes(outcome.added)
             self._emit(GRAPH_EXTENDED, nodes=[each.to_json() for each in outcome.added], by=node.id)
         self._scheduler.finish(action, Outcome(outcome.result.status, outcome.result.reason))
         self._record.action(node, outcome, restored=True)
@@ -241,9 +231,9 @@ class Driver(Loop):
         node = attempt.node
         action = Action(node.id, attempt.host)
         if self._running.get(action) is not attempt:
-            return  # left behind long ago
+            return  # it was given up before
         if self._runtime.cancel.is_set():
-            # Before anything follows from it: what a cancel did to this one is no failed dependency of the others.
+            # First: an attempt that a cancel ended is not a failed dependency of others.
             self._cancel()
         del self._running[action]
         result = outcome.result
@@ -266,13 +256,12 @@ class Driver(Loop):
 
     def _retries(self, attempt: Attempt, result: HostResult) -> bool:
         retry = attempt.node.policy.retry
-        if (
-            attempt.number >= retry.attempts
-            or not self._acts
-            or (result.kind or FailureKind.FAILED).value not in retry.on
-        ):
-            return False
-        return attempt.node.hook in EXEMPT[self._scheduler.stopped]
+        return (
+            self._acts
+            and attempt.number < retry.attempts
+            and (result.kind or FailureKind.FAILED) in retry.on
+            and attempt.node.hook in EXEMPT[self._scheduler.stopped]
+        )
 
     def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         retry = attempt.node.policy.retry
@@ -283,15 +272,9 @@ class Driver(Loop):
         if self._write_ahead is not None:
             self._write_ahead.note(entries.retry(attempt, result))
         self._emit(
-            ACTION_RETRY,
-            action.node,
-            action.host,
-            attempt=attempt.number,
-            attempts=retry.attempts,
-            delay=delay,
-            message=result.message,
-            kind=(result.kind or FailureKind.FAILED).value,
-        )
+            ACTION_RETRY, action.node, action.host, attempt=attempt.number, attempts=retry.attempts, delay=delay,
+            message=result.message, kind=(result.kind or FailureKind.FAILED).value,
+        )  # fmt: skip
         self._at(delay, lambda: self._resume(action))
 
     def _resume(self, action: Action) -> None:
@@ -299,9 +282,29 @@ class Driver(Loop):
             self._scheduler.resume(action)
 
     def _extend(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> None:
-        added = extend(self._runtime, self._scheduler, action, node, outcome)
-        if added is not None:
-            self._emit(GRAPH_EXTENDED, nodes=added, by=node.id)
+        """Add the steps that an action returned to the graph; if that is not possible, the action has failed."""
+        runtime, result = self._runtime, outcome.result
+        try:
+            if runtime.compile_fragment is None:
+                raise ValueError("this run cannot be extended")
+            fragment = runtime.compile_fragment(runtime.graph, node, action.host, outcome.fragment)
+            self._scheduler.extend(action, fragment)
+        except (ValueError, SpecError) as error:
+            result.status, result.kind, result.ignored = Status.FAILED, FailureKind.FAILED, node.policy.ignore_errors
+            result.message = f"the returned steps cannot be run: {runtime.redactor.mask(str(error))}"
+            result.hint = "check the names and references in the returned steps"
+            return
+        outcome.added = fragment.nodes
+        written = [each.to_json() for each in fragment.nodes]
+        if runtime.redactor.mask(written) != written:
+            # Secrets are never recorded; without its nodes the action cannot count as done later.
+            outcome.added, outcome.forgotten = (), True
+        told = []
+        for added in runtime.add_nodes(fragment.nodes):
+            told.append(added.to_json())
+            if added.sensitive or node.sensitive:
+                told[-1]["with"] = {}
+        self._emit(GRAPH_EXTENDED, nodes=told, by=node.id)
 
     # Stopping
 
@@ -313,8 +316,5 @@ class Driver(Loop):
         self._scheduler.stop("cancel")
         for attempt in self._running.values():
             if attempt.node.hook not in _UNCANCELLED:
-                self._give_grace(attempt)
+                self._at(self._runtime.options.grace, partial(self._overdue, attempt, by_cancel=True))
         self._settle()
-
-    def _give_grace(self, attempt: Attempt) -> None:
-        self._at(self._runtime.options.grace, lambda: self._overdue(attempt, by_cancel=True))

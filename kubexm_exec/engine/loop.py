@@ -1,4 +1,4 @@
-"""The one loop of the engine: starts what is ready, waits for what runs, and gives up what does not come back."""
+"""The one loop of the engine: starts what is ready, waits for what runs, and gives up attempts that do not return."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from kubexm_exec.engine.workers import never_raising
 from kubexm_exec.scheduler import Action
 
 _LONGEST_WAIT: Final = 0.5
-"""Seconds: Python does not see a signal that comes just before a wait until that is over."""
+"""Seconds: Python handles a signal that arrives just before a wait only after it."""
 _CONNECTED_GRACE: Final = 4.0
-"""Seconds more for what has a connection: killing a process group that does not want to die takes a while."""
+"""Further seconds for an attempt with a connection: killing a process group may take a while."""
 _ABORT_GRACE: Final = 1.0
-"""Seconds that process groups have to be killed when the run must end now."""
+"""Seconds for killing process groups when the run must end now."""
 
 
 class Loop(ABC):
-    """Has attempts performed until nothing is left to do. A subclass says what may start, and what follows from an end.
+    """Performs attempts until there is nothing left to do. A subclass says what may start, and what follows an end.
 
-    All its methods but ``_wake`` and ``_later`` are called by the thread that runs it.
+    All methods but ``_wake`` and ``_later`` are called by the thread that runs the loop.
     """
 
     def __init__(self, runtime: Runtime, perform: Perform, forks: int | None, workers: MakeWorkers) -> None:
@@ -45,17 +45,17 @@ class Loop(ABC):
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
 
-    # What a subclass says
+    # For subclasses
 
     @abstractmethod
     def _start_ready(self) -> bool | None:
-        """Start what may start: True if some of it has ended already, None if nothing is left to do."""
+        """Start what may start; True if some of it has ended already, None if there is nothing left to do."""
 
     @abstractmethod
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
         """An attempt has ended, or was given up; may be called for one that was given up before."""
 
-    # What it does for all of them
+    # Common to all
 
     def _loop(self) -> None:
         runtime = self._runtime
@@ -67,7 +67,7 @@ class Loop(ABC):
                 ended = self._start_ready()
                 if ended is None:
                     return
-                # What has ended already may have made more ready: look at once.
+                # What has ended already may have made more ready: check at once.
                 self._collect(wait=not ended)
             self._end_now()
         finally:
@@ -75,7 +75,7 @@ class Loop(ABC):
                 remove()
 
     def _begin(self, attempts: Sequence[Attempt]) -> bool:
-        """Have attempts performed; True if they have ended already."""
+        """Perform attempts; True if they have ended already."""
         for attempt in attempts:
             attempt.begun = True
             if self._workers is None:
@@ -87,11 +87,11 @@ class Loop(ABC):
         return self._workers is None
 
     def _collect(self, *, wait: bool) -> None:
-        """Take what threads report, and do what it is time for; ``wait`` until there is something."""
+        """Handle what threads report, and timers that are due; ``wait`` until there is something."""
         events, timers = self._events, self._timers
         if wait and not events.qsize():
             if not self._running and not timers:
-                raise RuntimeError("actions are left, and none can start: a bug in kubexm")
+                raise RuntimeError("actions remain, and none can start: a bug in kubexm")
             left = timers[0][0] - time.monotonic() if timers else _LONGEST_WAIT
             if left > 0:
                 with contextlib.suppress(Empty):
@@ -113,22 +113,22 @@ class Loop(ABC):
         self._events.put(None)
 
     def _at(self, seconds: float, what: Callable[[], None]) -> None:
-        """Do something in so many seconds."""
+        """Call something after so many seconds."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), what))
 
     def _later(self, seconds: float, what: Callable[[], None], /) -> None:
-        """Called by other threads: only this one touches the timers."""
+        """The same for other threads: only the loop's own touches the timers."""
         self._events.put(lambda: self._at(seconds, what))
 
     def _overdue(self, attempt: Attempt, *, by_cancel: bool = False, patient: bool = True) -> None:
-        """An attempt should have come back by now; leave its thread behind and go on without it."""
+        """An attempt should have returned by now: abandon its thread and go on without it."""
         if self._running.get(Action(attempt.node.id, attempt.host)) is not attempt or self._workers is None:
             return
         if not attempt.begun:
             self._finish(attempt, ActionOutcome(cancelled(attempt)))
             return
         if patient and attempt.connected:
-            self._at(_CONNECTED_GRACE, lambda: self._overdue(attempt, by_cancel=by_cancel, patient=False))
+            self._at(_CONNECTED_GRACE, partial(self._overdue, attempt, by_cancel=by_cancel, patient=False))
             return
         attempt.abandoned = True
         self._workers.abandon()
@@ -137,7 +137,7 @@ class Loop(ABC):
         self._finish(attempt, outcome)
 
     def _end_now(self) -> None:
-        """Wait for what is being killed and go."""
+        """Wait briefly for what is being killed."""
         deadline = Deadline.after(_ABORT_GRACE)
         while self._running and not deadline.passed():
             try:
@@ -150,6 +150,6 @@ class Loop(ABC):
             self._finish(attempt, ActionOutcome(result))
 
     def _close(self) -> None:
-        """Let the workers go; those that still run are not waited for."""
+        """End the workers; those that still run are not waited for."""
         if self._workers is not None:
             self._workers.close(wait=not self._running)

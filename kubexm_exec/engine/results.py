@@ -1,16 +1,23 @@
-"""Builds the result of a run while it goes on, and tells the subscribers the same."""
+"""Builds the result of a run while it goes on, and emits the same as events."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.writeahead import WriteAhead
-from kubexm_exec.model.events import ACTION_FINISHED, ACTION_RESTORED, NODE_FINISHED, RUN_FINISHED, RUN_STOPPING
+from kubexm_exec.model.events import (
+    ACTION_FINISHED,
+    ACTION_RESTORED,
+    NODE_FINISHED,
+    RUN_FINISHED,
+    RUN_STARTED,
+    RUN_STOPPING,
+)
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import (
     ForecastState,
@@ -28,17 +35,15 @@ from kubexm_exec.model.result import (
 from kubexm_exec.scheduler import Transition
 
 _STOPPING: Final = {
-    "failFast": "a step failed: nothing new is started, what runs is finished",
-    "rollback": "a step failed: nothing new is started, then what was done is undone",
-    "cancel": "cancelled: what runs is stopped, always hooks are run",
+    "failFast": "a step failed: no new action starts, running ones finish",
+    "rollback": "a step failed: no new action starts, then all changes are undone",
+    "cancel": "cancelled: running actions are stopped, always hooks run",
 }
-
-
 _OPEN: Final = (ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT)
 
 
 class ResultData(Mapping[str, Any]):
-    """A result as an event's data; it is written out only if a subscriber looks at it."""
+    """A result as the data of an event; converted only if a subscriber reads it."""
 
     __slots__ = ("_data", "_result")
 
@@ -55,7 +60,7 @@ class ResultData(Mapping[str, Any]):
         return self._all()[key]
 
     def get(self, key: str, default: Any = None, /) -> Any:
-        """As for every mapping; consoles ask for several things of each result."""
+        """Faster than the one of Mapping; consoles read several keys of each result."""
         return self._all().get(key, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -66,23 +71,32 @@ class ResultData(Mapping[str, Any]):
 
 
 class RunRecord:
-    """The only place where results are put together."""
+    """The only place where results are assembled."""
 
     def __init__(self, runtime: Runtime, executor: str, mode: RunMode, write_ahead: WriteAhead | None = None) -> None:
         self._runtime = runtime
         self._write_ahead = write_ahead
         outside = runtime.bus if write_ahead is None else write_ahead
         self._emit, self._tell = outside.emit, outside.tell
+        self._do = _at_once if write_ahead is None else write_ahead.meanwhile
         self._nodes = runtime.records.nodes
         self._failed: set[str] = set()
         self._unchosen: dict[str, set[str]] = {}
-        """By node the hosts on which it was not chosen for this session."""
+        """By node, the hosts on which it was not chosen for this session."""
         self.result = GraphExecutionResult(
             graph_name=runtime.graph.name, run_id=runtime.run_id, executor=executor, mode=mode, start_time=time.time()
         )
 
+    def begin(self, forks: int, *, hosts: int, nodes: int, actions: int) -> None:
+        """The run begins, with so many of each."""
+        result = self.result
+        self._emit(
+            RUN_STARTED, graph=result.graph_name, executor=result.executor, runMode=result.mode.value, forks=forks,
+            hosts=hosts, nodes=nodes, actions=actions,
+        )  # fmt: skip
+
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
-        """An action has come to its end, or had done so in an earlier session."""
+        """An action has ended, or had ended in an earlier session."""
         result = outcome.result
         if node.places:
             result.place = node.elsewhere(result.host_name)
@@ -90,12 +104,9 @@ class RunRecord:
             self._failed.add(node.id)
         elif restored and result.status is Status.CANCELLED:
             self._unchosen.setdefault(node.id, set()).add(result.host_name)
-        if self._write_ahead is None:
-            self._action(node, outcome, restored)
-            return
-        if not restored:
+        if self._write_ahead is not None and not restored:
             self._write_ahead.note(entries.end(node.id, outcome))
-        self._write_ahead.meanwhile(self._action, node, outcome, restored)
+        self._do(self._action, node, outcome, restored)
 
     def _action(self, node: ExecutionNode, outcome: ActionOutcome, restored: bool) -> None:
         result = outcome.result
@@ -114,19 +125,17 @@ class RunRecord:
         self._tell(ACTION_RESTORED if restored else ACTION_FINISHED, node.id, result.host_name, ResultData(result))
 
     def transition(self, transition: Transition) -> None:
-        """The scheduler has brought an action or a node to its end by itself."""
+        """The scheduler has ended an action or a node."""
         node = self._runtime.nodes.get(transition.node)
         if node is None or node.is_gate:
             return
         if transition.host:
             self.action(node, ActionOutcome(self._left_out(transition) or _untried(transition)))
-        elif self._write_ahead is None:
-            self._node(node, transition)
         else:
-            self._write_ahead.meanwhile(self._node, node, transition)
+            self._do(self._node, node, transition)
 
     def _left_out(self, transition: Transition) -> HostResult | None:
-        """The result of an action that waits for one which was only not chosen."""
+        """The result of an action that waits for one that was merely not chosen."""
         cause, host = transition.cause, transition.host
         where = self._unchosen.get(cause)
         if transition.reason is not SkipReason.DEPENDENCY or where is None:
@@ -153,15 +162,15 @@ class RunRecord:
         of.message = self._runtime.redactor.mask(message) if message else ""
 
     def stopping(self, reason: str) -> None:
-        """Nothing new is started from here on."""
+        """No new action starts from here on."""
         if self._write_ahead is not None:
             self._write_ahead.note(entries.Stop(reason))
         self._emit(RUN_STOPPING, reason=reason, message=_STOPPING[reason])
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:
-        """The whole result, in graph order, with every host of every node; tells that the run is over.
+        """The whole result, in graph order, with every host of every node; reports the end of the run.
 
-        ``said``: the run in one sentence, where how many actions came to what is not what it is about.
+        ``said``: its message, if that is not the number of actions by outcome.
         """
         result = self.result
         rolled_back = bool(result.not_reversible)
@@ -190,6 +199,10 @@ class RunRecord:
         seconds = round(result.end_time - (result.start_time or result.end_time), 3)
         self._emit(RUN_FINISHED, status=status.value, message=result.message, counts=total, seconds=seconds)
         return result
+
+
+def _at_once(how: Callable[..., None], *what: Any) -> None:
+    how(*what)
 
 
 def _lasting(host: HostResult) -> bool:

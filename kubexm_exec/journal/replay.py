@@ -77,9 +77,7 @@ class Retelling:
             executor="rollback" if rollback else self._row.executor,
             runMode=(RunMode.UNDO if rollback else RunMode.ACT).value,
             forks=self._forks,
-            hosts=len({host for node in graph.steps() for host in node.hosts}),
-            nodes=sum(1 for _ in graph.steps()),
-            actions=graph.actions(),
+            **graph.size(),
             mode=entry.mode,
             holder=entry.holder,
         )

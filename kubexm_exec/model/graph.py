@@ -336,6 +336,11 @@ class ExecutionGraph(Struct, frozen=True):
         """How many (node, host) pairs there are."""
         return sum(len(node.hosts) for node in self.steps())
 
+    def size(self) -> dict[str, int]:
+        """How many hosts, nodes and actions there are."""
+        hosts = {host for node in self.steps() for host in node.hosts}
+        return {"hosts": len(hosts), "nodes": sum(1 for _ in self.steps()), "actions": self.actions()}
+
     def digraph(self) -> nx.DiGraph[tuple[NodeID, str]]:
         """The graph for networkx: a DAG of actions, with edges from what comes first to what waits for it.
 
