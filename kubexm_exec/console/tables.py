@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kubexm_exec.console.failures import find_node
 from kubexm_exec.console.text import Paint, clean, columns, fit, plural
 from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import BLOCKED, COLUMNS, GraphExecutionResult, HostResult, Status, column, words
+from kubexm_exec.model.result import BLOCKED, COLUMNS, SYMBOLS, GraphExecutionResult, HostResult, Status, column, words
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30
@@ -34,12 +34,15 @@ _STYLES: Final = {
 }
 
 STATUS_WORDS: Final = {
-    Status.SUCCESS: ("✔ Success", "ok"),
-    Status.FAILED: ("✘ Failed", "failed"),
-    Status.CANCELLED: ("⊘ Cancelled", "warning"),
-    Status.RUNNING: ("▸ Running", "running"),
-    Status.INTERRUPTED: ("⊘ Interrupted", "warning"),
-    Status.ROLLED_BACK: ("⊘ Rolled back", "warning"),
+    status: (f"{SYMBOLS[status]} {word}", style)
+    for status, word, style in (
+        (Status.SUCCESS, "Success", "ok"),
+        (Status.FAILED, "Failed", "failed"),
+        (Status.CANCELLED, "Cancelled", "warning"),
+        (Status.RUNNING, "Running", "running"),
+        (Status.INTERRUPTED, "Interrupted", "warning"),
+        (Status.ROLLED_BACK, "Rolled back", "warning"),
+    )
 }
 """How a run ended, with the style of it."""
 
@@ -162,11 +165,11 @@ def _number(number: int, name: str, paint: Paint) -> str:
 
 def _symbol(counts: Counts, paint: Paint) -> str:
     if counts.bad:
-        return paint("✘", "failed")
+        return paint(SYMBOLS[Status.FAILED], "failed")
     if counts.numbers["running"]:
-        return paint("▸", "running")
+        return paint(SYMBOLS[Status.RUNNING], "running")
     if counts.numbers["left"] or counts.numbers["unknown"]:
-        return paint("○", "dim")
+        return paint(SYMBOLS[Status.PENDING], "dim")
     if counts.numbers["cancelled"] or counts.blocked:
-        return paint("⊘", "warning")
-    return paint("✔", "ok")
+        return paint(SYMBOLS[Status.CANCELLED], "warning")
+    return paint(SYMBOLS[Status.SUCCESS], "ok")

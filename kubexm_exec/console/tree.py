@@ -25,7 +25,7 @@ from kubexm_exec.console.tally import (
 )
 from kubexm_exec.console.text import names, one_line, plural
 from kubexm_exec.console.units import format_progress
-from kubexm_exec.model.result import COLUMNS, DEFAULT_EXECUTOR
+from kubexm_exec.model.result import COLUMNS, DEFAULT_EXECUTOR, SYMBOLS, Status
 from kubexm_spec.duration import format_duration
 
 _LOOKED_AT: Final = 20
@@ -136,7 +136,10 @@ class Symbols(Struct, frozen=True):
         return {OK: self.ok, FAILED: self.failed, PENDING: self.pending}.get(state, self.skipped)
 
 
-UNICODE: Final = Symbols("✔", "✘", "○", "⊘", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "━", "╸", "━")
+UNICODE: Final = Symbols(
+    SYMBOLS[Status.SUCCESS], SYMBOLS[Status.FAILED], SYMBOLS[Status.PENDING], SYMBOLS[Status.SKIPPED],
+    "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "━", "╸", "━",
+)  # fmt: skip
 ASCII: Final = Symbols("+", "x", ".", "-", "|/-\\", "=", ">", ".")
 
 

@@ -1,4 +1,4 @@
-"""One try of an action and what it came to: the data that the driver and the life cycle pass to each other."""
+"""An attempt and its outcome: the data that the driver and the life cycle exchange."""
 
 from __future__ import annotations
 
@@ -18,96 +18,96 @@ NO_DEADLINE: Final = Deadline()
 
 
 class Attempt(Struct, eq=False):
-    """One try of a step for a host, with what may end it early and what it saved for its undo."""
+    """One try of an action, with what may end it early and its undo data."""
 
     node: ExecutionNode
     host: str
-    """The host that it is for; it works at ``place``."""
+    """The host that it serves; it runs at ``place``."""
     number: int
     cancel: Cancel
     deadline: Deadline = NO_DEADLINE
     started: float = 0.0
     params: Mapping[str, Any] | None = None
-    """Rendered parameters to be used instead of the node's (the debugger's ``set``)."""
+    """Rendered parameters instead of the node's (the debugger's ``set``)."""
     rendered: Mapping[str, Any] | None = None
-    """The parameters it ran with, as they were before they were checked."""
+    """Its rendered parameters, before validation."""
     used: Params | None = None
-    """The checked parameters it ran with."""
+    """Its validated parameters."""
     undo: Mapping[str, Any] | None = None
     begun: bool = False
-    """It was handed to a worker; before that it waits for the journal, and nothing is unknown about it."""
+    """A worker has it; before, it waits for the journal."""
     abandoned: bool = False
-    """The driver has given up on it; whatever it still says is ignored."""
+    """The driver has given it up, and ignores what it still reports."""
     connected: bool = False
-    """It has a connection, so a kill of its command may take a moment."""
+    """It has a connection, so that killing its command may take a moment."""
     working: bool = False
-    """It has got beyond precheck: something may have been changed."""
+    """It is beyond precheck: something may have been changed."""
     worked: bool = False
-    """An earlier try, of this session or of one before, got beyond precheck and failed: something was not as it should
-    be. If it is now, that is a change by this run."""
+    """An earlier attempt, in any session, failed beyond precheck. If nothing remains to be done now, this run has made
+    the change."""
     unsure: str = ""
-    """Not empty: the connection dropped while an earlier try, or this one, was at work; this is what was said of it.
-    Until precheck has looked nobody knows what was done."""
+    """Why the outcome of this attempt or an earlier one is unknown, until a precheck finds out: the message of a
+    connection that dropped beyond precheck."""
 
     @property
     def place(self) -> str:
-        """The host that it works on."""
+        """The host that it runs on."""
         return self.node.place(self.host)
 
     def told(self) -> dict[str, Any]:
-        """What is told when it begins."""
+        """The data of the event for its start."""
         told: dict[str, Any] = {"attempt": self.number, "step": self.node.step_name}
         if place := self.node.elsewhere(self.host):
             told["place"] = place
         return told
 
     def begin(self) -> None:
-        """Let its time run from now."""
+        """Start its timeout now."""
         timeout = self.node.policy.timeout
         self.started = time.time()
         self.deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
 
 
 class ActionOutcome(Struct, eq=False):
-    """What an attempt came to. ``result`` is what people see; ``outputs`` are the real ones, for later steps."""
+    """The outcome of an attempt. ``result`` may be shown; ``outputs`` are the real ones, for later steps."""
 
     result: HostResult
     outputs: Mapping[str, Any] | None = None
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
-    """Not empty: nothing was done and what it would give is not known, because of this."""
+    """Why its outputs are not known, if it was not run."""
     added: Sequence[ExecutionNode] = ()
-    """The nodes that its fragment was compiled to."""
+    """The nodes of its compiled fragment."""
     forgotten: bool = False
-    """They must not be written down: there is a secret in them."""
+    """They must not be recorded: they contain a secret."""
     final: bool = False
-    """It must not be tried again, whatever the policy says."""
+    """It must not be retried, whatever the policy says."""
     worked: bool = False
-    """It failed, or was ended, beyond precheck: something may have been changed."""
+    """It failed or was cancelled beyond precheck: something may have been changed."""
 
 
 class Earlier(Struct, frozen=True):
-    """When earlier sessions of the run changed something by an action, and when it succeeded; 0 for never."""
+    """When an action changed something in earlier sessions of the run, and when it succeeded; 0 for never."""
 
     changed: int = 0
     succeeded: int = 0
-    """Numbers that grow from one end of an action to the next."""
+    """Both count the ends of actions."""
 
 
 _NOTHING: Final = Earlier()
 
 
 class ActionRecords:
-    """Finished actions, for the expressions of later ones."""
+    """Finished actions, for the expressions of later steps."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeResult] = {}
         self.earlier: Mapping[tuple[str, str], Earlier] = {}
-        """What earlier sessions of the run did, by node and host."""
+        """Earlier sessions of the run, by node and host."""
         self._more: dict[tuple[str, str], ActionOutcome] = {}
 
     def add(self, node: str, outcome: ActionOutcome) -> None:
-        """Remember what an action came to, besides its result, which is among those of its node."""
+        """Keep what an outcome has besides its result, which is among those of its node."""
         if outcome.outputs or outcome.unknown:
             self._more[node, outcome.result.host_name] = outcome
 
@@ -120,16 +120,16 @@ class ActionRecords:
         more = self._more.get((node, host))
         if more is None:
             return ActionRecord(result.status.value, result.changed, message=result.message)
-        # A check that has seen what would change knows that it changes, and so what would be restarted for it.
+        # After a check, steps that depend on a change see the forecast change.
         foreseen = result.forecast is ForecastState.CHANGE and bool(result.diffs)
         return ActionRecord(
             result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown, result.message
         )
 
     def owes(self, node: str, host: str, by: tuple[str, str] | None) -> bool:
-        """Whether a change that an earlier session of the run made counts for who waits for it: until that succeeds.
+        """Whether a change by an earlier session still counts for the action ``by``: until that one has succeeded.
 
-        Without ``by`` it counts as long as the run: who hands it on does not know for whom.
+        Without ``by`` it counts as long as the run.
         """
         changed = self.earlier.get((node, host), _NOTHING).changed
         return changed > (0 if by is None else self.earlier.get(by, _NOTHING).succeeded)

@@ -1,4 +1,4 @@
-"""The engine's side of the step SDK: what one attempt may use, made only when it is asked for."""
+"""The engine's side of the step SDK: what one attempt may use, created on demand."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from kubexm_exec.runner import Runner
 
 _PROGRESS_INTERVAL: Final = 0.1
-"""Seconds between two reports of progress of one step."""
+"""Seconds between two progress events of one step."""
 _MOST_PARAMS: Final = 64 << 10
-"""Characters of parameters that are kept for an undo."""
+"""Longer parameters (in characters) are not recorded for an undo."""
 
 
 class ActionContext(StepContext):
-    """The context of one attempt; ``runner`` and ``log`` are made on first use: a step without them costs nothing."""
+    """The context of one attempt; ``runner`` and ``log`` are created on first use."""
 
     def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
         node = attempt.node
@@ -53,7 +53,7 @@ class ActionContext(StepContext):
         self.attempt = attempt.number
         self.sensitive = node.sensitive
         self.looking = False
-        """Whether precheck is being asked."""
+        """Whether precheck is running."""
 
     @cached_property
     def log(self) -> FilteringBoundLogger:
@@ -67,8 +67,8 @@ class ActionContext(StepContext):
 
     @property
     def runner(self) -> Runner:
-        """What can be done on the host, which is connected for it."""
-        # No cached_property: Python 3.11 has one lock for all objects, and hosts would be connected to in turns.
+        """Operations on the host; connects to it."""
+        # No cached_property: Python 3.11 has one lock for all objects, and hosts would be connected one by one.
         if self._runner is None:
             self._runner = self._make_runner()
         return self._runner
@@ -84,7 +84,7 @@ class ActionContext(StepContext):
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
         become = self._runtime.graph.hosts[attempt.place].becomes if own is None else own
         ahead = None
-        # What was seen ahead was seen as the host's own user, on the hosts of the steps themselves.
+        # Prefetched state was read as the host's own user, on the hosts of the steps themselves.
         if attempt.number == 1 and not attempt.unsure and own is None and not attempt.node.places:
             ahead = self._runtime.prefetch.of(attempt, lambda: self.looking)
         return Runner(
@@ -97,7 +97,7 @@ class ActionContext(StepContext):
             facts=lambda: self.facts,
             transfers=self._runtime.transfers,
             on_progress=self.progress,
-            forget=lambda: self._runtime.forget_facts(attempt.place),
+            forget=lambda: self._runtime.known_facts.forget(attempt.place),
             ahead=ahead,
         )
 
@@ -106,21 +106,21 @@ class ActionContext(StepContext):
             self._runtime.bus.emit(ACTION_OUTPUT, self.node, self._attempt.host, stream=stream, text=text)
 
     def output(self, stream: str) -> str:
-        """The last of what commands of this attempt wrote."""
+        """The last output of this attempt's commands."""
         return "" if self._output is None else self._output.tail(stream)
 
     def close(self) -> None:
-        """Send on what is still held back; nothing comes after this."""
+        """Emit pending output; nothing follows."""
         if self._output is not None:
             self._output.close()
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Facts of the host, gathered on first use."""
-        return self._runtime.facts_by(self.host.name, self._attempt.deadline, self._attempt.cancel)
+        return self._runtime.known_facts.of(self.host.name, self._attempt.deadline, self._attempt.cancel)
 
     def cache(self, scope: Literal["run", "module", "task", "host"]) -> MutableMapping[str, Any]:
-        """A place to remember things for the length of the run."""
+        """A cache for the length of the run."""
         node = self._attempt.node
         keys: dict[str, tuple[str, ...]] = {
             "run": ("run",),
@@ -133,21 +133,21 @@ class ActionContext(StepContext):
         return self._runtime.cache(*keys[scope])
 
     def secret(self, reference: str) -> str:
-        """The value behind a reference, masked from now on."""
+        """The value of a reference, masked from now on."""
         return self._runtime.secrets.resolve(reference)
 
     def holds_secret(self, data: str | bytes) -> bool:
-        """Whether a secret of this run is in there."""
+        """Whether data contains a secret of this run."""
         return self._runtime.redactor.mask(data) != data
 
     def local_path(self, path: str) -> Path:
-        """A path on the control node, relative to the file that the step was written in; or that of a resource."""
+        """A path on the control node, relative to the file of the step; or that of a resource."""
         if path.startswith(PREFIX):
             return self.fetch(self.resource(path.removeprefix(PREFIX))).path
         return Path(self._runtime.base(self._attempt.node), path)
 
     def resource(self, resource: str | Resource) -> Resource:
-        """A resource as this host sees it."""
+        """A resource rendered for this host."""
         runtime = self._runtime
         try:
             if isinstance(resource, str):
@@ -187,7 +187,7 @@ class ActionContext(StepContext):
         return self._runtime.expressions.expression(expression)(names)
 
     def progress(self, message: str, done: float | None = None, total: float | None = None) -> None:
-        """Tell the people who watch; more often than they can read is left out, except the end."""
+        """Report progress; limited to a readable rate, except for the end."""
         self._still_wanted()
         now = time.monotonic()
         if now < self._next_progress and (done is None or done != total):
@@ -197,7 +197,7 @@ class ActionContext(StepContext):
         self._runtime.bus.emit(ACTION_PROGRESS, self.node, self._attempt.host, message=text, done=done, total=total)
 
     def save_undo(self, data: Mapping[str, Any]) -> None:
-        """Remember what ``rollback`` needs; it must be plain data, as it will be stored."""
+        """Save what ``rollback`` needs; must be plain JSON data."""
         self._still_wanted()
         try:
             self._attempt.undo = json.loads(json.dumps(dict(data), allow_nan=False))
@@ -207,12 +207,12 @@ class ActionContext(StepContext):
         if journal is None:
             return
         if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
-            self.log.warning("can be undone in this session only: what it needs for that holds a secret")
+            self.log.warning("can be undone in this session only: its undo data contains a secret")
             return
         journal.write(entries.undo(self._attempt, self._attempt.undo, lasting(self._runtime, self._attempt)))
 
     def withdraw_undo(self) -> None:
-        """Forget what this attempt saved for its undo: it has changed nothing."""
+        """Discard the undo data of this attempt: it has changed nothing."""
         self._attempt.undo = None
         if self._runtime.journal is not None:
             self._runtime.journal.write(entries.undo(self._attempt, None))
@@ -221,12 +221,12 @@ class ActionContext(StepContext):
         """Store bytes for a later undo."""
         token = self._runtime.blobs.put(data)
         if self._runtime.journal is not None and not self.holds_secret(data):
-            # A secret is never written down: what replaced one can be undone in this session only.
+            # Secrets are never recorded: replacing one can be undone in this session only.
             self._runtime.journal.keep(token, data)
         return token
 
     def kept(self, token: str) -> bytes:
-        """The bytes behind a token."""
+        """The bytes of a token."""
         try:
             return self._runtime.blobs.get(token)
         except KeyError:
@@ -236,14 +236,14 @@ class ActionContext(StepContext):
             return self._runtime.journal.kept(token)
         except KeyError:
             raise StepFailed(
-                "what it replaced is not kept: there is a secret in it, and those are never written down",
-                hint="put it back by hand",
+                "the replaced content was not recorded, because it contains a secret",
+                hint="restore it by hand",
             ) from None
         except ChangedError as error:
             raise StepFailed(error.what, hint=error.hint) from None
 
     def ask(self, question: str, *, timeout: float | None = None, default: bool | None = None) -> bool:
-        """Ask the person who runs this."""
+        """Ask the user."""
         attempt = self._attempt
         asked_until = attempt.deadline.earlier(timeout)
         who = f"{self.node} on {attempt.node.where(attempt.host)}"
@@ -256,19 +256,16 @@ class ActionContext(StepContext):
         if answer is not None:
             return answer
         nobody = runtime.lines is None and not runtime.options.patient
-        attempted = "nobody can be asked" if nobody else "nobody answered"
+        attempted = "there is nobody to ask" if nobody else "nobody answered"
         raise StepFailed(
             f"{attempted}: {question}",
             hint="run it on a terminal, pipe the answer in, or give the step a `default`",
         )
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a cancel or the end of the step's time ends it early."""
+        """Wait; a cancel or the step's timeout ends it early."""
         attempt = self._attempt
-        until = Deadline.after(max(0.0, seconds))
-        left = attempt.deadline.left()
-        wait = until.left() if left is None else min(left, until.left() or 0.0)
-        attempt.cancel.wait(wait)
+        attempt.cancel.wait(attempt.deadline.earlier(max(0.0, seconds)).left())
         raise_if_over(attempt.deadline, attempt.cancel)
         self._still_wanted()
 
@@ -278,11 +275,11 @@ class ActionContext(StepContext):
 
     def _still_wanted(self) -> None:
         if self._attempt.abandoned:
-            raise CommandCancelled("the step was left behind because it did not stop in time")
+            raise CommandCancelled("the step was abandoned because it did not stop in time")
 
 
 def lasting(runtime: Runtime, attempt: Attempt) -> Any:
-    """The parameters of an attempt, for an undo after the spec has changed; None if they are not to be kept."""
+    """The parameters of an attempt, for an undo after the spec has changed; None if they must not be recorded."""
     rendered = attempt.rendered if attempt.params is None else attempt.params
     if rendered is None or attempt.node.sensitive:
         return None
@@ -292,7 +289,7 @@ def lasting(runtime: Runtime, attempt: Attempt) -> Any:
 
 
 def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:
-    """What an attempt works with: the connector of its host, as the user that its node says."""
+    """The connector of an attempt's host, as the user of its node."""
     connector = runtime.connect(attempt.place, deadline, attempt.cancel)
     user = attempt.node.become
     if user is None:

@@ -1,4 +1,4 @@
-"""Digests of what steps are given: whether two attempts were given the same can be seen, and what it was cannot."""
+"""Digests of the inputs of steps: they show whether inputs have changed without revealing them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DIGITS: Final = 16
 
 
 def inputs_digest(node: ExecutionNode, mask: Callable[[Any], Any]) -> str:
-    """The digest of all that decides what a node does on a host; ``mask`` takes secrets out of data.
+    """The digest of all that decides what a node does on a host; empty for a sensitive node.
 
-    It lets people guess: there is none of what is not to be shown, nor of secrets in steps that others have returned.
+    A digest allows guessing: ``mask`` removes secrets from the data first.
     """
     if node.sensitive:
         return ""
@@ -26,5 +26,5 @@ def inputs_digest(node: ExecutionNode, mask: Callable[[Any], Any]) -> str:
     try:
         return sha256(_QUICK.encode(inputs)).hexdigest()[:_DIGITS]
     except (TypeError, ValueError, OverflowError):
-        # Such as keys that are not text, large numbers, or half a character.
+        # Such as keys that are not text, large numbers, or a lone surrogate.
         return digest(inputs)[:_DIGITS]

@@ -1,4 +1,4 @@
-"""The entries of a journal: what happened to actions, as msgspec writes it down and reads it."""
+"""The entries of a journal: what happened to actions, encoded and decoded by msgspec."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import FailureKind, HostResult
 
 _KEPT: Final = 16 << 10
-"""Characters kept of each stream; the whole is in the run's log."""
+"""Characters recorded of each stream; the whole is in the run's log."""
 
 
 class _Row(Struct, frozen=True, array_like=True):
-    """What all entries are: short rows without names, as there are two for each action. New fields come last."""
+    """The base of entries: rows without names, since there are two for each action. New fields come last."""
 
 
 class Repeat(_Row, frozen=True):
-    """What is to be run again although it was done: some nodes on some hosts, or on all (None)."""
+    """Nodes to run again although they were done, on some hosts or on all (None)."""
 
     nodes: tuple[str, ...]
     hosts: tuple[str, ...] | None = None
 
 
 class Session(_Row, frozen=True, tag="session"):
-    """Somebody began, or went on with, the run."""
+    """A session begins."""
 
     mode: str
     """run, resume or rollback"""
@@ -43,7 +43,7 @@ class Session(_Row, frozen=True, tag="session"):
 
 
 class Start(_Row, frozen=True, tag="s"):
-    """An attempt is about to begin, with inputs of this digest. Until its end nobody knows what it has done."""
+    """An attempt is about to begin, with inputs of this digest. Until its end its outcome is unknown."""
 
     node: str
     host: str
@@ -53,16 +53,16 @@ class Start(_Row, frozen=True, tag="s"):
 
 
 class End(_Row, frozen=True, tag="e"):
-    """An action has come to its end."""
+    """An action has ended."""
 
     node: str
     result: HostResult
     nodes: tuple[ExecutionNode, ...] = ()
-    """Those of the fragment that it returned."""
+    """Those of its fragment."""
     hidden: bool = False
-    """Outputs were not kept because there is a secret in them."""
+    """Outputs were not recorded because they contain a secret."""
     forgotten: bool = False
-    """Its nodes were not kept because there is a secret in them."""
+    """Its nodes were not recorded because they contain a secret."""
     worked: bool = False
 
     @property
@@ -72,12 +72,12 @@ class End(_Row, frozen=True, tag="e"):
 
     @property
     def time(self) -> float | None:
-        """When that was."""
+        """When it ended."""
         return self.result.end_time
 
 
 class Retry(_Row, frozen=True, tag="retry"):
-    """An attempt failed, and there will be another one."""
+    """An attempt failed, and will be followed by another one."""
 
     node: str
     host: str
@@ -90,15 +90,15 @@ class Retry(_Row, frozen=True, tag="retry"):
 
 
 class Undo(_Row, frozen=True, tag="undo"):
-    """What an attempt will need to be undone; durable before anything is changed. A later one of it replaces it."""
+    """The undo data of an attempt; durable before anything is changed. A later one replaces it."""
 
     node: str
     host: str
     data: Mapping[str, Any] | None
-    """None: it has changed nothing."""
+    """None: nothing was changed."""
     become: bool | str | None = None
     step: str = ""
-    """The step type, and the parameters, unless they are not to be kept."""
+    """Step type and parameters, if those may be recorded."""
     params: Any = None
     place: str = ""
     time: float = field(default_factory=time.time)
@@ -113,7 +113,7 @@ class Undoing(_Row, frozen=True, tag="undoing"):
 
 
 class Undone(_Row, frozen=True, tag="undone"):
-    """An action was undone, that failed, or there was nothing to undo."""
+    """The outcome of an undo."""
 
     node: str
     host: str
@@ -123,14 +123,14 @@ class Undone(_Row, frozen=True, tag="undone"):
 
 
 class Stop(_Row, frozen=True, tag="stop"):
-    """Nothing new is started from here on."""
+    """No new action starts from here on."""
 
     reason: str
     time: float = field(default_factory=time.time)
 
 
 class Ended(_Row, frozen=True, tag="status"):
-    """The session has come to its end."""
+    """The session has ended."""
 
     status: str
     message: str = ""
@@ -156,7 +156,7 @@ def read(text: str) -> list[Entry]:
 
 
 def end(node: str, outcome: ActionOutcome) -> End:
-    """An action has come to its end."""
+    """The entry for the end of an action."""
     result = outcome.result
     if len(result.stdout) > _KEPT or len(result.stderr) > _KEPT:
         result = replace(result, stdout=result.stdout[-_KEPT:], stderr=result.stderr[-_KEPT:])
@@ -165,14 +165,14 @@ def end(node: str, outcome: ActionOutcome) -> End:
 
 
 def undo(attempt: Attempt, data: Mapping[str, Any] | None, params: Any = None) -> Undo:
-    """What an attempt will need to be undone, with its parameters unless they are not to be kept."""
+    """The entry for the undo data of an attempt, with its parameters if those may be recorded."""
     node, host = attempt.node, attempt.host
     step = "" if params is None else node.step_name
     return Undo(node.id, host, data, node.become, step, params, node.elsewhere(host))
 
 
 def retry(attempt: Attempt, result: HostResult) -> Retry:
-    """An attempt failed, and there will be another one."""
+    """The entry for an attempt that failed and will be followed by another one."""
     return Retry(
         attempt.node.id, attempt.host, attempt.number, result.message, result.kind, attempt.unsure, attempt.working
     )

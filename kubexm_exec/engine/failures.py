@@ -1,9 +1,8 @@
-"""Says what an exception means for an action: its kind, a message for people, and what to do next."""
+"""Turns an exception into the result of an action: kind, message, and what to do next."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -18,21 +17,23 @@ from kubexm_spec.documents.checking import wording
 from kubexm_spec.duration import format_duration
 
 _MOST_PROBLEMS: Final = 3
+_FROM_STEP: Final = ("kind", "message", "command", "exit_code", "stdout", "stderr", "hint")
 
 E = TypeVar("E", bound=BaseException)
 
 
 def failed(attempt: Attempt, error: BaseException) -> HostResult:
-    """The result of an attempt that raised something."""
+    """The result of an attempt that raised an exception."""
     result = HostResult(host_name=attempt.host, status=Status.FAILED)
     if isinstance(error, StepFailed):
-        _from_step(result, error)
+        for name in _FROM_STEP:
+            setattr(result, name, getattr(error, name))
     timeout = attempt.node.policy.timeout
     if timeout is not None and attempt.deadline.passed() and caused_by(error, CommandTimedOut):
         result.kind = FailureKind.TIMED_OUT
         said = _detail(error)
         result.message = f"timed out after {seconds(timeout)}" + (f": {said}" if said else "")
-        result.hint = result.hint or "give it more time with `timeout`, or find out what it waits for"
+        result.hint = result.hint or "raise its `timeout`, or find out what it waits for"
     elif isinstance(error, StepFailed):
         pass
     elif isinstance(error, CommandTimedOut):
@@ -41,9 +42,10 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
         result.kind, result.message = FailureKind.UNREACHABLE, str(error) or type(error).__name__
     elif isinstance(error, ValidationError):
         _could_not_try(result, _problems(attempt, error), _place(attempt))
-    elif isinstance(error, ExpressionError) and _is_unreachable(error):
+    elif isinstance(error, ExpressionError) and caused_by(error, ConnectorError):
+        # The expression needed facts of a host that did not answer.
         result.kind, result.message = FailureKind.UNREACHABLE, error.message.removeprefix("ConnectorError: ")
-    elif secret := next((each for each in _chain(error) if isinstance(each, SecretError)), None):
+    elif (secret := find_cause(error, SecretError)) is not None:
         _could_not_try(result, f'secret "{secret.reference}": {secret.what}', secret.hint)
     elif isinstance(error, ExpressionError):
         _could_not_try(result, error.message, _place(attempt))
@@ -53,74 +55,57 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
         result.kind = FailureKind.ERRORED
         result.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         result.traceback = "".join(traceback.format_exception(error))
-        result.hint = f"step type {attempt.node.step_name} broke; its traceback is in the log and in the result"
+        result.hint = f"step type {attempt.node.step_name} raised it; the traceback is in the log and in the result"
     return result
 
 
 def cancelled(attempt: Attempt) -> HostResult:
-    """The result of an attempt that was told to stop, and did."""
+    """The result of an attempt that was cancelled."""
     said = "cancelled while it ran" if attempt.begun else "Cancelled before it started"
     return HostResult(host_name=attempt.host, status=Status.CANCELLED, message=said)
 
 
 def left_behind(attempt: Attempt, *, by_cancel: bool) -> HostResult:
-    """The result of an attempt that was told to stop, and did not."""
+    """The result of an attempt that was abandoned because it did not stop."""
     if by_cancel:
         result = cancelled(attempt)
-        result.message += "; it did not stop and was left behind"
+        result.message += "; it did not stop and was abandoned"
         return result
     timeout = attempt.node.policy.timeout or 0.0
     return HostResult(
         host_name=attempt.host,
         status=Status.FAILED,
         kind=FailureKind.TIMED_OUT,
-        message=f"timed out after {seconds(timeout)}; it did not stop and was left behind",
-        hint=f"step type {attempt.node.step_name} does not end with its timeout; what it does may still go on",
+        message=f"timed out after {seconds(timeout)}; it did not stop and was abandoned",
+        hint=f"step type {attempt.node.step_name} ignores its timeout; it may still be running",
         ignored=attempt.node.policy.ignore_errors,
     )
 
 
 def seconds(value: float) -> str:
-    """A timeout as people write it: 30s, 1.5s, 2m 00s."""
+    """A timeout for messages: 30s, 1.5s, 2m 00s."""
     return f"{value:g}s" if value < 60 else format_duration(value)
 
 
 def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception is of that kind, or was raised because of one."""
+    """Whether an exception, or one of its causes, is of that kind."""
     return find_cause(error, kind) is not None
 
 
 def find_cause(error: BaseException, kind: type[E]) -> E | None:
-    """The exception of that kind, or the first one of that kind that it was raised because of."""
-    return next((each for each in _chain(error) if isinstance(each, kind)), None)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The first of an exception and its causes that is of that kind."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
+        if isinstance(current, kind):
+            return current
         seen.add(id(current))
-        yield current
         current = current.__cause__ or current.__context__
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """An expression asked for facts, and the host did not answer."""
-    return caused_by(error, ConnectorError)
-
-
-def _from_step(result: HostResult, error: StepFailed) -> None:
-    result.kind = error.kind
-    result.message = error.message
-    result.command = error.command
-    result.exit_code = error.exit_code
-    result.stdout = error.stdout
-    result.stderr = error.stderr
-    result.hint = error.hint
+    return None
 
 
 def _could_not_try(result: HostResult, message: str, hint: str) -> None:
-    # Not the work's own no: trying again would not help, and "errored" is not tried again unless it is asked for.
+    # Trying again would not help, and "errored" is not tried again by default.
     result.kind, result.message, result.hint = FailureKind.ERRORED, message, hint
 
 
@@ -130,11 +115,11 @@ def _detail(error: BaseException) -> str:
 
 def _place(attempt: Attempt) -> str:
     origin = str(attempt.node.origin)
-    return f"look at {origin}" if origin else ""
+    return f"check {origin}" if origin else ""
 
 
 def _problems(attempt: Attempt, error: ValidationError) -> str:
-    """Which parameter is wrong, and how; the value is shown only if the step is not sensitive."""
+    """The wrong parameters; values are shown only if the step is not sensitive."""
     found = []
     for problem in error.errors(include_url=False):
         name = ".".join(str(part) for part in problem["loc"]) or "with"

@@ -9,13 +9,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.engine import entries
+from kubexm_exec.engine.attempt import ActionOutcome, Earlier
 from kubexm_exec.engine.ports import Entries
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
-"""What an undo may have come to after which an action does not count as done any more."""
+"""Outcomes of an undo after which an action does not count as done any more."""
 
 
 def is_done(result: HostResult) -> bool:
@@ -24,77 +25,95 @@ def is_done(result: HostResult) -> bool:
 
 
 class ActionHistory(Struct, gc=False):
-    """What became of one action, over all sessions."""
+    """One action over all sessions."""
 
     begun: bool = False
-    """The last thing known of it is that an attempt began."""
+    """The last entry is the start of an attempt."""
     again: bool = False
-    """It is to be run again, however it ended."""
+    """It runs again, however it ended."""
     inputs: str = ""
-    """Digest of what its last attempt was given."""
+    """Digest of the inputs of its last attempt."""
     started: float = 0.0
     attempts: int = 0
     """How many attempts there were, in all sessions."""
     since: int = 0
-    """The number of the last end of any action before its last attempt began."""
+    """How many actions had ended before its last attempt began."""
     result: HostResult | None = None
     """How it ended last."""
     hidden: bool = False
-    """Its outputs were not kept: there is a secret in them."""
+    """Its outputs were not recorded: they contain a secret."""
     nodes: Sequence[ExecutionNode] = ()
-    """The nodes of the fragment that it returned."""
+    """The nodes of its fragment."""
     forgotten: bool = False
-    """It returned a fragment that was not kept: there is a secret in it."""
+    """Its fragment was not recorded: it contains a secret."""
     changed: int = 0
-    """The number of the last end at which it had changed something; 0 if it has not, or that was undone."""
+    """The number of its last end with a change; 0 if there was none, or it was undone."""
     succeeded: int = 0
-    """The number of its last end that was a success, or nothing to do; 0 if there was none, or that was taken back."""
+    """The number of its last end that counts as done; 0 if there was none, or it was undone."""
     worked: bool = False
-    """Its last try got beyond precheck and failed: something may have been changed."""
+    """Its last attempt failed beyond precheck: something may have been changed."""
     undo: tuple[entries.Undo, ...] = ()
-    """What its attempts saved for an undo one each, in order; empty again when it was undone."""
+    """The undo data of its attempts, one each, in order; empty after the undo."""
     saved: bool = False
-    """The last of these is of the attempt that began last."""
+    """The last of these is from the current attempt."""
     undone: str = ""
-    """What its undo came to."""
+    """The outcome of its undo."""
     undoing: bool = False
-    """The last thing known is that its undo began."""
+    """The last entry is the start of its undo."""
     retries: tuple[entries.Retry, ...] = ()
     left_by: tuple[int, ...] = ()
-    """The epochs of the sessions of which it is not known whether what they did for it has ended on the host."""
+    """The epochs of the sessions that may have left something running for it on the host."""
 
     @property
     def taken_back(self) -> bool:
-        """Whether it was undone, or that was begun: from there on nothing that depended on it can be relied upon."""
+        """Whether its undo has begun: nothing that depends on it can be relied upon then."""
         return self.undoing or self.undone.startswith(TAKEN_BACK)
 
     @property
     def done(self) -> bool:
-        """Whether it was done, and stays so: a success, or nothing to do; what was undone is to be done again."""
+        """Whether it was done, and was not undone."""
         if self.result is None or self.forgotten or self.undone.startswith(TAKEN_BACK):
             return False
         return is_done(self.result)
 
     def save(self, entry: entries.Undo | None) -> None:
-        """Take down what the attempt that runs needs for an undo, instead of what it said before; None: nothing."""
+        """Note the undo data of the current attempt, instead of what it saved before; None: nothing."""
         kept = self.undo[:-1] if self.saved else self.undo
         self.saved = entry is not None and entry.data is not None
         self.undo = (*kept, entry) if entry is not None and self.saved else kept
 
     def working(self, epoch: int, *, works: bool) -> None:
-        """Note whether a session may still be at work for it on the host."""
+        """Note whether a session may have something running for it on the host."""
         if works != (epoch in self.left_by):
             self.left_by = (*self.left_by, epoch) if works else tuple(each for each in self.left_by if each != epoch)
 
 
+class Known(Struct, frozen=True):
+    """What earlier sessions tell about an action that may run: its outcome, or that it is unknown."""
+
+    outcome: ActionOutcome | None = None
+    """The outcome, if it is to count; None: the action runs."""
+    doubt: str = ""
+    """Why the outcome is unknown, if it is."""
+    started: float = 0.0
+    undo: Sequence[entries.Undo] = ()
+    """The undo data of its attempts, in order."""
+    worked: bool = False
+    """Its last attempt failed beyond precheck."""
+    earlier: Earlier = Earlier()
+    """When it changed something, and when it succeeded."""
+    undoing: bool = False
+    """An undo of it was interrupted."""
+
+
 class SessionHistory(Struct):
-    """A time in which a process worked on the run."""
+    """One process's work on the run."""
 
     mode: str
     holder: str
     begun: float
     last: float = 0.0
-    """The last moment in which it is known to have been there."""
+    """The time of its last entry."""
     ended: float | None = None
     status: str = ""
     message: str = ""
@@ -102,15 +121,15 @@ class SessionHistory(Struct):
 
 
 class RunHistory(Struct):
-    """All that is known of a run."""
+    """All entries of a run put together."""
 
     actions: dict[Action, ActionHistory] = field(default_factory=dict)
-    """In the order they ended (those that did not end come as they began)."""
+    """In the order they ended, or began."""
     sessions: list[SessionHistory] = field(default_factory=list)
     last: int = 0
-    """Number of the last entries."""
+    """Number of the last group of entries."""
     epoch: int = 0
-    """That of the session whose entries are being added."""
+    """The epoch of the entries that are being added."""
     ends: int = 0
     """How many ends of actions there were."""
 
@@ -123,7 +142,7 @@ class RunHistory(Struct):
         return found
 
     def left(self) -> dict[str, list[tuple[int, str]]]:
-        """What may have been left at work on a host, by host: the epochs of the sessions, and nodes."""
+        """What may have been left running, by host: epochs of sessions, and nodes."""
         found: dict[str, list[tuple[int, str]]] = {}
         for key, action in self.actions.items():
             for epoch in action.left_by:
@@ -150,7 +169,7 @@ class RunHistory(Struct):
             self.sessions[-1].last = max(self.sessions[-1].last, entry.time or 0.0)
 
     def repeat(self, some: entries.Repeat) -> None:
-        """What was done of some nodes is to be run again; on some hosts, or on all of them."""
+        """Have done actions of some nodes run again, on some hosts or on all."""
         nodes = frozenset(some.nodes)
         for key, action in self.actions.items():
             if key.node in nodes and (some.hosts is None or key.host in some.hosts) and action.done:
@@ -165,7 +184,7 @@ class RunHistory(Struct):
                 action.attempts += 1
                 action.since = self.ends
                 action.saved = False
-                # Whatever an undo did before: from here on there is something to be undone again.
+                # From here on there is something to undo again.
                 action.undone, action.undoing = "", False
             case entries.End():
                 self._end(action, entry)
@@ -195,18 +214,18 @@ class RunHistory(Struct):
         if action.result.changed:
             action.changed = self.ends
         if action.done:
-            # Also of an undo that broke off it is known now that what it should undo stands.
+            # This settles an interrupted undo, too: the action is done.
             action.succeeded, action.undoing = self.ends, False
         if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
             action.save(None)
-        # Taken out and put in again: the order is that of the ends.
+        # Removed and added again: the order is that of the ends.
         key = Action(entry.node, entry.host)
         self.actions[key] = self.actions.pop(key)
 
     def _undone(self, action: ActionHistory, entry: entries.Undone) -> None:
         action.undoing = False
         if entry.state in TAKEN_BACK:
-            # It is not done any more, so that all changes before it count for it once more.
+            # It is not done any more, so that all changes before count for it again.
             action.again, action.succeeded = False, 0
         said = f": {entry.message}" if entry.message else ""
         action.undone = "" if entry.state == "nothing" else entry.state + said
@@ -229,7 +248,7 @@ def tell(store: Entries, run: str) -> RunHistory:
 
 
 def whole_graph(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
-    """The graph with all that was added to it while it ran, and what runs once on the host that was chosen last."""
+    """The graph with its fragments, and with ``runOnce`` nodes on the host that was chosen last."""
     nodes = dict(graph.nodes)
     for action in history.actions.values():
         for node in action.nodes:
@@ -239,14 +258,14 @@ def whole_graph(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
 
 
 def staying(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
-    """The graph to go on with: what runs once stays on the host where something of it was done, or may have been."""
+    """The graph for a resume: ``runOnce`` nodes stay on the host where they were done, or may have been."""
     return _placed(
         graph, history, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
     )
 
 
 def _placed(graph: ExecutionGraph, history: RunHistory, counts: Callable[[ActionHistory], bool]) -> ExecutionGraph:
-    """The graph with what runs once on the last host of which the history has something that counts."""
+    """The graph with ``runOnce`` nodes on the last host whose history counts."""
     hosts: dict[str, str] = {}
     if any(node.once for node in graph.steps()):
         for key, told in history.actions.items():
@@ -259,7 +278,7 @@ def _placed(graph: ExecutionGraph, history: RunHistory, counts: Callable[[Action
 
 
 def _first(node: ExecutionNode, host: str) -> ExecutionNode:
-    """A node that runs once, or the gate that chooses its host, with one host before all others."""
+    """A ``runOnce`` node, or the gate that chooses its host, with one host first."""
     if not host or not node.candidates:
         return node
     order = tuple(sorted(node.candidates, key=lambda each: each != host))
@@ -269,7 +288,7 @@ def _first(node: ExecutionNode, host: str) -> ExecutionNode:
 
 
 def with_earlier(graph: ExecutionGraph, earlier: Iterable[ExecutionGraph]) -> ExecutionGraph:
-    """The graph with all nodes and hosts that earlier ones of its run had; what several have is as in the first."""
+    """The graph with the nodes and hosts of earlier versions; the first graph takes precedence."""
     nodes, hosts, scopes = dict(graph.nodes), dict(graph.hosts), dict(graph.scopes)
     for other in earlier:
         for node in other.nodes.values():

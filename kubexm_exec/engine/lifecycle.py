@@ -1,4 +1,4 @@
-"""The life cycle of one attempt: condition, parameters, precheck, run, and how whatever it raises becomes a result."""
+"""The life cycle of one attempt: condition, parameters, precheck, run; every exception becomes a result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ KEPT: Final = 64 << 10
 _TRACEBACK: Final = 32 << 10
 """Characters kept of a traceback."""
 _LARGE_DIFF: Final = 256 << 10
-"""Comparing longer texts line by line takes longer than anybody would read."""
+"""Longer texts are not compared line by line: that takes long, and nobody reads it."""
 
 
 class Lifecycle:
-    """Performs attempts; shared by all threads of a run."""
+    """Performs attempts; shared by all threads."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -40,7 +40,7 @@ class Lifecycle:
         self._output_names: dict[type[Outputs], dict[str, str]] = {}
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
-        """Do it, and say what it came to; never raises, whatever the step does."""
+        """Perform an attempt, and return its outcome; never raises, whatever the step does."""
         ctx: ActionContext | None = None
         step: AnyStep | None = None
         forecast: Forecast[Any] | None = None
@@ -67,7 +67,7 @@ class Lifecycle:
                     outcome = self.ran(attempt, step, result, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)
-        except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is its own failure
+        except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is the action's failure
             outcome = self.broke(attempt, error, ctx)
             uncertain.mark(attempt, outcome, error, step, forecast)
             if attempt.undo is not None and ctx is not None and step is not None:
@@ -77,18 +77,18 @@ class Lifecycle:
         return self.done(attempt, outcome)
 
     def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: AnyStep, ctx: ActionContext) -> None:
-        """Forget what a try saved for its undo, if it failed before it changed anything."""
+        """Discard the undo data of an attempt that failed before it changed anything."""
         result = outcome.result
         if result.kind is not FailureKind.FAILED or result.unknown or attempt.abandoned or attempt.cancel.is_set():
             return
         try:
             if step.standing(ctx, attempt.undo or {}).before:
                 ctx.withdraw_undo()
-        except Exception as error:  # noqa: BLE001  then the undo finds out for itself
+        except Exception as error:  # noqa: BLE001  then the undo finds out itself
             mask = masker(attempt, self._runtime.redactor)
             ctx.log.debug("cannot tell whether it changed anything", error=mask(str(error)))
 
-    # The parts, which other executors put together differently
+    # The parts, which other executors combine differently
 
     def unmet(self, attempt: Attempt) -> ActionOutcome | None:
         """The outcome when one of the node's conditions is false."""
@@ -98,10 +98,7 @@ class Lifecycle:
         condition = self._evaluator.unmet(node, attempt.host)
         if condition is None:
             return None
-        text = f"condition not met: {condition}"
-        return ActionOutcome(
-            HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=text)
-        )
+        return skipped(attempt, f"condition not met: {condition}")
 
     def step(self, attempt: Attempt) -> AnyStep:
         """The step with its checked parameters; raises what rendering or checking them raises."""
@@ -111,7 +108,7 @@ class Lifecycle:
         if raw is not None:
             params = kind.params_model.model_validate(raw)
         elif not node.with_ or self._evaluator.is_static(node):
-            # Parameters are immutable, so that all hosts can share them; the step object is each action's own.
+            # Parameters are immutable, so that all hosts can share them; each action has its own step object.
             params, raw = self._static.get(node.id), node.with_
             if params is None:
                 params = kind.params_model.model_validate(raw)
@@ -124,7 +121,7 @@ class Lifecycle:
         return kind(params)
 
     def raw_keys(self, kind: type[AnyStep]) -> frozenset[str]:
-        """The parameters that a step type wants as they are written."""
+        """The parameters that a step type takes unrendered."""
         model = kind.params_model
         if model not in self._raw:
             from kubexm_exec.compile.types import marks_of
@@ -133,7 +130,7 @@ class Lifecycle:
         return self._raw[model]
 
     def forecast(self, step: AnyStep, ctx: ActionContext) -> Forecast[Any]:
-        """What the step's precheck says."""
+        """The forecast of the step's precheck."""
         ctx.looking = True
         try:
             forecast = step.precheck(ctx)
@@ -145,7 +142,7 @@ class Lifecycle:
 
     def satisfied(self, attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> ActionOutcome:
         """The outcome when there is nothing to do."""
-        # What ``run`` gives is not known before it has run.
+        # The outputs of ``run`` are not known before it has run.
         outputs = None if forecast.effect is not Effect.NONE else self._outputs(attempt, step, forecast.outputs)
         result = HostResult(
             host_name=attempt.host,
@@ -158,30 +155,24 @@ class Lifecycle:
         return ActionOutcome(result, outputs)
 
     def ran(self, attempt: Attempt, step: AnyStep, result: Result, forecast: Forecast[Any]) -> ActionOutcome:
-        """The outcome when it has run."""
+        """The outcome after ``run``."""
         if not isinstance(result, Result):
             _wrong_type(step, "run", "Result", result)
-        host_result = HostResult(host_name=attempt.host, status=Status.SUCCESS, changed=result.changed)
-        if result.message:
-            host_result.message = result.message
-        if result.stdout:
-            host_result.stdout = result.stdout
-        if result.stderr:
-            host_result.stderr = result.stderr
-        if result.command:
-            host_result.command = result.command
-        host_result.exit_code = result.exit_code
+        host_result = HostResult(
+            host_name=attempt.host, status=Status.SUCCESS, changed=result.changed, message=result.message,
+            stdout=result.stdout, stderr=result.stderr, command=result.command, exit_code=result.exit_code,
+        )  # fmt: skip
         if forecast.diffs and result.changed:
             host_result.diffs = diff_data(forecast.diffs)
         outputs = self._outputs(attempt, step, result.outputs)
         return ActionOutcome(host_result, outputs, result.fragment)
 
     def broke(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
-        """The outcome when something was raised."""
+        """The outcome after an exception."""
         if attempt.cancel.is_set() and caused_by(error, CommandCancelled):
             result = cancelled(attempt)
         elif (lost := find_cause(error, JournalError)) is not None:
-            # Nothing is changed that could not be written down; the run ends because of it.
+            # Nothing is changed that cannot be recorded; the run ends because of it.
             result = cancelled(attempt)
             result.message = f"stopped while it ran: {lost.what}"
         else:
@@ -189,9 +180,9 @@ class Lifecycle:
             if result.traceback and not attempt.abandoned:
                 log = self._runtime.logger(node=attempt.node.id, host=attempt.host)
                 mask = masker(attempt, self._runtime.redactor)
-                log.error("the step broke", error=mask(result.message), traceback=mask(result.traceback))
+                log.error("the step raised an exception", error=mask(result.message), traceback=mask(result.traceback))
         if ctx is not None:
-            # The cause is as often on the one as on the other, whatever the step kept.
+            # The cause may be on either stream, whatever the step kept.
             result.stdout = result.stdout or ctx.output("stdout")
             result.stderr = result.stderr or ctx.output("stderr")
         result.ignored = result.status is Status.FAILED and attempt.node.policy.ignore_errors
@@ -199,12 +190,12 @@ class Lifecycle:
         return ActionOutcome(result, self._salvaged(attempt, given) if given else None)
 
     def done(self, attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
-        """The outcome as people may see it: bounded, without secrets, with its end."""
+        """The outcome as it may be shown: bounded, without secrets, with its end time."""
         result = outcome.result
         if outcome.outputs:
             result.outputs = dict(outcome.outputs)
         conceal(attempt, outcome, self._runtime.redactor)
-        # Only now: half a secret would not be known as one.
+        # Only now: a truncated secret would not be masked.
         result.stdout, result.stderr = result.stdout[-KEPT:], result.stderr[-KEPT:]
         if result.traceback:
             result.traceback = result.traceback[-_TRACEBACK:]
@@ -219,7 +210,7 @@ class Lifecycle:
         return own or None
 
     def _salvaged(self, attempt: Attempt, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What a failure leaves to those who may know of it: as much as can be made of what there is."""
+        """The outputs of a failed step, as far as they can be evaluated."""
         node = attempt.node
         model = self._runtime.steps.load(node.step_name).outputs_model
         names = self._names_of(model)
@@ -240,7 +231,7 @@ class Lifecycle:
         return names
 
     def _declared(self, step: AnyStep, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs under the names that specs use; one that is not declared is the mistake of the step's author."""
+        """The outputs under the names that specs use; an undeclared one is an error of the step's author."""
         model = step.outputs_model
         names = self._names_of(model)
         if _takes_any(model):
@@ -248,7 +239,7 @@ class Lifecycle:
         unknown = sorted(key for key in own if key not in names)
         if unknown:
             raise TypeError(
-                f"{type(step).__name__} gave the output {unknown[0]!r}, which {model.__name__} does not declare"
+                f"{type(step).__name__} returned the output {unknown[0]!r}, which {model.__name__} does not declare"
             )
         return {names[key]: plain(value) for key, value in own.items()}
 
@@ -264,7 +255,14 @@ def _takes_any(model: type[Outputs]) -> bool:
 
 def _wrong_type(step: AnyStep, method: str, wanted: str, got: object) -> NoReturn:
     name = type(step).__name__
-    raise TypeError(f"{name}.{method} must return a {wanted}, and returned {type(got).__name__}")
+    raise TypeError(f"{name}.{method} must return a {wanted}, not {type(got).__name__}")
+
+
+def skipped(attempt: Attempt, why: str) -> ActionOutcome:
+    """The outcome of an attempt that is not made."""
+    return ActionOutcome(
+        HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=why)
+    )
 
 
 def diff_data(diffs: Sequence[Diff]) -> list[dict[str, Any]]:

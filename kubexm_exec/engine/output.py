@@ -1,4 +1,4 @@
-"""Turns the bytes that a command writes into events of whole lines, masked and not too many."""
+"""Turns the output of commands into events of whole lines, masked and rate-limited."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import codecs
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from kubexm_exec.secrets import Redactor, StreamMask
 
 INTERVAL: Final = 0.05
 """Seconds between two events of one stream."""
 LARGE: Final = 8 << 10
-"""So much text is sent at once, also if its line has not ended."""
+"""So much text is sent at once, even without the end of its line."""
 TAIL: Final = 64 << 10
 """Characters kept of each stream for the record."""
 
 
-class Later(Protocol):
-    """Has something called by another thread after a while."""
-
-    def __call__(self, seconds: float, what: Callable[[], None], /) -> None:
-        """Call ``what`` that many seconds from now."""
+Later: TypeAlias = Callable[[float, Callable[[], None]], None]
+"""Has another thread call something after so many seconds."""
 
 
 class OutputLines:
-    """The output of one action; called by connectors with pieces of bytes."""
+    """The output of one action; connectors call it with pieces of bytes."""
 
     def __init__(self, emit: Callable[[str, str], None], redactor: Redactor, later: Later | None) -> None:
         self._emit = emit
@@ -62,25 +59,23 @@ class OutputLines:
                     self._send(stream, one, now)
 
     def _send(self, stream: str, one: _Stream, now: float) -> None:
-        text = one.take()
-        if text:
+        if text := one.take():
             one.next = now + INTERVAL
             self._emit(stream, text)
 
     def tail(self, stream: str) -> str:
-        """The last of what a stream brought."""
+        """The end of a stream."""
         with self._lock:
             return self._streams[stream].tail() if stream in self._streams else ""
 
     def close(self) -> None:
-        """Send what is left; what comes later is ignored."""
+        """Send what is pending; ignore what follows."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             for stream, one in self._streams.items():
-                text = one.end()
-                if text:
+                if text := one.end():
                     self._emit(stream, text)
 
 
@@ -110,7 +105,7 @@ class _Stream:
                 self._kept_size = TAIL
 
     def take(self) -> str:
-        """The whole lines there are; a line that has grown too long is sent in pieces."""
+        """The complete lines; a very long line is sent in pieces."""
         if not self.has_line and self.size < LARGE:
             return ""
         text = "".join(self._pieces)

@@ -1,4 +1,4 @@
-"""What the engine needs of others: a journal that makes entries durable, and workers that perform attempts."""
+"""The interfaces of the engine: a journal that makes entries durable, and workers that perform attempts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 
 Entry: TypeAlias = Any
-"""One thing that happened, as plain data; a journal does not look into it."""
+"""What happened, as data that a journal does not interpret."""
 
 
 class JournalError(Exception):
-    """The journal cannot be used: what is wrong, and what to do."""
+    """The journal cannot be used; with what to do about it."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(f"{what}; {hint}" if hint else what)
@@ -21,41 +21,41 @@ class JournalError(Exception):
 
 
 class ChangedError(JournalError):
-    """Something in it is not what was put there."""
+    """Stored content was changed."""
 
     def __init__(self, place: str, token: str) -> None:
         super().__init__(
-            f"{place}: the journal was changed: what is kept under {token[:16]} is not what was put there",
-            "it is not used; see who may write the journal",
+            f"{place}: the content stored under {token[:16]} was changed",
+            "it is not used; check who may write the journal",
         )
 
 
 Durable: TypeAlias = Callable[[JournalError | None], None]
-"""Called when entries are durable, or with why they never will be."""
+"""Called when entries are durable, or with the error why they will not be."""
 
 
 class Journal(Protocol):
-    """The pen of one run. What is handed over first is written first; after an error nothing is written any more."""
+    """Records one run in order; after an error nothing more is written."""
 
     error: JournalError | None
-    """Why nothing is written any more, if that is so."""
+    """Why nothing more is written, if that is so."""
     digests: dict[str, str]
-    """Of the inputs of nodes, by their ids."""
+    """Digests of the inputs of nodes, by their ids."""
 
     def submit(self, entries: Sequence[Entry], durable: Durable) -> None:
-        """Have entries written; ``durable`` is called in another thread."""
+        """Write entries in the background; ``durable`` is called in another thread."""
 
     def submit_here(self, entries: Sequence[Entry], durable: Durable, aside: Callable[[], None]) -> None:
-        """Have entries written by this thread, which has nothing else to do but ``aside``."""
+        """Write entries in this thread, which has nothing else to do but ``aside``."""
 
     def write(self, *entries: Entry) -> None:
         """Write entries and wait until they are durable; raises JournalError."""
 
     def keep(self, token: str, data: bytes) -> None:
-        """Keep content for an undo; durable when this returns."""
+        """Store content for an undo; durable when this returns."""
 
     def kept(self, token: str) -> bytes:
-        """Content that was kept; raises KeyError."""
+        """Stored content; raises KeyError."""
 
 
 class Entries(Protocol):
@@ -66,22 +66,22 @@ class Entries(Protocol):
 
 
 Perform: TypeAlias = Callable[[Attempt], ActionOutcome]
-"""Does what an executor does with an attempt; must not raise."""
+"""Performs an attempt; must not raise."""
 Done: TypeAlias = tuple[Attempt, ActionOutcome]
 
 
 class Workers(Protocol):
-    """Perform attempts side by side, and hand on what each came to; called by the driver's thread alone."""
+    """Perform attempts in parallel, and report their outcomes; called by the driver's thread only."""
 
     def submit(self, attempts: Sequence[Attempt], busy: int) -> None:
-        """Have attempts performed; ``busy`` says how many there are now, with these."""
+        """Perform attempts; ``busy``: how many there are now, with these."""
 
     def abandon(self) -> None:
-        """One does not come back: another may be begun in its place. The attempt is marked before."""
+        """One does not return: another may start in its place. The attempt was marked before."""
 
     def close(self, *, wait: bool) -> None:
-        """End; ``wait`` for those that will come back."""
+        """End; ``wait`` for those that will return."""
 
 
 MakeWorkers: TypeAlias = Callable[[Perform, Callable[[Done], None], int], Workers]
-"""Makes workers that perform at most so many attempts at once, and report each from whatever thread."""
+"""Makes workers that perform at most so many attempts at once, and report each from any thread."""

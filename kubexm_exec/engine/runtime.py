@@ -1,7 +1,10 @@
-"""Everything that one run shares: graph, plug-ins, values, connections, secrets, and the way to stop it."""
+"""What all parts of a run share: graph, plug-ins, values, connections, secrets, and how to stop it."""
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,11 +21,10 @@ from kubexm_exec.connectors.base import Connector
 from kubexm_exec.connectors.pool import ConnectorPool, Loads
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.attempt import ActionRecords
-from kubexm_exec.engine.blobs import BlobStore
+from kubexm_exec.engine.history import Known
 from kubexm_exec.engine.output import Later
 from kubexm_exec.engine.ports import Journal
 from kubexm_exec.engine.prefetch import Prefetch
-from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.prompts import Asker, InputLines
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from kubexm_exec.model.events import EventBus
@@ -42,38 +44,40 @@ if TYPE_CHECKING:
 FragmentCompiler: TypeAlias = Callable[
     [ExecutionGraph, ExecutionNode, str, Sequence[Mapping[str, Any]]], ExecutionFragment
 ]
-"""Makes a fragment of the steps (spec data) that a node returned on a host; raises SpecError or ValueError."""
+"""Compiles the steps (spec data) that a node returned on a host; raises SpecError or ValueError."""
 
 _FACTS_TIME: Final = 60.0
 """Seconds that an expression waits for a host's facts."""
+_SMALL_BLOB: Final = 64 << 10
+_BLOBS_IN_MEMORY: Final = 32 << 20
 
 
 class RunOptions(Struct, kw_only=True):
-    """What the caller chooses for a run."""
+    """The caller's options for a run."""
 
     forks: int = 50
     """How many actions run at once."""
     input: TextIO | None = None
-    """Where answers to questions and the debugger's commands come from; None: nobody is there."""
+    """Where answers and the debugger's commands come from; None: there is no input."""
     output: TextIO = field(default_factory=StringIO)
-    """Where questions and the debugger are shown; without one, nobody sees them."""
+    """Where questions and the debugger are shown."""
     terminal: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered while somebody is asked something: the terminal is theirs inside."""
+    """Entered while a question is open: the terminal is reserved for it."""
     patient: bool = False
-    """Whether questions wait for answers from elsewhere if there is no input."""
+    """Whether questions wait for answers from other processes if there is no input."""
     overwrite: bool = False
-    """Undo also what somebody else has changed since."""
+    """Whether to undo also what somebody else has changed since."""
     verbose: int = 0
     templates: tuple[Path, ...] = ()
     """More folders of templates."""
     open_timeout: float = 30.0
     """Seconds to wait for a connection."""
     grace: float = 2.0
-    """Seconds that a step has to come back after its time is over, before it is left behind."""
+    """Seconds that a step has to return after its timeout, before it is abandoned."""
     folder: str = ""
-    """Where relative names of the control node begin; the working directory of the process if it is empty."""
+    """Where relative paths on the control node start; the working directory if it is empty."""
     bundle: Path | None = None
-    """Folder with resources that is looked at before anything is fetched."""
+    """Folder of resources that is searched before anything is fetched."""
     uploads: int = UPLOADS
     """How many large files are sent to hosts at once."""
     breakpoints: tuple[str, ...] = ()
@@ -81,7 +85,7 @@ class RunOptions(Struct, kw_only=True):
 
 
 class Runtime:
-    """Everything a run shares. Executors drive it; steps see nothing of it but their context."""
+    """What a run shares. Executors drive it; steps see only their context."""
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class Runtime:
         expressions: Expressions | None = None,
     ) -> None:
         self.nodes: dict[NodeID, ExecutionNode] = dict(graph.nodes)
-        """All nodes, those of fragments too; the same mapping that ``graph`` has."""
+        """All nodes, with those of fragments; the same mapping as in ``graph``."""
         self.graph = replace(graph, nodes=self.nodes)
         self.options = options
         self.bus = bus
@@ -108,7 +112,7 @@ class Runtime:
         self.compile_fragment = compile_fragment
         self.records = ActionRecords()
         self.expressions = expressions or Expressions()
-        """Those that the spec was compiled with, if it was: they know its texts already."""
+        """Those that the spec was compiled with: they have its texts cached."""
         self.evaluator = Evaluator(
             self.graph,
             self.expressions,
@@ -120,40 +124,40 @@ class Runtime:
         self.prefetch = Prefetch(self.graph, steps, self.evaluator)
         self.host_views = {name: _view(host) for name, host in graph.hosts.items()}
         self.cancel = Cancel()
-        """Set it to stop the run: nothing new starts, what runs is told, ``always`` hooks run. Not in a signal handler:
-        there, call ``interrupt``."""
+        """Set it to stop the run: no new action starts, running ones are stopped, ``always`` hooks run. In a signal
+        handler call ``interrupt`` instead."""
         self.abort = Cancel()
         """Set it to end now, without waiting for anything."""
         self.work = Cancel()
-        """What running steps look at; set with ``cancel``."""
+        """For running steps; set with ``cancel``."""
         self.last = Cancel()
-        """What ``always`` hooks and undos look at; set with ``abort``."""
-        # At once, not by the driver: it may be busy with the very step that is to be stopped.
+        """For ``always`` hooks and undos; set with ``abort``."""
+        # Directly, not by the driver: it may be busy with the very step that must stop.
         self.cancel.on_set(self.work.set)
         self.abort.on_set(self.last.set)
         self.later: Later | None = None
-        """Set by a driver that can call back while actions run."""
+        """Set by a loop that can call back while actions run."""
         self.offline = ""
-        """Not empty: no host may be contacted, because of this."""
+        """Why no host may be contacted, if that is so."""
         self.looks_only = ""
-        """Not empty: nothing is fetched or changed, not even on the control node, because of this."""
+        """Why nothing may be fetched or changed, not even on the control node, if that is so."""
         self.journal: Journal | None = None
-        """Where the run is written down, if it is; set it before the run begins."""
+        """Where the run is recorded, if it is; set before the run begins."""
         self.prior: Mapping[Action, Known] = {}
-        """What earlier sessions of this run have done."""
+        """What earlier sessions of this run tell about its actions."""
         self.blobs = BlobStore()
         self.transfers = Transfers(options.uploads)
         self._finder = templates
         self.connections = ConnectorPool(
             graph.hosts, connectors, secrets.resolve, open_timeout=options.open_timeout, folder=options.folder
         )
-        self._facts = Facts(self.connect)
+        self.known_facts = Facts(self.connect)
         self._caches: dict[tuple[str, ...], dict[str, Any]] = {}
         self._interrupts = 0
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._watcher: threading.Thread | None = None
 
-    # What steps and expressions need
+    # For steps and expressions
 
     @cached_property
     def templates(self) -> Templates:
@@ -161,7 +165,7 @@ class Runtime:
         return Templates(self.expressions, self._finder_for)
 
     def finder(self, scope: str) -> TemplateFinder:
-        """Finds templates as nodes of a scope see them."""
+        """Finds templates for the nodes of a scope."""
         return self._finder_for(self._base(scope))
 
     def _finder_for(self, base: str) -> TemplateFinder:
@@ -171,19 +175,19 @@ class Runtime:
 
     @cached_property
     def resources(self) -> ResourceStore:
-        """Fetches files from elsewhere, each one once."""
+        """Fetches resources, each one once."""
         from kubexm_exec.resources.store import ResourceStore
 
         return ResourceStore(bundle=self.options.bundle)
 
     @cached_property
     def lines(self) -> InputLines | None:
-        """The lines of the input; everybody who reads it must use this one object."""
+        """The lines of the input; all readers must share this object."""
         return None if self.options.input is None else InputLines(self.options.input)
 
     @cached_property
     def asker(self) -> Asker:
-        """Asks the person who runs this."""
+        """Asks the user."""
         options = self.options
         return Asker(self.lines, options.output, options.terminal, patient=options.patient)
 
@@ -196,7 +200,7 @@ class Runtime:
     def secret(self, reference: str) -> str:
         """The value behind a reference, for an expression; raises SecretError."""
         if self.offline:
-            raise UnknownValueError(f"secret({reference!r})", "a dry run looks no secret up")
+            raise UnknownValueError(f"secret({reference!r})", "a dry run resolves no secrets")
         return self.secrets.resolve(reference)
 
     def facts(self, host: str) -> Mapping[str, Any]:
@@ -204,22 +208,14 @@ class Runtime:
         if self.offline:
             raise UnknownValueError(f"facts of {host}", self.offline)
         try:
-            # After a cancel only hooks ask, and what they do is not cancelled.
+            # After a cancel only ``always`` hooks run, and they are not cancelled.
             cancel = self.last if self.cancel.is_set() else self.work
-            return self._facts.of(host, Deadline.after(_FACTS_TIME), cancel)
+            return self.known_facts.of(host, Deadline.after(_FACTS_TIME), cancel)
         except CommandTimedOut as error:
-            raise ConnectorError(f"{host} did not give its facts in {_FACTS_TIME:g}s") from error
-
-    def facts_by(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
-        """The facts of a host for a step, within its time."""
-        return self._facts.of(host, deadline, cancel)
-
-    def forget_facts(self, host: str) -> None:
-        """Have a host's facts gathered again when they are asked for: it was rebooted, say."""
-        self._facts.forget(host)
+            raise ConnectorError(f"{host} did not return its facts within {_FACTS_TIME:g}s") from error
 
     def cache(self, *key: str) -> MutableMapping[str, Any]:
-        """The values remembered under a key for the length of the run."""
+        """The values cached under a key for the length of the run."""
         return self._caches.setdefault(key, {})
 
     def base(self, node: ExecutionNode) -> str:
@@ -238,10 +234,10 @@ class Runtime:
 
         return get_logger(self.redactor.mask, run=self.run_id, **bound)
 
-    # Growing
+    # Extending the graph
 
     def add_nodes(self, nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-        """Know the nodes of a fragment, or more hosts of those already known; gives the nodes as they are now."""
+        """Add the nodes of a fragment, or hosts to known ones; returns the nodes as they are now."""
         added: list[ExecutionNode] = []
         for node in nodes:
             known = self.nodes.get(node.id)
@@ -253,21 +249,21 @@ class Runtime:
         return added
 
     def move(self, node: NodeID, hosts: tuple[str, ...]) -> None:
-        """Know on which host a node runs that runs once."""
+        """Set the host of a ``runOnce`` node."""
         self.nodes[node] = replace(self.nodes[node], hosts=hosts)
         self.evaluator.index.move(self.nodes[node])
 
     # Stopping
 
     def interrupt(self) -> int:
-        """Stop the run, the second time at once; says which time it is. May be called in a signal handler."""
-        # Locks are taken by the watcher: the handler runs in a thread that may hold them itself.
+        """Stop the run, the second time at once; returns how often it was called. Safe in a signal handler."""
+        # The watcher takes locks: the handler runs in a thread that may hold them itself.
         self._interrupts += 1
         self._signals.put(self._interrupts)
         return self._interrupts
 
     def watch(self) -> None:
-        """Begin to act on ``interrupt``."""
+        """Start to react to ``interrupt``."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="kubexm-interrupt", daemon=True)
             self._watcher.start()
@@ -279,7 +275,7 @@ class Runtime:
                 self.abort.set()
 
     def close(self) -> None:
-        """Let go of everything the run held."""
+        """Release all resources of the run."""
         if self._watcher is not None:
             self._signals.put(0)
             self._watcher.join()
@@ -299,3 +295,50 @@ def _view(host: GraphHost) -> HostView:
         labels=host.labels,
         user=host.user,
     )
+
+
+class BlobStore:
+    """Keeps bytes for the length of a run, by their digest: small ones in memory, large ones in a private folder."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, bytes] = {}
+        self._held = 0
+        self._folder: Path | None = None
+        self._lock = threading.Lock()
+
+    def put(self, data: bytes) -> str:
+        """Keep bytes; ``get`` returns them for the token."""
+        token = hashlib.sha256(data).hexdigest()
+        with self._lock:
+            if token in self._memory:
+                return token
+            if len(data) <= _SMALL_BLOB and self._held + len(data) <= _BLOBS_IN_MEMORY:
+                self._memory[token] = bytes(data)
+                self._held += len(data)
+                return token
+            if self._folder is None:
+                # mkdtemp gives it mode 0700: the content may be secret.
+                self._folder = Path(tempfile.mkdtemp(prefix="kubexm-undo-"))
+            path = self._folder / token
+            if not path.exists():
+                path.write_bytes(data)
+        return token
+
+    def get(self, token: str) -> bytes:
+        """The bytes of a token; raises KeyError for an unknown one."""
+        with self._lock:
+            if token in self._memory:
+                return self._memory[token]
+            path = self._folder / token if self._folder is not None and token.isalnum() else None
+            if path is None or not path.is_file():
+                raise KeyError(f"no content is stored under the token {token!r}")
+        return path.read_bytes()
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._memory.clear()
+            self._held = 0
+            folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

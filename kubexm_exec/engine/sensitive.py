@@ -1,4 +1,4 @@
-"""What may be shown of an action: no secret, and of a sensitive step none of its values."""
+"""What may be shown of an action: no secrets, and no values of a sensitive step."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from kubexm_exec.secrets import Redactor
 from kubexm_exec.values.expressions import texts
 
 _SHORTEST: Final = 8
-"""Outputs of a sensitive step that are at least so long are masked wherever they appear; short words would mask
-everything."""
+"""Shorter outputs of a sensitive step are not masked everywhere: they would mask ordinary words."""
 _TEXTS: Final = ("message", "hint", "traceback")
 _STREAMS: Final = ("stdout", "stderr", "command")
 
 
 def masker(attempt: Attempt, redactor: Redactor) -> Callable[[str], str]:
-    """Masks secrets in what is said of an attempt, and the values that a sensitive step's expressions gave.
+    """Masks secrets in texts about an attempt, and the values of a sensitive step's expressions.
 
-    What is written in the spec itself is no secret.
+    What is written literally in the spec is not secret.
     """
     if not attempt.node.sensitive:
         return redactor.mask
@@ -37,7 +36,7 @@ def masker(attempt: Attempt, redactor: Redactor) -> Callable[[str], str]:
 
 
 def conceal(attempt: Attempt, outcome: ActionOutcome, redactor: Redactor) -> None:
-    """Take everything out of a result that must not be shown; what a sensitive step gives is a secret from now on."""
+    """Remove everything from a result that must not be shown; a sensitive step's outputs are secrets from now on."""
     result = outcome.result
     if attempt.node.sensitive:
         redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _SHORTEST])

@@ -1,4 +1,4 @@
-"""What follows when a connection drops in the middle of a step: the host is looked at, nothing is run twice blindly."""
+"""Unknown outcomes, when a connection drops during a step: precheck finds out, nothing is repeated blindly."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from kubexm_exec.step import AnyStep, Effect, Forecast, Undo
 
 DONE: Final = "the connection dropped; the host shows that it was done"
 _LOOK: Final = (
-    "look on the host whether it was done; then `kubexm runs resume` takes --done NODE if it was, or --from NODE to "
-    "run it again"
+    "check on the host whether it was done; then `kubexm runs resume` with --done NODE if it was, or with --from NODE "
+    "to run it again"
 )
-_SAFE: Final = "run it again: it looks at the host first, and does only what is missing (`retry` does that by itself)"
+_SAFE: Final = "run it again: it checks the host first, and does only what is missing (`retry` automates that)"
 
 
 def may_repeat(step: AnyStep, forecast: Forecast[Any]) -> bool:
-    """Whether a second run can do no harm: the host was looked at, or there is nothing that it would change."""
+    """Whether a repetition is safe: precheck has looked at the host, or the step changes nothing."""
     return forecast.decides or forecast.effect is not Effect.CHANGES or step.undo is Undo.NEEDLESS
 
 
 def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
-    """The outcome when precheck finds done what an earlier try was at when its connection dropped, or it failed.
+    """The outcome when precheck finds the work of an earlier attempt, which failed or whose connection dropped, done.
 
-    Either way it is as it should be because of this run, which is a change for all that depends on it.
+    This run has made the change then, for all that depends on it.
     """
     result = outcome.result
     if not attempt.unsure:
@@ -41,7 +41,7 @@ def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
 
 
 def settle(attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> None:
-    """Before ``run``: an earlier try is settled if precheck could tell; raises OutcomeUnknown if it could not."""
+    """Before ``run``: settle an earlier attempt; raises OutcomeUnknown if precheck could not tell."""
     if not may_repeat(step, forecast):
         raise OutcomeUnknown(attempt.unsure)
     attempt.unsure = ""
@@ -54,13 +54,13 @@ def mark(
     step: AnyStep | None,
     forecast: Forecast[Any] | None,
 ) -> None:
-    """Say so in the outcome of a try that raised something, if nobody knows what it, or an earlier one, has done.
+    """Mark the outcome of an attempt that raised an exception as unknown, if it or an earlier one's is.
 
-    The forecast is that of this try, if precheck got so far.
+    The forecast is that of this attempt, if there is one.
     """
     lost = find_cause(error, OutcomeUnknown)
     if lost is not None and attempt.working:
-        # In a precheck it would not matter: that changes nothing.
+        # During precheck it does not matter: that changes nothing.
         attempt.unsure = str(lost)
     if not attempt.unsure:
         return
@@ -69,12 +69,12 @@ def mark(
     if result.status is not Status.FAILED:
         return
     if lost is not None and not attempt.working:
-        # The host was asked, and could not tell: it can be reached.
+        # The host was reached, and could not tell.
         result.kind = FailureKind.FAILED
     if lost is not None:
         result.command = result.command or lost.command
     elif result.kind is FailureKind.UNREACHABLE:
-        result.message += "; it is not known whether it was done when the connection dropped before"
+        result.message += "; the outcome of the attempt before is unknown, because its connection dropped"
     if step is None or forecast is None:
         result.hint = result.hint or _LOOK
     elif may_repeat(step, forecast):
@@ -85,7 +85,7 @@ def mark(
 
 
 def left(attempt: Attempt, outcome: ActionOutcome) -> None:
-    """Say so in the outcome of a try that did not come back, if it was at work on a host."""
+    """Mark the outcome of an abandoned attempt as unknown, if it was beyond precheck on a host."""
     if attempt.unsure or (attempt.working and attempt.connected):
         attempt.unsure = attempt.unsure or outcome.result.message
         outcome.result.unknown = True

@@ -1,4 +1,4 @@
-"""Undoes what a run has done, each action after all that depended on it; what cannot be undone is named."""
+"""Undoes what a run has done, each action after all that depended on it; reports what cannot be undone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext, lasting
 from kubexm_exec.engine.failures import caused_by, failed
+from kubexm_exec.engine.history import Known
 from kubexm_exec.engine.lifecycle import Lifecycle
 from kubexm_exec.engine.loop import Loop
 from kubexm_exec.engine.ports import JournalError, MakeWorkers
-from kubexm_exec.engine.prior import Known
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import masker
-from kubexm_exec.engine.undograph import reversed_graph
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
-from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, On
 from kubexm_exec.model.result import ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import AnyStep, Undo
@@ -32,41 +31,40 @@ from kubexm_exec.step import AnyStep, Undo
 UNDONE: Final = "undone"
 FAILED: Final = "undoFailed"
 LEFT: Final = "leftAlone"
-"""Somebody else changed it since the run."""
+"""Somebody else has changed it since the run."""
 NOT_REVERSIBLE: Final = "notReversible"
 NOTHING: Final = "nothing"
-"""It had failed before it changed anything; that is written down, and nobody is told."""
+"""It had failed before it changed anything; recorded, but not reported."""
 _DONE: Final = Outcome(Status.SUCCESS)
+_NO_LIMIT: Final = 1 << 30
+INTERRUPTED: Final = "its undo was interrupted before, and the outcome is unknown"
 _ENDED: Final = "the run was ended while it was being undone"
 _NOT_BEGUN: Final = "the run was ended before it could be undone"
 _DOUBT: Final = (
-    "its undo broke off before, and nobody knows how far it came; look on the host, then use --undone NODE if it was "
-    "undone, or --again NODE to have it undone once more"
+    f"{INTERRUPTED}; check the host, then use --undone NODE if it was undone, or --again NODE to have it undone once "
+    "more"
 )
 
 
 class Saved(Struct):
-    """An action that did something, with those of its attempts that saved what an undo needs, in order."""
+    """An action that did something, with those of its attempts that saved data for an undo, in order."""
 
     node: ExecutionNode
     host: str
     result: HostResult | None = None
     attempts: list[Attempt] = field(default_factory=list)
     doubt: bool = False
-    """Its undo was begun before, and nobody knows how far it came."""
+    """An earlier undo of it was interrupted."""
     remaining: list[Attempt] = field(default_factory=list)
-    """What is still to be undone, the last one first."""
+    """The attempts that are still to be undone; the last one is next."""
     undos: list[HostResult] = field(default_factory=list)
-    """What was undone already: ``undo`` is a state of this module."""
+    """The results so far: their ``undo`` is a state of this module."""
     begun: bool = False
-    """The journal knows that its undo was begun."""
+    """The journal has the start of its undo."""
 
 
 def earlier(node: ExecutionNode, host: str, undo: Iterable[entries.Undo], runtime: Runtime) -> list[Attempt]:
-    """The attempts of earlier sessions, as far as an undo needs them.
-
-    What they did they did with the parameters and as the user of that time, and the spec may have changed since.
-    """
+    """The attempts of earlier sessions, with the parameters and the user of that time: the spec may have changed."""
     found = []
     for number, entry in enumerate(undo, 1):
         places = {host: entry.place} if entry.place else {}
@@ -76,14 +74,14 @@ def earlier(node: ExecutionNode, host: str, undo: Iterable[entries.Undo], runtim
 
 
 class UndoLog:
-    """What a run has done, in the order it finished, as far as an undo needs it; earlier sessions come first."""
+    """What a run has done and an undo needs, in the order it finished; earlier sessions come first."""
 
     def __init__(self, runtime: Runtime, prior: Mapping[Action, Known], workers: MakeWorkers) -> None:
         self._runtime = runtime
         self._workers = workers
         self._saved: dict[Action, Saved] = {}
         self._added: dict[str, ExecutionNode] = {}
-        """The nodes of fragments that earlier steps returned; this session may not have come so far."""
+        """The nodes of fragments of earlier sessions; this one may not have added them yet."""
         for known in prior.values():
             if known.outcome is not None and known.outcome.added:
                 self._added.update((node.id, node) for node in known.outcome.added)
@@ -101,11 +99,11 @@ class UndoLog:
         """An attempt has ended."""
         action = Action(attempt.node.id, attempt.host)
         well = result.status is Status.SUCCESS
-        # What succeeded without a change has nothing to undo, whatever it saved before it knew.
+        # A success without a change has nothing to undo, whatever it saved before.
         undoes = attempt.undo is not None and not (well and not result.changed)
         if not undoes and not result.changed and action not in self._saved:
             return
-        # Taken out and put in again: the order is that of the last finish.
+        # Removed and added again: the order is that of the last finish.
         saved = self._saved.pop(action, None) or Saved(attempt.node, attempt.host)
         saved.result = result
         saved.doubt = saved.doubt and not attempt.working and not well
@@ -114,15 +112,15 @@ class UndoLog:
         self._saved[action] = saved
 
     def undo(self) -> list[str]:
-        """Undo all of it; gives what cannot be undone."""
+        """Undo all of it; returns what cannot be undone."""
         return undo_all(self._runtime, list(self._saved.values()), self._workers)
 
 
 def undo_all(runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers = Threads) -> list[str]:
-    """Undo the actions, given in the order they finished; gives what cannot be undone.
+    """Undo the actions, given in the order they finished; returns what cannot be undone.
 
-    On a host the last one comes first, and none before all that depended on it on any host; hosts are undone side by
-    side. A failure of one does not stop the others. The cancel of a run does not end it, only its abort does.
+    On a host the last one comes first, and none before all that depended on it on any host; hosts are undone in
+    parallel. A failure of one does not stop the others. A cancel of the run does not end it, only an abort does.
     """
     cannot = [action for action in reversed(saved) if not action.attempts]
     for action in cannot:
@@ -132,24 +130,24 @@ def undo_all(runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers = Th
 
 
 class _Undo(Loop):
-    """Walks the graph backwards."""
+    """Runs the reversed graph."""
 
     def __init__(self, runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers) -> None:
         self._forks = max(1, runtime.options.forks)
         super().__init__(runtime, self._roll_back, self._forks, workers)
         self._wanted = {Action(action.node.id, action.host): action for action in saved}
-        # In one session every edge leads from what finished earlier to what finished later, those of the graph as those
-        # between the actions of a host: so that nothing waits for itself. Over several sessions something may have been
-        # done again after what depended on it, or the spec have changed: then what was done last is undone first.
+        # In one session every edge leads from what finished earlier to what finished later, so that there is no cycle.
+        # Over several sessions an action may have been repeated after its dependents, or the spec may have changed:
+        # then what was done last is undone first.
         self._at_place: dict[str, list[Action]] = {}
         for key, action in self._wanted.items():
             self._at_place.setdefault(_place(action), []).append(key)
         self._scheduler: Scheduler | None
         try:
-            self._scheduler = Scheduler(reversed_graph(runtime.graph), forks=sys.maxsize)
+            self._scheduler = Scheduler(_reversed(runtime.graph), forks=sys.maxsize)
         except ValueError:
-            # A fragment whose gates span hosts of several batches, or graphs of several sessions: turned round they
-            # wait for each other. One after another, the last one first, is always right.
+            # A fragment whose gates span several batches, or the graphs of several sessions, can have a cycle when
+            # reversed. One after another, the last one first, is always right.
             self._scheduler = None
         self._ready: set[Action] = set()
         self._offered: set[Action] = set()
@@ -161,7 +159,7 @@ class _Undo(Loop):
         finally:
             self._close()
 
-    # What the loop asks
+    # What the loop calls
 
     def _start_ready(self) -> bool | None:
         if not self._wanted:
@@ -172,7 +170,7 @@ class _Undo(Loop):
             action = self._wanted[key]
             try:
                 action.remaining = merged(self._runtime, action.attempts)
-            except Exception as error:  # noqa: BLE001  a step type that is gone or broken: the others are undone
+            except Exception as error:  # noqa: BLE001  a step type that is missing or broken: the others are undone
                 self._end(key, FAILED, failed(action.attempts[-1], error).message)
                 ended = True
             else:
@@ -186,9 +184,9 @@ class _Undo(Loop):
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
         key, result = Action(attempt.node.id, attempt.host), outcome.result
         if self._running.get(key) is not attempt:
-            return  # left behind long ago
+            return  # it was given up before
         action = self._wanted[key]
-        if not result.undo:  # it did not come back
+        if not result.undo:  # it did not return
             result.undo, result.message = FAILED, _ENDED if result.status is Status.CANCELLED else result.message
         action.undos.append(result)
         if action.remaining and not outcome.final:
@@ -212,7 +210,7 @@ class _Undo(Loop):
             self._end(key, FAILED, _NOT_BEGUN)
 
     def _look(self) -> None:
-        """See what nothing waits for any more; where there is nothing to undo, that is done at once."""
+        """Find the actions whose dependents are all undone; those with nothing to undo are finished at once."""
         going, scheduler = True, self._scheduler
         while going and scheduler is not None:
             going = False
@@ -226,7 +224,7 @@ class _Undo(Loop):
                     going = True
 
     def _next(self) -> list[Action]:
-        """What may begin now: at each place the last that was done, if all that depended on it is undone."""
+        """What may start now: at each place the last action, if all that depended on it is undone."""
         found = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
         if not found and not self._running:
             found = [next(reversed(self._wanted))]
@@ -251,35 +249,37 @@ class _Undo(Loop):
                 return _outcome(attempt, NOTHING)
             if standing.changed and not runtime.options.overwrite:
                 names = ", ".join(map(hide, standing.changed))
-                said = f"changed since by somebody else: {names} (--overwrite undoes it all the same)"
+                said = f"changed since by somebody else: {names} (use --overwrite to undo it anyway)"
                 return _outcome(attempt, LEFT, said)
             if runtime.journal is not None and not action.begun:
                 runtime.journal.write(entries.Undoing(attempt.node.id, attempt.host))
             action.begun = True
             step.rollback(ctx, undo)
             if standing.changed or standing.unknown:
-                # What was not as the run had left it may not be what the step's undo is made for.
+                # The step's undo may not be made for a state that the run did not leave.
                 still = self._look_again(attempt, undo)
                 if still:
-                    return _outcome(attempt, FAILED, f"it is still not as it was: {', '.join(map(hide, still))}")
+                    return _outcome(attempt, FAILED, f"the undo did not restore {', '.join(map(hide, still))}")
         except JournalError as error:
-            return _outcome(attempt, FAILED, f"not begun: {error.what}")
+            return _outcome(attempt, FAILED, f"not started: {error.what}")
         except BaseException as error:  # noqa: BLE001  whatever a rollback raises, the others are undone
             if runtime.last.is_set() and caused_by(error, CommandCancelled):
                 return _outcome(attempt, FAILED, _ENDED)
             result = failed(attempt, error)
             if result.traceback:
                 runtime.logger(node=attempt.node.id, host=attempt.host).error(
-                    "the undo broke", error=hide(result.message), traceback=hide(result.traceback)
+                    "the undo raised an exception", error=hide(result.message), traceback=hide(result.traceback)
                 )
             return _outcome(attempt, FAILED, hide(result.message) or type(error).__name__)
         finally:
             ctx.close()
         why = standing.unknown
-        return _outcome(attempt, UNDONE, f"whether somebody else changed it since is not known: {why}" if why else "")
+        return _outcome(
+            attempt, UNDONE, f"cannot tell whether somebody else has changed it since: {why}" if why else ""
+        )
 
     def _doubted(self, attempt: Attempt, action: Saved) -> ActionOutcome | None:
-        """What is said of an action whose undo broke off before, if it must not be undone once more."""
+        """The outcome of an action whose undo was interrupted before, if it must not be repeated."""
         if repeats(self._runtime, action.attempts):
             return None
         still = stands(self._runtime, attempt)
@@ -290,7 +290,7 @@ class _Undo(Loop):
         return outcome
 
     def _look_again(self, attempt: Attempt, undo: Mapping[str, Any]) -> Sequence[str]:
-        """What is neither as before the run nor as the run left it, now that it was undone."""
+        """What is neither as before the run nor as the run left it, after the undo."""
         ctx = ActionContext(self._runtime, attempt)
         try:
             return _step(self._runtime, attempt).standing(ctx, undo).changed
@@ -299,7 +299,7 @@ class _Undo(Loop):
 
 
 def _place(action: Saved) -> str:
-    """The host on which it was done, and will be undone."""
+    """The host that it works on."""
     return action.attempts[-1].place
 
 
@@ -308,19 +308,19 @@ def _outcome(attempt: Attempt, state: str, message: str = "") -> ActionOutcome:
 
 
 def _sum_up(action: Saved) -> tuple[str, str]:
-    """What the undos of all its attempts come to: a state, and what is said."""
+    """State and message for the undos of all attempts together."""
     for state in (FAILED, LEFT, UNDONE):
         said = [undo.message for undo in action.undos if undo.undo == state]
         if said:
             return state, "; ".join(filter(None, said))
     done_well = action.result is not None and action.result.status is Status.SUCCESS
-    return (UNDONE, "it was as before already") if done_well else (NOTHING, "")
+    return (UNDONE, "nothing to undo: it is as before the run") if done_well else (NOTHING, "")
 
 
 def merged(runtime: Runtime, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Attempts that did the same work as one, each with what all of them saved.
+    """The attempts, those with the same work merged into one with the undo data of all.
 
-    Those that were given other parameters, because the spec has changed in between, did other work.
+    Attempts with other parameters, because the spec has changed in between, did other work.
     """
     found: list[Attempt] = []
     last: Any = None
@@ -341,10 +341,10 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
     message = runtime.redactor.mask(message)
     if action.result is not None and state != NOTHING:
         action.result.undo = f"{state}: {message}" if message else state
-    # Nothing was done about what is in doubt, and so it stays.
+    # An interrupted undo that was not repeated stays as it is.
     if runtime.journal is not None and runtime.journal.error is None and message != _DOUBT:
         said = entries.Undone(action.node.id, action.host, state, message)
-        # The recorder remembers what is wrong, and nothing more is begun; it is told at the end of the run.
+        # The recorder keeps the error, which is reported at the end of the run.
         with contextlib.suppress(JournalError):
             runtime.journal.write(said)
     if state != NOTHING:
@@ -352,7 +352,7 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
 
 
 def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
-    """The same attempt, for another time."""
+    """The same attempt once more."""
     again = Attempt(
         attempt.node, attempt.host, attempt.number, runtime.last,
         params=attempt.params, rendered=attempt.rendered, used=attempt.used, undo=attempt.undo,
@@ -362,17 +362,17 @@ def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
 
 
 def repeats(runtime: Runtime, attempts: Iterable[Attempt]) -> bool:
-    """Whether what attempts did may be undone once more, if nobody knows how far an undo of it came."""
+    """Whether an interrupted undo of attempts may be repeated."""
     return all(_kind(runtime, attempt).undo is not Undo.ONCE for attempt in attempts)
 
 
 def stands(runtime: Runtime, attempt: Attempt) -> bool | None:
-    """Whether what an attempt did is still there; None if its precheck cannot tell."""
+    """Whether the effect of an attempt is still there; None if its precheck cannot tell."""
     attempt = _again(runtime, attempt)
     ctx = ActionContext(runtime, attempt)
     try:
         forecast = Lifecycle(runtime).forecast(_step(runtime, attempt), ctx)
-    except Exception as error:  # noqa: BLE001  a host that cannot be asked cannot tell
+    except Exception as error:  # noqa: BLE001  an unreachable host cannot tell
         log = runtime.logger(node=attempt.node.id, host=attempt.host)
         log.warning("cannot tell whether it was undone", error=runtime.redactor.mask(str(error)))
         return None
@@ -388,6 +388,51 @@ def _kind(runtime: Runtime, attempt: Attempt) -> type[AnyStep]:
 
 def _step(runtime: Runtime, attempt: Attempt) -> AnyStep:
     if attempt.used is None:
-        # It was done by an earlier session: if its parameters were not kept, they are made once more.
+        # From an earlier session: parameters that were not recorded are rendered again.
         return Lifecycle(runtime).step(attempt)
     return _kind(runtime, attempt)(attempt.used)
+
+
+def _reversed(graph: ExecutionGraph) -> ExecutionGraph:
+    """The graph with every edge reversed; without conditions, hooks, policies, limits and pauses."""
+    waiting: dict[str, list[Dependency]] = {node: [] for node in graph.nodes}
+    waited_by: dict[str, list[tuple[ExecutionNode, Dependency]]] = {}
+    for node in graph.nodes.values():
+        for dep in node.dependencies:
+            # The hosts of an edge are always those of its step, and stay as they are.
+            waiting[dep.node].append(Dependency(node.id, dep.mode, On.DONE, dep.hosts))
+            waited_by.setdefault(dep.node, []).append((node, dep))
+    for node in graph.steps():
+        # What waited for a node also waited for its fragment. The fragment's gates are left out: they stand for all
+        # hosts at once, and with batches one would wait for itself.
+        for parent in _parents(node.id, graph):
+            for after, dep in waited_by.get(parent, ()):
+                if not after.id.startswith(f"{parent}+"):
+                    hosts = None if dep.hosts is None else tuple(host for host in dep.hosts if host in node.hosts)
+                    waiting[node.id].append(Dependency(after.id, dep.mode, On.DONE, hosts))
+    return replace(
+        graph,
+        nodes={
+            node.id: ExecutionNode(
+                id=node.id,
+                kind=node.kind,
+                hosts=tuple(dict.fromkeys((*node.hosts, *node.candidates))) if node.once else node.hosts,
+                places=node.places,
+                # Each edge once, and none without hosts.
+                dependencies=tuple(dict.fromkeys(dep for dep in waiting[node.id] if dep.hosts != ())),
+            )
+            for node in graph.nodes.values()
+        },
+        hosts={name: replace(host, per_host_limit=_NO_LIMIT) for name, host in graph.hosts.items()},
+        failure_policy=FailurePolicy.CONTINUE,
+    )
+
+
+def _parents(node: str, graph: ExecutionGraph) -> list[str]:
+    """The nodes whose fragments a node is in, innermost first."""
+    found = []
+    while "+" in node:
+        node = node.rpartition("+")[0]
+        if node in graph.nodes:
+            found.append(node)
+    return found

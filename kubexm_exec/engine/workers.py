@@ -1,4 +1,4 @@
-"""Threads that perform attempts: made when they are needed, left behind when a step does not come back."""
+"""Threads that perform attempts: created on demand, abandoned when a step does not return."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kubexm_exec.engine.ports import Done, Perform
 
 
 def never_raising(perform: Perform) -> Perform:
-    """A thread that dies of an executor's mistake would leave the run waiting for ever."""
+    """The same, but an executor's exception is a failure: a dead thread would leave the run waiting forever."""
 
     def guarded(attempt: Attempt) -> ActionOutcome:
         try:
             return perform(attempt)
-        except BaseException as error:  # noqa: BLE001  it is reported as the action's failure, with its traceback
+        except BaseException as error:  # noqa: BLE001  it becomes the action's failure, with its traceback
             return ActionOutcome(failed(attempt, error))
 
     return guarded
 
 
 class Threads:
-    """At most ``most`` threads that take attempts and hand what they came to to ``report``."""
+    """At most ``most`` threads that take attempts and ``report`` their outcomes."""
 
     def __init__(self, perform: Perform, report: Callable[[Done], None], most: int) -> None:
         self._perform = perform
@@ -40,7 +40,7 @@ class Threads:
         self._alive = 0
 
     def submit(self, attempts: Sequence[Attempt], busy: int) -> None:
-        """Have attempts performed; ``busy`` says how many there are now, with these."""
+        """Perform attempts; ``busy``: how many there are now, with these."""
         while self._alive < min(busy, self._most):
             self._alive += 1
             self._made += 1
@@ -52,21 +52,21 @@ class Threads:
         self._ring()
 
     def _ring(self) -> None:
-        """Wake one thread, unless one is on its way already: it wakes the next one before it begins.
+        """Wake one thread, unless one is waking up already: it wakes the next one before it begins.
 
-        Waking a thread for every attempt would cost more than a short attempt itself; a thread that is through at once
-        takes the next ones along.
+        Waking a thread for every attempt would cost more than a short attempt; a thread that finishes at once takes the
+        next ones, too.
         """
         if not self._rung:
             self._rung = True
             self._bell.put(True)
 
     def abandon(self) -> None:
-        """A thread does not come back: another one may be made in its place. The attempt must be marked before."""
+        """A thread does not return: another one may be created in its place. The attempt must be marked before."""
         self._alive -= 1
 
     def close(self, *, wait: bool) -> None:
-        """End the threads that are idle; ``wait`` for those that will come back."""
+        """End idle threads; ``wait`` for those that will return."""
         for _ in range(self._alive):
             self._bell.put(False)
         for number, thread in list(self._threads.items()):
@@ -89,5 +89,5 @@ class Threads:
                 current[number] = attempt
                 report((attempt, perform(attempt)))
                 if attempt.abandoned:
-                    # Somebody else has its place already.
+                    # Another thread has taken its place.
                     return

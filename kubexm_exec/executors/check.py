@@ -1,4 +1,4 @@
-"""The executor that only looks: asks every step's precheck what it would change, and changes nothing."""
+"""The executor that only looks: calls every step's precheck, and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from kubexm_exec.engine.failures import caused_by
 from kubexm_exec.engine.lifecycle import diff_data
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.errors import ConnectorError
-from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
 from kubexm_exec.step import AnyStep, Effect, Forecast
 from kubexm_exec.values.expressions import UnknownValueError
@@ -24,13 +23,13 @@ class CheckExecutor(Executor):
     mode = RunMode.LOOK
 
     def begin(self) -> None:
-        """Nothing is fetched or changed, here neither."""
+        """Nothing is fetched or changed, not even on the control node."""
         self.runtime.looks_only = "check fetches nothing; `kubexm resources fetch` does"
         self._open: dict[str, set[str]] = {}
-        """By host, the nodes that would change it, or of which that is not known."""
+        """By host, the nodes that would change it, or may."""
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
-        """Ask the precheck, and tell what it says."""
+        """Call the precheck, and report its forecast."""
         ctx: ActionContext | None = None
         try:
             unmet = self.lifecycle.unmet(attempt)
@@ -45,34 +44,29 @@ class CheckExecutor(Executor):
                 outcome = self.found(attempt, step, forecast)
         except UnknownValueError as error:
             outcome = self.would_run(attempt, Forecast.unknown(error.because or error.message))
-        except BaseException as error:  # noqa: BLE001  a precheck may raise anything: it is its own failure
+        except BaseException as error:  # noqa: BLE001  a precheck may raise anything: it is the action's failure
             outcome = self._raised(attempt, error, ctx)
         if ctx is not None:
             ctx.close()
         outcome = self.lifecycle.done(attempt, outcome)
         result = outcome.result
         if result.forecast is not None:
-            self.runtime.bus.emit(
-                ACTION_FORECAST,
-                attempt.node.id,
-                attempt.host,
-                state=result.forecast.value,
-                message=result.message,
-                diffs=result.diffs,
-            )
+            self.tell(attempt, result.forecast, result.message, result.diffs)
         return outcome
 
     def _asked(self, attempt: Attempt, step: AnyStep, ctx: ActionContext, forecast: Forecast[Any]) -> ActionOutcome:
-        """What a step that only asks came to: it was really run, so that its outputs are known."""
+        """The outcome of a step that only reads: it is really run, so that its outputs are known."""
         result = step.run(ctx, forecast)
         outcome = self.lifecycle.ran(attempt, step, result, forecast)
         if result.changed:
-            raise TypeError(f"{type(step).__name__}.run changed something, and its precheck said that it only reads")
+            raise TypeError(
+                f"{type(step).__name__}.run changed something, although its precheck said that it only reads"
+            )
         outcome.result.forecast = ForecastState.SATISFIED
         return outcome
 
     def found(self, attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> ActionOutcome:
-        """What a forecast comes to."""
+        """The outcome for a forecast."""
         if forecast.state is not ForecastState.SATISFIED:
             return self.would_run(attempt, forecast)
         outcome = self.lifecycle.satisfied(attempt, step, forecast)
@@ -81,7 +75,7 @@ class CheckExecutor(Executor):
         return outcome
 
     def would_run(self, attempt: Attempt, forecast: Forecast[Any]) -> ActionOutcome:
-        """The outcome of a step that would do something, or may."""
+        """The outcome of a step that would run, or may."""
         if self.excuses(forecast):
             self._open.setdefault(attempt.place, set()).add(attempt.node.id)
         result = HostResult(
@@ -94,11 +88,11 @@ class CheckExecutor(Executor):
         return ActionOutcome(result, unknown=f"depends on {attempt.node.id}")
 
     def excuses(self, forecast: Forecast[Any]) -> bool:
-        """Whether what comes after it on the host may fail now only because this was not done."""
+        """Whether later steps on the host may fail now only because this one did not run."""
         return forecast.effect is Effect.CHANGES
 
     def _raised(self, attempt: Attempt, error: BaseException, ctx: ActionContext | None) -> ActionOutcome:
-        # A host that does not answer will not do so after a change either.
+        # A host that does not answer would not do so after a change either.
         before = "" if caused_by(error, ConnectorError) else self._nearest_open(attempt)
         if before:
             return self.would_run(attempt, Forecast.unknown(f"depends on {before}"))

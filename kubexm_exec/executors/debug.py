@@ -1,4 +1,4 @@
-"""The executor for looking closely: one action at a time, with a person (or a script) deciding before each."""
+"""The executor for debugging: one action at a time, with a person or a script deciding before each."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
 from kubexm_exec.engine.failures import failed
-from kubexm_exec.engine.lifecycle import diff_data
+from kubexm_exec.engine.lifecycle import diff_data, skipped
 from kubexm_exec.engine.sensitive import shown_params
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.executors.debugger import Choice, Debugger, Stop
-from kubexm_exec.model.events import ACTION_FORECAST
-from kubexm_exec.model.result import HostResult, SkipReason, Status
+from kubexm_exec.model.result import HostResult, Status
 from kubexm_exec.step import AnyStep, Forecast
 
 
 class DebugExecutor(Executor):
-    """Walks through the graph one action at a time and asks before each."""
+    """Runs the graph one action at a time and asks before each."""
 
     name = "debug"
     one_by_one = True
@@ -26,13 +25,12 @@ class DebugExecutor(Executor):
     def begin(self) -> None:
         """The debugger's commands come from the runtime's input."""
         self._changed: dict[tuple[str, str], dict[str, object]] = {}
-        """Parameters that were set by hand: they hold for later attempts too."""
+        """Parameters that were set at the prompt: they apply to later attempts, too."""
         self._count = 0
-        self.debugger = Debugger(self.runtime)
-        self.debugger.scheduler = self.driver.scheduler
+        self.debugger = Debugger(self.runtime, self.driver.scheduler)
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
-        """Perform it as the person at the prompt wants."""
+        """Perform it as the prompt says."""
         if attempt.number == 1:
             self._count += 1
         debugger = self.debugger
@@ -55,19 +53,19 @@ class DebugExecutor(Executor):
     def _run(self, attempt: Attempt) -> ActionOutcome:
         attempt.begin()
         outcome = self.lifecycle.perform(attempt)
-        # Whatever went well is told by the events; a failure only once it is settled what becomes of it.
+        # Events report a success; a failure only when it is settled what becomes of it.
         if not self.debugger.has_quit and outcome.result.status is Status.FAILED:
             self.debugger.show_failure(attempt, outcome.result)
         return outcome
 
     def _wants_answer(self, attempt: Attempt, outcome: ActionOutcome) -> bool:
-        """A failure is shown before any policy deals with it; going on without stops, only when no attempt is left."""
+        """When stepping every failure is asked about; otherwise only the last attempt's."""
         if outcome.result.status is not Status.FAILED:
             return False
         retry = attempt.node.policy.retry
         kind = outcome.result.kind
         is_tried_again = attempt.number < retry.attempts and kind is not None and kind.value in retry.on
-        return self.debugger.is_stepping or not is_tried_again
+        return self.debugger.stepping or not is_tried_again
 
     def _asked(self, attempt: Attempt) -> ActionOutcome:
         try:
@@ -76,7 +74,7 @@ class DebugExecutor(Executor):
                 outcome = self.lifecycle.done(attempt, unmet)
                 self.debugger.show_skip(self._position(), attempt, outcome.result.message)
                 return outcome
-        except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's own failure
+        except BaseException as error:  # noqa: BLE001  a condition that cannot be evaluated is the action's failure
             outcome = self.lifecycle.done(attempt, self.lifecycle.broke(attempt, error, None))
             self.debugger.show_failure(attempt, outcome.result)
             return outcome
@@ -96,7 +94,7 @@ class DebugExecutor(Executor):
             return self._run(attempt)
 
     def _look(self, attempt: Attempt) -> Stop:
-        """Render the parameters and ask the precheck, without doing anything."""
+        """Render the parameters and call the precheck, without changing anything."""
         attempt.begin()
         stop = Stop(self._position(), attempt)
         ctx: ActionContext | None = None
@@ -110,15 +108,8 @@ class DebugExecutor(Executor):
         if ctx is not None:
             ctx.close()
         forecast = stop.forecast or Forecast.unknown(stop.problem)
-        self.runtime.bus.emit(
-            ACTION_FORECAST,
-            attempt.node.id,
-            attempt.host,
-            state=forecast.state.value,
-            message=forecast.message,
-            diffs=[] if attempt.node.sensitive else diff_data(forecast.diffs),
-            params=shown_params(attempt.node, stop.params),
-        )
+        diffs = [] if attempt.node.sensitive else diff_data(forecast.diffs)
+        self.tell(attempt, forecast.state, forecast.message, diffs, params=shown_params(attempt.node, stop.params))
         return stop
 
     def _params(self, attempt: Attempt) -> dict[str, Any]:
@@ -132,5 +123,4 @@ class DebugExecutor(Executor):
         return f"[{self._count}/{self.runtime.graph.actions()}]"
 
     def _skipped(self, attempt: Attempt, why: str) -> ActionOutcome:
-        result = HostResult(host_name=attempt.host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=why)
-        return self.lifecycle.done(attempt, ActionOutcome(result))
+        return self.lifecycle.done(attempt, skipped(attempt, why))

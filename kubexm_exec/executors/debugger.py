@@ -1,11 +1,12 @@
-"""The debugger's prompt: reads commands, shows what is asked for, and says what is to be done with an action."""
+"""The debugger's prompt: shows an action, reads commands, and says what to do with the action."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -18,56 +19,19 @@ from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.context import connector_of
 from kubexm_exec.engine.failures import failed
 from kubexm_exec.engine.runtime import Runtime
-from kubexm_exec.executors import debugview
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.result import HostResult, Status
+from kubexm_exec.model.plain import plain
+from kubexm_exec.model.result import SENSITIVE, SYMBOLS, ForecastState, HostResult, Status
 from kubexm_exec.scheduler import Scheduler
-from kubexm_exec.step import AnyStep, Forecast
+from kubexm_exec.step import AnyStep, Effect, Forecast
+from kubexm_exec.values.expressions import ExpressionError
 from kubexm_spec.diagnostics import SpecError, did_you_mean
-
-
-def shell(runtime: Runtime, attempt: Attempt, line: str, say: Callable[[str], None]) -> None:
-    """Run one command; without one, a shell on a terminal of this machine, or one command after another."""
-    host = attempt.place
-    connector = connector_of(runtime, attempt, Deadline())
-    if line:
-        _run(runtime, connector, line, say)
-        return
-    lines = runtime.lines
-    if lines is None:
-        say("  nobody can type here; give a command: shell COMMAND")
-        return
-    if lines.is_terminal and runtime.graph.hosts[host].connector == "local":
-        program = os.environ.get("SHELL") or "/bin/sh"
-        say(f"  {program} on {host}; exit comes back to the debugger")
-        subprocess.run([program], check=False)
-        return
-    say("  one command a line, each in a shell of its own; exit comes back to the debugger")
-    while True:
-        runtime.options.output.write(f"{host}$ ")
-        runtime.options.output.flush()
-        typed = lines.read(Deadline(), runtime.cancel)
-        if typed is None or typed.strip() in ("exit", "quit"):
-            say("")
-            return
-        if not lines.is_terminal:
-            say(typed)
-        if typed.strip():
-            _run(runtime, connector, typed, say)
-
-
-def _run(runtime: Runtime, connector: Connector, line: str, say: Callable[[str], None]) -> None:
-    result = connector.run(Command(shell=line), deadline=Deadline(), cancel=runtime.cancel)
-    for text in (result.out, result.err):
-        if text:
-            say(text.removesuffix("\n"))
-    if result.exit_code:
-        say(f"  exit code {result.exit_code}")
+from kubexm_spec.yaml.source import SourceFile
 
 
 class Choice(Enum):
-    """What is to be done."""
+    """What to do with an action."""
 
     RUN = auto()
     SKIP = auto()
@@ -87,23 +51,16 @@ class Stop(Struct):
     problem: str = ""
 
 
+_WIDTH: Final = 100
+_LONG: Final = 60
+_MOST_ACTIONS: Final = 200
+_ENDED: Final = (Status.SUCCESS, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
 _BEFORE: Final = "(n)ext (c)ontinue (s)kip (r)etry (b)reak (u)ntil (i)nspect se(t) s(h)ell (l)ist (d)iff (q)uit ? "
 _AFTER: Final = "(r)etry (s)kip (n)ext (c)ontinue (i)nspect s(h)ell (l)ist (q)uit ? "
 COMMANDS: Final = {
-    "n": "next",
-    "c": "continue",
-    "s": "skip",
-    "r": "retry",
-    "b": "break",
-    "u": "until",
-    "i": "inspect",
-    "t": "set",
-    "h": "shell",
-    "l": "list",
-    "d": "diff",
-    "q": "quit",
-    "?": "help",
-}
+    "n": "next", "c": "continue", "s": "skip", "r": "retry", "b": "break", "u": "until", "i": "inspect", "t": "set",
+    "h": "shell", "l": "list", "d": "diff", "q": "quit", "?": "help",
+}  # fmt: skip
 _HELP: Final = """\
   next              run this action, stop before the next one
   continue          go on to the next breakpoint or failure
@@ -121,51 +78,49 @@ _HELP: Final = """\
 
 
 class Debugger:
-    """Keeps breakpoints and the way of walking between two actions."""
+    """Keeps breakpoints, and whether to stop before the next action."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, scheduler: Scheduler) -> None:
         self._runtime = runtime
-        self._stepping = True
+        self._scheduler = scheduler
         self._until = ""
         self._breaks: list[str] = list(runtime.options.breakpoints)
+        self.stepping = True
+        """Whether it stops before every action."""
         self.has_quit = False
-        self.scheduler: Scheduler | None = None
         self._commands: dict[str, Callable[[Stop, str], Choice | None]] = {
-            "next": self._next,
-            "continue": self._continue,
+            "next": lambda stop, rest: self._go(stepping=True),
+            "continue": lambda stop, rest: self._go(stepping=False),
             "skip": lambda stop, rest: Choice.SKIP,
-            "retry": self._retry_too_early,
+            "retry": lambda stop, rest: self._say(
+                "  nothing has failed here: retry is for after a failure; next runs the action"
+            ),
             "break": self._break,
             "until": self._go_until,
             "inspect": self._inspect,
             "set": self._set,
             "shell": self._shell,
             "list": self._list,
-            "diff": self._diff,
+            "diff": lambda stop, rest: self._say(_diffs(stop.attempt.node, stop.forecast)),
             "quit": lambda stop, rest: self.quit(),
-            "help": self._help,
+            "help": lambda stop, rest: self._say(_HELP.rstrip()),
         }
-
-    @property
-    def is_stepping(self) -> bool:
-        """Whether it stops before every action."""
-        return self._stepping
 
     def stops_at(self, node: ExecutionNode) -> bool:
         """Whether to stop before an action of that node."""
         if self._until and matches(self._until, node):
             self._until = ""
-            self._stepping = True
-        elif not self._stepping and any(matches(pattern, node) for pattern in self._breaks):
+            self.stepping = True
+        elif not self.stepping and any(matches(pattern, node) for pattern in self._breaks):
             self._say(f"breakpoint: {node.id}")
-            self._stepping = True
-        return self._stepping
+            self.stepping = True
+        return self.stepping
 
     def before(self, stop: Stop) -> Choice:
         """Show an action and ask what to do with it."""
-        self._say(debugview.header(stop.position, stop.attempt))
-        self._say(debugview.parameters(stop.attempt.node, stop.params))
-        self._say(debugview.forecast(stop.attempt.node, stop.forecast, stop.problem))
+        self._say(_header(stop.position, stop.attempt))
+        self._say(_parameters(stop.attempt.node, stop.params))
+        self._say(f"  forecast: {_forecast(stop)}")
         return self._prompt(stop, _BEFORE, self._commands)
 
     def after_failure(self, attempt: Attempt, result: HostResult) -> Choice:
@@ -173,20 +128,27 @@ class Debugger:
         attempts = attempt.node.policy.retry.attempts
         if attempts > attempt.number:
             self._say(f"  attempt {attempt.number} of {attempts}; next tries again by itself")
-        commands = {**self._commands, "retry": lambda stop, rest: Choice.RETRY}
-        for name in ("set", "diff"):
-            commands[name] = self._only_before
-        stop = Stop("", attempt, dict(attempt.params or {}))
-        return self._prompt(stop, _AFTER, commands)
+        too_late = lambda stop, rest: self._say("  this works before an action: retry, or go on with next")  # noqa: E731
+        commands = {**self._commands, "retry": lambda stop, rest: Choice.RETRY, "set": too_late, "diff": too_late}
+        return self._prompt(Stop("", attempt, dict(attempt.params or {})), _AFTER, commands)
 
     def show_skip(self, position: str, attempt: Attempt, why: str) -> None:
-        """Tell that an action is not run."""
-        self._say(debugview.header(position, attempt))
+        """Show that an action is not run."""
+        self._say(_header(position, attempt))
         self._say(f"  skipped: {why}")
 
     def show_failure(self, attempt: Attempt, result: HostResult) -> None:
-        """Tell that an action failed, and how."""
-        self._say(debugview.failure(attempt, result))
+        """Show a failure: command, exit code, the last lines of its output, what to do."""
+        symbol, node = SYMBOLS[Status.FAILED], attempt.node
+        lines = [f"  {symbol} FAILED {node.id} on {node.where(attempt.host)}: {result.message}"]
+        if result.command:
+            code = "" if result.exit_code is None else f" (exit code {result.exit_code})"
+            lines.append(f"    {result.command}{code}")
+        for text in (result.stdout, result.stderr):
+            lines.extend(f"    | {line}" for line in text.splitlines()[-5:])
+        if result.hint:
+            lines.append(f"    → {result.hint}")
+        self._say("\n".join(lines))
 
     def quit(self) -> Choice:
         """Stop the run; from now on nothing is asked."""
@@ -194,7 +156,7 @@ class Debugger:
         self._runtime.cancel.set()
         return Choice.QUIT
 
-    # Reading
+    # Input and output
 
     def _prompt(self, stop: Stop, text: str, commands: Mapping[str, Callable[[Stop, str], Choice | None]]) -> Choice:
         while True:
@@ -204,8 +166,7 @@ class Debugger:
             word, _, rest = line.strip().partition(" ")
             if not word:
                 continue
-            name = COMMANDS.get(word, word)
-            command = commands.get(name)
+            command = commands.get(COMMANDS.get(word, word))
             if command is None:
                 guess = did_you_mean(word, commands)
                 self._say(f"  there is no command {word!r}; {guess or 'type help'}")
@@ -214,7 +175,7 @@ class Debugger:
                 choice = command(stop, rest.strip())
             except CommandCancelled:
                 return self.quit()
-            except BaseException as error:  # noqa: BLE001  a slip at the prompt must not end the session
+            except BaseException as error:  # noqa: BLE001  a typing error must not end the session
                 self._say(f"  {failed(stop.attempt, error).message}")
                 continue
             if choice is not None:
@@ -223,10 +184,9 @@ class Debugger:
     def _read(self, text: str) -> str | None:
         lines = self._runtime.lines
         if lines is None:
-            self._say("  There is nobody to ask and nothing is piped in: quit.")
+            self._say("  There is no terminal and no piped input: quit.")
             return None
-        self._runtime.options.output.write(text)
-        self._runtime.options.output.flush()
+        self._ask(text)
         try:
             line = lines.read(Deadline(), self._runtime.cancel)
         except CommandCancelled:
@@ -238,26 +198,18 @@ class Debugger:
             self._say(line)
         return line
 
+    def _ask(self, text: str) -> None:
+        self._runtime.options.output.write(text)
+        self._runtime.options.output.flush()
+
     def _say(self, text: str) -> None:
-        output = self._runtime.options.output
-        output.write(self._runtime.redactor.mask(text) + "\n")
-        output.flush()
+        self._ask(self._runtime.redactor.mask(text) + "\n")
 
-    # Walking
+    # Going on
 
-    def _next(self, stop: Stop, rest: str) -> Choice:
-        self._stepping = True
+    def _go(self, *, stepping: bool) -> Choice:
+        self.stepping = stepping
         return Choice.RUN
-
-    def _continue(self, stop: Stop, rest: str) -> Choice:
-        self._stepping = False
-        return Choice.RUN
-
-    def _retry_too_early(self, stop: Stop, rest: str) -> None:
-        self._say("  nothing has failed here: retry is for after a failure; next runs the action")
-
-    def _only_before(self, stop: Stop, rest: str) -> None:
-        self._say("  this works before an action: retry, or go on with next")
 
     def _go_until(self, stop: Stop, rest: str) -> Choice | None:
         if not rest:
@@ -267,8 +219,8 @@ class Debugger:
             guess = did_you_mean(rest, [node.id for node in self._to_come()])
             self._say(f"  no action that is still to come matches {rest!r}; {guess or 'see list'}")
             return None
-        self._until, self._stepping = rest, False
-        return Choice.RUN
+        self._until = rest
+        return self._go(stepping=False)
 
     def _break(self, stop: Stop, rest: str) -> None:
         if not rest:
@@ -282,30 +234,36 @@ class Debugger:
             self._say(f"  stops at {rest} ({count} {'node' if count == 1 else 'nodes'} still to come)")
 
     def _to_come(self) -> list[ExecutionNode]:
-        assert self.scheduler is not None
-        ended = (Status.SUCCESS, Status.FAILED, Status.SKIPPED, Status.CANCELLED)
-        return [node for node in self._runtime.graph.steps() if self.scheduler.status(node.id) not in ended]
+        return [node for node in self._runtime.graph.steps() if self._scheduler.status(node.id) not in _ENDED]
 
-    # Looking
+    # Inspecting
 
     def _inspect(self, stop: Stop, rest: str) -> None:
         attempt = stop.attempt
         names = self._runtime.evaluator.context(attempt.node, attempt.host)
         if rest:
-            self._say(debugview.value(self._runtime.expressions.expression(rest)(names)))
+            self._say(_value(self._runtime.expressions.expression(rest)(names)))
         else:
-            self._say(debugview.everything(names, stop.params, attempt.node, self._runtime))
+            self._say(_everything(names, stop, self._runtime))
 
-    def _list(self, stop: Stop, rest: str) -> None:
-        assert self.scheduler is not None
-        shown = debugview.actions(self._runtime, self.scheduler, stop.attempt, self._breaks, rest, matches)
-        self._say(shown)
-
-    def _diff(self, stop: Stop, rest: str) -> None:
-        self._say(debugview.diffs(stop.attempt.node, stop.forecast))
-
-    def _help(self, stop: Stop, rest: str) -> None:
-        self._say(_HELP.rstrip())
+    def _list(self, stop: Stop, pattern: str) -> None:
+        """All actions with their state; ``>`` marks this one, ``*`` a breakpoint."""
+        lines: list[str] = []
+        left_out = 0
+        for node in self._runtime.graph.steps():
+            if pattern and not matches(pattern, node):
+                continue
+            stops = "*" if any(matches(each, node) for each in self._breaks) else " "
+            for host in node.hosts:
+                if len(lines) >= _MOST_ACTIONS:
+                    left_out += 1
+                    continue
+                here = ">" if (node.id, host) == (stop.attempt.node.id, stop.attempt.host) else " "
+                status = self._scheduler.status(node.id, host)
+                lines.append(f"{here}{stops} {SYMBOLS[status]} {status.value:<9} {node.id}  {node.where(host)}")
+        if left_out:
+            lines.append(f"   ... {left_out} more: list GLOB")
+        self._say("\n".join(lines) or f"  nothing matches {pattern!r}")
 
     # Changing
 
@@ -317,7 +275,7 @@ class Debugger:
         attempt = stop.attempt
         kind: type[AnyStep] = self._runtime.steps.load(attempt.node.step_name)
         try:
-            changed = {**stop.params, name: debugview.parse(text)}
+            changed = {**stop.params, name: SourceFile.from_text(text, "<value>").documents[0]}
             kind.params_model.model_validate(changed)
         except SpecError as error:
             self._say(f"  not YAML: {error}")
@@ -330,11 +288,153 @@ class Debugger:
         attempt.params = changed
         return Choice.CHANGED
 
-    def _shell(self, stop: Stop, rest: str) -> None:
+    def _shell(self, stop: Stop, line: str) -> None:
+        """Run one command; without one, a shell on a terminal of this machine, or one command after another."""
+        runtime, host = self._runtime, stop.attempt.place
+        connector = connector_of(runtime, stop.attempt, Deadline())
+        lines = runtime.lines
+        if line:
+            self._run(connector, line)
+        elif lines is None:
+            self._say("  there is no input to read from; give a command: shell COMMAND")
+        elif lines.is_terminal and runtime.graph.hosts[host].connector == "local":
+            program = os.environ.get("SHELL") or "/bin/sh"
+            self._say(f"  {program} on {host}; exit comes back to the debugger")
+            subprocess.run([program], check=False)
+        else:
+            self._say("  one command a line, each in a shell of its own; exit comes back to the debugger")
+            while True:
+                self._ask(f"{host}$ ")
+                typed = lines.read(Deadline(), runtime.cancel)
+                if typed is None or typed.strip() in ("exit", "quit"):
+                    self._say("")
+                    return
+                if not lines.is_terminal:
+                    self._say(typed)
+                if typed.strip():
+                    self._run(connector, typed)
 
-        shell(self._runtime, stop.attempt, rest, self._say)
+    def _run(self, connector: Connector, line: str) -> None:
+        result = connector.run(Command(shell=line), deadline=Deadline(), cancel=self._runtime.cancel)
+        for text in (result.out, result.err):
+            if text:
+                self._say(text.removesuffix("\n"))
+        if result.exit_code:
+            self._say(f"  exit code {result.exit_code}")
 
 
 def matches(pattern: str, node: ExecutionNode) -> bool:
-    """Whether a node is meant by a glob over ids, its name, or the end of its id."""
+    """Whether a glob matches a node's id, or is its name or the end of its id."""
     return fnmatch.fnmatchcase(node.id, pattern) or node.name == pattern or node.id.endswith("/" + pattern)
+
+
+# What it shows: long values are folded
+
+
+def _header(position: str, attempt: Attempt) -> str:
+    """``[7/34] etcd/configure/env on node2          file``."""
+    where = f"{position} {attempt.node.id} on {attempt.node.where(attempt.host)}"
+    again = f" (attempt {attempt.number} of {attempt.node.policy.retry.attempts})" if attempt.number > 1 else ""
+    return f"{where + again:<60} {attempt.node.step_name}"
+
+
+def _parameters(node: ExecutionNode, params: Mapping[str, Any]) -> str:
+    """The parameters side by side, as many on a line as fit."""
+    if node.sensitive:
+        return f"  {SENSITIVE}"
+    lines: list[str] = []
+    for name, raw in params.items():
+        piece = f"{name}: {_folded(raw)}"
+        if lines and len(lines[-1]) + len(piece) + 3 <= _WIDTH:
+            lines[-1] += f"   {piece}"
+        else:
+            lines.append(f"  {piece}")
+    return "\n".join(lines) or "  (no parameters)"
+
+
+def _folded(raw: Any) -> str:
+    """A value on one short line."""
+    given = plain(raw)
+    if isinstance(given, str) and (count := len(given.splitlines())) > 1:
+        return f"{count} lines"
+    simple = isinstance(given, str) and _is_simple(given)
+    text = given.rstrip("\n") if simple else json.dumps(given, ensure_ascii=False)
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+
+
+def _is_simple(text: str) -> bool:
+    """Whether YAML would read the text as itself."""
+    return bool(text) and text[0].isalpha() | (text[0] in "/~") and text.strip() == text and ": " not in text
+
+
+def _forecast(stop: Stop) -> str:
+    """What the action would do, in one line."""
+    said = stop.forecast
+    if said is None:
+        return f"unknown: {stop.problem}"
+    message = f": {said.message}" if said.message and not stop.attempt.node.sensitive else ""
+    if said.effect in (Effect.TELLS, Effect.READS):
+        return f"changes nothing{message}"
+    if said.state is ForecastState.SATISFIED:
+        return f"as it should be, nothing to do{message}"
+    if said.state is ForecastState.UNKNOWN:
+        return f"unknown{message}"
+    would = "would run" if said.state is ForecastState.NOT_LOOKED_AT else "would change"
+    text = said.message if message.startswith(": would ") else f"{would}{message}"
+    return f"{text}  (diff: d)" if said.diffs else text
+
+
+def _diffs(node: ExecutionNode, said: Forecast[Any] | None) -> str:
+    """What would change, as unified diffs."""
+    if said is None or not said.diffs:
+        return "  there is no diff"
+    if node.sensitive:
+        return f"  {SENSITIVE}"
+    lines: list[str] = []
+    for diff in said.diffs:
+        lines.append(f"  {diff.path}" + (f"  ({diff.note})" if diff.note else ""))
+        lines.extend(f"    {line}" for line in diff.unified().splitlines())
+    return "\n".join(lines)
+
+
+def _value(given: Any) -> str:
+    try:
+        data = plain(given)
+    except ExpressionError as error:
+        return f"  {error.message}"
+    text = data if isinstance(data, str) else json.dumps(data, indent=2, ensure_ascii=False)
+    return "\n".join(f"  {line}" for line in text.splitlines()) or '  ""'
+
+
+def _everything(names: Mapping[str, Any], stop: Stop, runtime: Runtime) -> str:
+    """All that an expression could use here; facts and secrets are only named, since they must be fetched first."""
+    node = stop.attempt.node
+    lines = ["with:"]
+    lines += [f"  {key}: {SENSITIVE if node.sensitive else _folded(raw)}" for key, raw in stop.params.items()]
+    for root in ("host", "params", "vars", "run"):
+        lines.append(f"{root}:")
+        lines += [f"  {line}" for line in _each(names[root])]
+    if "item" in names:
+        lines.append(f"item: {_folded(names['item'])}")
+    known = [f"  {line}" for line in _known_steps(node, names, runtime)]
+    lines += ["steps:", *known] if known else []
+    lines.append("facts: asked of the host when they are used (inspect facts)")
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _each(mapping: Mapping[str, Any]) -> Iterator[str]:
+    for name in mapping:
+        try:
+            yield f"{name}: {_folded(mapping[name])}"
+        except ExpressionError as error:
+            yield f"{name}: ({error.message})"
+
+
+def _known_steps(node: ExecutionNode, names: Mapping[str, Any], runtime: Runtime) -> Iterator[str]:
+    for name in runtime.evaluator.index.names(node):
+        try:
+            step = names["steps"][name]
+            if "items" not in step:
+                yield f"{name}: {step['status']}, outputs {_folded(dict(step['outputs']))}"
+        except (ExpressionError, KeyError):
+            continue  # it has not run here

@@ -1,4 +1,4 @@
-"""The executor that contacts nothing: shows every action in order, with its parameters as far as they are known."""
+"""The executor that contacts no host: shows every action in order, with its parameters as far as they are known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Final
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.sensitive import shown_params
 from kubexm_exec.executors.base import Executor
-from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
 from kubexm_exec.step import AnyStep
@@ -17,7 +16,7 @@ _OFFLINE: Final = "a dry run contacts no host"
 
 
 class DryRunExecutor(Executor):
-    """Says what would run where, in order, without contacting any host."""
+    """Shows what would run where, in order, without contacting any host."""
 
     name = "dry-run"
     mode = RunMode.OFFLINE
@@ -28,10 +27,10 @@ class DryRunExecutor(Executor):
         self.runtime.offline = _OFFLINE
 
     def perform(self, attempt: Attempt) -> ActionOutcome:
-        """Render what can be rendered, and tell it."""
+        """Render what can be rendered, and report it."""
         try:
             outcome = self._forecast(attempt)
-        except BaseException as error:  # noqa: BLE001  a step type that cannot be loaded or checked is its action's failure
+        except BaseException as error:  # noqa: BLE001  a step type that cannot be loaded or checked is the action's failure
             outcome = self.lifecycle.broke(attempt, error, None)
         return self.lifecycle.done(attempt, outcome)
 
@@ -56,17 +55,7 @@ class DryRunExecutor(Executor):
         names = list(dict.fromkeys(error.name for error in unknown))
         state = ForecastState.UNKNOWN if unknown else ForecastState.CHANGE
         message = f"would not run: {unmet.result.message}" if unmet is not None else _message(node, condition, names)
-        self.runtime.bus.emit(
-            ACTION_FORECAST,
-            node.id,
-            attempt.host,
-            state=state.value,
-            message=message,
-            diffs=[],
-            params=shown_params(node, params),
-            unknown=names,
-            condition=condition,
-        )
+        self.tell(attempt, state, message, params=shown_params(node, params), unknown=names, condition=condition)
         if unmet is not None:
             return unmet
         result = HostResult(host_name=attempt.host, status=Status.SUCCESS, message=message, forecast=state)

@@ -29,6 +29,13 @@ class Status(StrEnum):
     """Only of a past run: what it had done was undone later."""
 
 
+SYMBOLS: Final = {
+    Status.PENDING: "○", Status.RUNNING: "▸", Status.SUCCESS: "✔", Status.FAILED: "✘", Status.SKIPPED: "⊘",
+    Status.CANCELLED: "⊘", Status.INTERRUPTED: "⊘", Status.ROLLED_BACK: "⊘",
+}  # fmt: skip
+"""The symbol of a status, for everything that shows one."""
+
+
 class SkipReason(StrEnum):
     """Why an action was skipped."""
 

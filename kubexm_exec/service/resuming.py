@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kubexm_exec.engine.history import RunHistory, staying, tell, whole_graph
+from kubexm_exec.engine.history import Known, RunHistory, staying, tell, whole_graph
 from kubexm_exec.engine.resume import Selection, in_doubt, known_actions, seen_done, to_repeat
-from kubexm_exec.executors.resumed import ResumedExecutor
-from kubexm_exec.executors.rollback import broken_off, was_undone
+from kubexm_exec.executors.rollback import ResumedExecutor, broken_off, was_undone
 from kubexm_exec.journal.session import Session
 from kubexm_exec.model.events import RUN_RESUMED
 from kubexm_exec.model.result import GraphExecutionResult, Status
@@ -23,7 +22,6 @@ from kubexm_exec.service.requests import Documents, Outcome, ResumeRequest
 
 if TYPE_CHECKING:
     from kubexm_exec.engine.entries import Entry, Repeat
-    from kubexm_exec.engine.prior import Known
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.graph import ExecutionGraph
 

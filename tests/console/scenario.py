@@ -215,7 +215,7 @@ def odd_run() -> Script:
     run.end("a/roll/one", "n2", changed=True).start("a/roll/more")
     run.extend("a/roll/more", step("a/roll/more+extra", ("n1",), "a/roll/more", task="roll"))
     run.end("a/roll/more", changed=True).do("a/roll/more+extra")
-    run.say(ev.RUN_STOPPING, reason="cancel", message="cancelled: what runs is stopped, always hooks are run")
+    run.say(ev.RUN_STOPPING, reason="cancel", message="cancelled: running actions are stopped, always hooks run")
     return run.do("hooks/always/bye", seconds=0.1, changed=False)
 
 

@@ -112,7 +112,7 @@ def test_module_says_what_it_waits_for_until_that_is_done() -> None:
 def test_stop_is_said_at_the_top() -> None:
     run = odd_run()
     tally, now = played(run, len(run.events))
-    assert "cancelled: what runs is stopped" in Tree(tally).lines(80, 24, now)[2].plain
+    assert "cancelled: running actions are stopped" in Tree(tally).lines(80, 24, now)[2].plain
 
 
 def test_ascii_symbols_are_ascii() -> None:

@@ -72,7 +72,7 @@ def test_cancel_ends_what_runs_here_and_far_away_within_ten_seconds_and_the_run_
     took = time.monotonic() - begun
     said = ended(run, 130)
     assert took < 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), f"it took {took:.1f}s"
-    assert "cancelled: what runs is stopped, always hooks are run" in said
+    assert "cancelled: running actions are stopped, always hooks run" in said
     assert (site.lines("count.after"), site.lines("count.always")) == (0, 1)
     assert site.status() == "Cancelled"
     said = site.run("kubexm", "runs", "cancel", "last", code=2)

@@ -404,7 +404,7 @@ modules:
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
     (site.host / "go").touch()
     said = resume(site, code=1)
-    assert "its outputs are not kept because there is a secret in them" in said
+    assert "its outputs were not recorded because they contain a secret" in said
     assert "--from m/t/gives" in said
     resume(site, "--from", "m/t/gives")
     assert site.status() == "Success"

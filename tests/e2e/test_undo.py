@@ -189,7 +189,7 @@ def test_resume_does_not_repeat_an_undo_that_broke_off_before_somebody_says_so(
     site = broken_off(sites)
     for _ in range(2):
         said = resume(site, code=1)
-        assert "its undo broke off before, and nobody knows how far it came" in said
+        assert "its undo was interrupted before, and the outcome is unknown" in said
         assert "--undone NODE" in said
         assert "--again NODE" in said
         assert site.counts() == {"run": 1, "undo": 1}, "nothing was run, and nothing undone"

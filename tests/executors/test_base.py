@@ -76,7 +76,7 @@ def test_what_is_installed_as_an_executor_and_is_none_is_refused() -> None:
     with pytest.raises(RegistryError) as caught:
         load_executor(step_registry(), "file")
     assert caught.value.code == "broken-executor"
-    assert 'executor "file" of package kubexm is no Executor class' in caught.value.message
+    assert 'executor "file" of package kubexm is not an Executor class' in caught.value.message
 
 
 def test_an_executor_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from kubexm_exec.connectors.base import Command
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.connectors.pool import ConnectorPool
 from kubexm_exec.control import Cancel, Deadline
-from kubexm_exec.engine.blobs import BlobStore
 from kubexm_exec.engine.output import OutputLines
+from kubexm_exec.engine.runtime import BlobStore
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.events import ACTION_PROGRESS
 from kubexm_exec.model.graph import GraphHost, Scope
@@ -167,7 +167,7 @@ def test_answer_to_a_question_is_read_from_the_input(typed: str, default: bool |
 def test_question_without_anybody_takes_the_default_or_fails_with_a_hint() -> None:
     assert _with_context(lambda ctx: ctx.ask("Go on?", default=True)).host("a").message == "True"
     done = _with_context(lambda ctx: ctx.ask("Go on?")).host("a")
-    assert done.message == "nobody can be asked: Go on?"
+    assert done.message == "there is nobody to ask: Go on?"
     assert "default" in done.hint
 
 

@@ -66,7 +66,7 @@ def test_nothing_runs_before_next_and_end_of_input_quits() -> None:
 def test_without_any_input_it_quits_and_says_so() -> None:
     ran = Bench().run(graph(*_three()), DebugExecutor)
     assert ran.result.status is Status.CANCELLED
-    assert "nobody to ask" in ran.output
+    assert "no terminal and no piped input" in ran.output
 
 
 def test_skip_leaves_the_action_out_and_what_waits_goes_on() -> None:
@@ -112,7 +112,7 @@ def test_retries_of_the_spec_happen_by_themselves_when_continuing() -> None:
 def test_breakpoint_stops_a_continue_and_is_marked_in_the_list() -> None:
     ran = _debug("b */c\nc\nl\nn\n", *_three())
     assert "breakpoint: m/t/c" in ran.output
-    assert ">* ▶ Running   m/t/c  h1" in ran.output
+    assert ">* ▸ Running   m/t/c  h1" in ran.output
     assert "   ✔ Success   m/t/a  h1" in ran.output
     assert ran.result.status is Status.SUCCESS
 
@@ -190,7 +190,7 @@ def test_parameters_of_a_sensitive_step_are_not_shown() -> None:
 
 def test_broken_step_is_shown_and_can_be_skipped() -> None:
     ran = _debug("s\n", node("a", with_={"value": "{{ vars.nope }}"}))
-    assert "forecast: cannot be said: vars has no 'nope'" in ran.output
+    assert "forecast: unknown: vars has no 'nope'" in ran.output
     assert ran.host("a").status is Status.SKIPPED
 
 

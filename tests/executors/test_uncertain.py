@@ -94,7 +94,7 @@ def test_a_command_of_which_the_host_shows_nothing_is_never_run_a_second_time(tm
     assert host.unknown
     assert host.to_json()["outcomeUnknown"] is True
     assert "its outcome is unknown" in host.message
-    assert "look on the host whether it was done" in host.hint
+    assert "check on the host whether it was done" in host.hint
     assert "`creates`" in host.hint
     assert ("echo x" if kind == "command" else "/script") in host.command
     assert log.read_text() == "x\n"
@@ -122,7 +122,7 @@ def test_without_another_attempt_the_record_says_that_nobody_knows(tmp_path: Pat
     made = tmp_path / "made"
     host = run({"shell": f"touch {made}", "creates": str(made)}, drops={"touch": 1}, attempts=1).host("a")
     assert (host.status, host.kind, host.unknown) == (Status.FAILED, FailureKind.UNREACHABLE, True)
-    assert "run it again: it looks at the host first" in host.hint
+    assert "run it again: it checks the host first" in host.hint
 
 
 def test_a_doubt_outlives_attempts_that_could_not_look(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_host_that_does_not_come_back_stays_unknown(box: SshHost) -> None:
     host = over_ssh(box, with_, box.stop, attempts=2).host("a")
     assert (host.kind, host.attempts, host.unknown) == (FailureKind.UNREACHABLE, 2, True)
     assert "cannot be reached" in host.message
-    assert "not known whether it was done when the connection dropped before" in host.message
+    assert "the outcome of the attempt before is unknown, because its connection dropped" in host.message
 
 
 def test_a_satisfied_step_is_still_skipped_when_nothing_dropped(tmp_path: Path) -> None:

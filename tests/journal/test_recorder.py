@@ -117,6 +117,6 @@ def test_journal_that_is_never_free_is_an_error(
     with pytest.raises(JournalError, match="another process keeps the journal locked"):
         recorder.write("never")
     other.close()
-    with pytest.raises(JournalError, match="in use"):
+    with pytest.raises(JournalError, match="keeps the journal locked"):
         recorder.write("neither")
     assert written(recorder) == ["first"]

@@ -188,7 +188,7 @@ def test_content_is_kept_once_and_comes_back(store: Store) -> None:
 def test_content_that_was_changed_in_the_journal_is_not_given_out(store: Store) -> None:
     run, _ = begin(store)
     store.keep(run, hashlib.sha256(b"before").hexdigest(), b"something else")
-    with pytest.raises(JournalError, match="the journal was changed"):
+    with pytest.raises(JournalError, match="was changed"):
         store.kept(run, hashlib.sha256(b"before").hexdigest())
 
 
@@ -302,7 +302,7 @@ def test_files_of_the_journal_are_for_their_owner_alone(path: Path) -> None:
 def test_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(JournalError, match=r"no journal|damaged"):
+    with pytest.raises(JournalError, match=r"not a journal|damaged"):
         Store(str(path))
     assert path.read_bytes() == content
 

@@ -187,7 +187,7 @@ def test_a_gate_is_answered_from_elsewhere(service: LocalService, tmp_path: Path
     [told] = [event.data for event in watcher.events if event.kind == "action.asks"]
     assert told == {"question": "Go on?", "default": None}
     # Without patience nobody is waited for.
-    assert "nobody can be asked" in json.dumps(service.run(request(tmp_path / "site")).to_json())
+    assert "there is nobody to ask" in json.dumps(service.run(request(tmp_path / "site")).to_json())
 
 
 def test_a_run_that_breaks_off_inside_the_process_does_not_go_on_for_ever(service: LocalService, folder: Path) -> None:

@@ -134,7 +134,7 @@ def test_undo_brings_back_what_was_before_the_first_of_several_sessions_whatever
             changed = world.run_again().changed or changed
         if changed:
             same = snapshot(base / "host") == before
-            assert world.undo_run() == ("undone", "it was as before already" if same else "")
+            assert world.undo_run() == ("undone", "nothing to undo: it is as before the run" if same else "")
             assert snapshot(base / "host") == before
             world.rollback()
             assert snapshot(base / "host") == before
@@ -199,7 +199,7 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
                 assert now.get(name) in fine, name
         else:
             assert (state, bool(said)) == ("undoFailed", True)
-            assert theirs is None or "still not as it was" in said
+            assert theirs is None or "the undo did not restore" in said
     finally:
         world.close()
 

@@ -334,7 +334,7 @@ def test_removed_folder_comes_back_as_it_was_or_what_is_there_by_now_is_left_alo
         assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".kx")]
         if (tmp_path / "other").exists():
             assert (tmp_path / "other/a").read_text() == "theirs\n"
-        assert world.undo_run() == ("undone", "it was as before already")
+        assert world.undo_run() == ("undone", "nothing to undo: it is as before the run")
     finally:
         world.close()
 
