@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from kubexm_exec.cli import codes
+from kubexm_exec.model.result import DEFAULT_EXECUTOR
 from kubexm_exec.service.errors import Invalid, Refused, ServiceError
 from kubexm_exec.service.live import Watcher
 from kubexm_exec.service.requests import Documents
@@ -80,6 +81,35 @@ def bundle_option(function: F) -> F:
     )(function)
 
 
+def forks_option(of: str = "actions", default: int | None = 50, instead: str = "") -> Callable[[F], F]:
+    """``--forks`` for so many of something at once; ``instead``: what holds by default, if that is no number."""
+    return click.option(
+        "--forks", type=click.IntRange(1, 10_000), default=default, show_default=default is not None,
+        help=f"Maximum number of concurrent {of}{instead}.",
+    )  # fmt: skip
+
+
+def executor_option(function: F) -> F:
+    """``--executor NAME``."""
+    return click.option(
+        "--executor", default=DEFAULT_EXECUTOR, show_default=True, metavar="NAME",
+        help="concurrent, debug, dry-run, check, or a third party's.",
+    )(function)  # fmt: skip
+
+
+def verbose_option(function: F) -> F:
+    """``-v``, repeatable."""
+    return click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")(function)
+
+
+def approve(question: str, output: str) -> None:
+    """Ask for approval; ends the program, or raises Refused where nobody can be asked."""
+    if output == "json" or not sys.stdin.isatty():
+        raise Refused("this needs approval, and there is no terminal to ask", "approve it with --yes")
+    if not click.confirm(question, err=True):
+        raise SystemExit(codes.REFUSED)
+
+
 def inventory_option(function: F) -> F:
     """``-i``, in every form that inventories have."""
     return click.option(
@@ -102,6 +132,22 @@ def site_documents(spec: str | None, inventory: str | None) -> Documents:
 
 HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not"
 """How hosts are named on the command line, for the help of commands."""
+
+
+_VALUE_OPTIONS = (
+    click.option("-e", "--set", "values", multiple=True, metavar="KEY=VALUE", help="Value of a parameter; repeatable."),
+    click.option(
+        "--vars-file", "vars_files", multiple=True, metavar="FILE",
+        help="YAML file with values of parameters; repeatable.",
+    ),
+    click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
+    click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),
+    click.option("--tags", metavar="TAGS", help="Only steps with one of these tags."),
+    click.option("--skip-tags", metavar="TAGS", help="No steps with one of these tags."),
+    click.option(
+        "--templates", multiple=True, metavar="FOLDER", help="Folder of templates, searched before the shipped ones."
+    ),
+)  # fmt: skip
 
 
 def here() -> str:
@@ -140,35 +186,7 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
         function(choice=choice, **arguments)
 
     decorated: Callable[..., None] = packed
-    for option in reversed(
-        [
-            click.option(
-                "-e",
-                "--set",
-                "values",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="Value of a parameter; repeatable.",
-            ),
-            click.option(
-                "--vars-file",
-                "vars_files",
-                multiple=True,
-                metavar="FILE",
-                help="YAML file with values of parameters; repeatable.",
-            ),
-            click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
-            click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),
-            click.option("--tags", metavar="TAGS", help="Only steps with one of these tags."),
-            click.option("--skip-tags", metavar="TAGS", help="No steps with one of these tags."),
-            click.option(
-                "--templates",
-                multiple=True,
-                metavar="FOLDER",
-                help="Folder of templates, searched before the shipped ones.",
-            ),
-        ]
-    ):
+    for option in reversed(_VALUE_OPTIONS):
         decorated = option(decorated)
     return decorated
 
@@ -178,20 +196,9 @@ def fail(
 ) -> NoReturn:
     """End with one clear message."""
     if output == "json":
-        finding: dict[str, Any] = {
-            "code": kind,
-            "severity": "error",
-            "summary": message,
-            "hint": hint,
-            "span": None,
-            "notes": [],
-            "detail": "",
-        }
-        click.echo(
-            json.dumps(
-                {"event": "diagnostics", "diagnostics": [finding], "errors": 1, "warnings": 0}, ensure_ascii=False
-            )
-        )
+        from kubexm_spec.diagnostics import Diagnostic, Diagnostics
+
+        show_diagnostics(Diagnostics([Diagnostic(kind, message, hint=hint)]), {}, "json")
     else:
         click.echo(f"error: {message}" + (f"\n  → {hint}" if hint else ""), err=True)
     raise SystemExit(code)

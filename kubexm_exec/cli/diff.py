@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 @click.argument("after")
 @value_options
 @output_option
-def command(
-    before: str,
-    after: str,
-    choice: Documents,
-    output: str,
-) -> None:
+def command(before: str, after: str, choice: Documents, output: str) -> None:
     """Show which nodes are added, removed or changed from BEFORE to AFTER, and on which hosts.
 
     The exit code is 1 if anything changes.

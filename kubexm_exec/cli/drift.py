@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import HOST_PATTERNS, here, output_option
+from kubexm_exec.cli.common import HOST_PATTERNS, forks_option, here, output_option
 from kubexm_exec.cli.journaled import journal_option, service_of
+from kubexm_exec.cli.running import Terminal
+from kubexm_exec.cli.runtables import nearest, typed_choice
+from kubexm_exec.console.jsonl import json_line
+from kubexm_exec.console.text import clean, fit, names, one_line, plural, text_lines
+from kubexm_exec.model.result import timestamp
 from kubexm_exec.service.requests import DriftRequest
 
 if TYPE_CHECKING:
@@ -28,9 +33,7 @@ _LONGEST: Final = 400
 @click.option("--limit", metavar="HOSTS", help=f"Only these hosts of the run: {HOST_PATTERNS}.")
 @click.option("--diff", "diffs", is_flag=True, help="Show how contents differ.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing if nothing differs.")
-@click.option(
-    "--forks", type=click.IntRange(1, 10_000), help="Maximum number of concurrent actions; by default as in the run."
-)
+@forks_option(default=None, instead="; by default as in the run")
 @journal_option
 @output_option
 def command(
@@ -50,13 +53,9 @@ def command(
     Exit codes: 0 nothing differs, 1 something differs or could not be checked, 2 wrong command line, 3 there is no
     successful run of the spec.
     """
-    from kubexm_exec.cli.running import Terminal
-
     request = DriftRequest(folder=here(), spec=spec, target=target, limit=limit, forks=forks)
     found = service_of(journal).drift(request, Terminal("silent", logs=("error", "text")))
     if output == "json":
-        from kubexm_exec.console.jsonl import json_line
-
         click.echo(json_line(_json(found)), nl=False)
     elif found.anything or not quiet:
         click.echo("\n".join(_lines(found, diffs=diffs)))
@@ -66,9 +65,7 @@ def command(
 
 
 def _notes(found: Drift) -> Iterator[str]:
-    """What somebody should know who reads the rest."""
-    from kubexm_exec.console.text import names, plural
-
+    """What a reader should know before the rest."""
     if found.later is not None:
         yield f"there is a later run {found.later.row.id}: {found.later.state.value}"
     if found.changes is None:
@@ -84,10 +81,6 @@ def _notes(found: Drift) -> Iterator[str]:
 
 
 def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
-    from kubexm_exec.cli.runtables import nearest, typed_choice
-    from kubexm_exec.console.text import clean, fit, one_line, text_lines
-    from kubexm_exec.model.result import timestamp
-
     row = found.row
     yield f"drift of {one_line(row.name)} since run {row.id} ({timestamp(row.ended)})"
     for note in _notes(found):
@@ -110,8 +103,6 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
 
 def _sum(found: Drift) -> str:
     """Everything in one sentence."""
-    from kubexm_exec.console.text import plural
-
     hosts = plural(len(found.seen), "host")
     differs = len({each.host_name for _, each in found.differs})
     verb = "differs" if len(found.differs) == 1 else "differ"
@@ -128,8 +119,6 @@ def _sum(found: Drift) -> str:
 
 
 def _what(each: HostResult) -> str:
-    from kubexm_exec.console.text import one_line
-
     paths = [one_line(str(diff.get("path", ""))) for diff in each.diffs]
     return one_line(each.message) or ", ".join(paths) or "it would run again"
 
@@ -138,8 +127,6 @@ def _what(each: HostResult) -> str:
 
 
 def _json(found: Drift) -> dict[str, Any]:
-    from kubexm_exec.model.result import timestamp
-
     row = found.row
     return {
         "run": row.id,

@@ -6,7 +6,14 @@ import shlex
 
 import click
 
-from kubexm_exec.cli.common import console_option, inventory_option, site_documents, spec_option
+from kubexm_exec.cli.common import (
+    console_option,
+    executor_option,
+    forks_option,
+    inventory_option,
+    site_documents,
+    spec_option,
+)
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import force_option
 from kubexm_exec.service.errors import Invalid
@@ -29,16 +36,8 @@ def _check_user(name: str) -> None:
 @spec_option
 @click.option("--shell", "line", metavar="LINE", help="A line of POSIX shell instead of a program and its arguments.")
 @click.option("--become", metavar="USER", help="Run as this user, whatever the inventory says.")
-@click.option(
-    "--executor",
-    default="concurrent",
-    show_default=True,
-    metavar="NAME",
-    help="concurrent, debug, dry-run, check, or a third party's.",
-)
-@click.option(
-    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of concurrent hosts."
-)
+@executor_option
+@forks_option("hosts")
 @console_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @force_option

@@ -1,4 +1,7 @@
-"""``kubexm facts``: what hosts say about themselves."""
+"""``kubexm facts``: what hosts say about themselves.
+
+Nothing for the service yet: it is asked here, and Ctrl-C ends it here.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import Warnings, fail, inventory_option, output_option, site_documents, spec_option
-from kubexm_exec.service.sites import hosts_of, site_of
+from kubexm_exec.cli.common import (
+    Warnings,
+    fail,
+    forks_option,
+    inventory_option,
+    output_option,
+    site_documents,
+    spec_option,
+)
+from kubexm_exec.service.documents import hosts_of, site_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -25,9 +36,7 @@ _NUMBERS = frozenset({4, 5, 10})
 @inventory_option
 @spec_option
 @click.option("--fact", "names", multiple=True, metavar="NAME", help="Only this fact; repeatable.")
-@click.option(
-    "--forks", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of concurrent hosts."
-)
+@forks_option("hosts")
 @output_option
 def command(
     patterns: tuple[str, ...],

@@ -26,13 +26,7 @@ from kubexm_exec.service.requests import Documents
 )
 @force_option
 @value_options
-def command(
-    spec: str,
-    form: str,
-    target: str,
-    force: bool,
-    choice: Documents,
-) -> None:
+def command(spec: str, form: str, target: str, force: bool, choice: Documents) -> None:
     """Draw the graph of SPEC: modules, tasks, steps and their dependencies."""
     from kubexm_exec.draw import draw
 

@@ -21,7 +21,7 @@ class Presses:
         self.times = 0
 
     def __call__(self, number: int, frame: Any) -> None:
-        """Somebody pressed it."""
+        """Ctrl-C was pressed."""
         self.times += 1
         if self.times > 1:
             os._exit(codes.INTERRUPTED)

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 @force_option
 @value_options
 @output_option
-def command(
-    spec: str,
-    target: str | None,
-    force: bool,
-    choice: Documents,
-    output: str,
-) -> None:
+def command(spec: str, target: str | None, force: bool, choice: Documents, output: str) -> None:
     """Compile SPEC and save the graph with digests of all its inputs.
 
     Run it later with: kubexm-run --plan FILE. A plan whose inputs have changed is refused.
@@ -61,13 +55,12 @@ def command(
         }
         click.echo(json.dumps(summary, ensure_ascii=False))
         return
+    from kubexm_exec.console.text import columns
+
     steps = list(graph.steps())
     click.echo(f"{graph.name}: {len(steps)} nodes, {graph.actions()} actions on {len(hosts)} hosts")
-    widths = [max((len(text) for text in column), default=0) for column in zip(*map(_columns, steps), strict=True)]
-    for node in steps:
-        mark = "" if node.reversible else "  cannot be undone"
-        cells = (f"{text:<{width}}" for text, width in zip(_columns(node), widths, strict=True))
-        click.echo(f"  {'  '.join(cells)}{mark}".rstrip())
+    for line in columns([_columns(node) for node in steps], left=frozenset(range(4))):
+        click.echo(f"  {line}")
     click.echo(f"hash {graph.content_hash()[:16]}")
     if target is not None:
         click.echo(f"Saved to {target}. Run it with: kubexm-run --plan {target}")
@@ -75,5 +68,6 @@ def command(
         click.echo(f"Save it with: kubexm plan {spec} -o plan.json")
 
 
-def _columns(node: ExecutionNode) -> tuple[str, str, str]:
-    return node.id, node.step_name, node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"
+def _columns(node: ExecutionNode) -> tuple[str, ...]:
+    where = node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"
+    return node.id, node.step_name, where, "" if node.reversible else "cannot be undone"

@@ -7,7 +7,14 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from kubexm_exec.cli.common import bundle_option, console_option, value_options
+from kubexm_exec.cli.common import (
+    bundle_option,
+    console_option,
+    executor_option,
+    forks_option,
+    value_options,
+    verbose_option,
+)
 from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.interrupts import interruptible
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
@@ -61,21 +68,9 @@ class _Command(click.Command):
 
 @click.command("kubexm-run", cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("spec", required=False)
-@click.option(
-    "--executor",
-    default="concurrent",
-    show_default=True,
-    metavar="NAME",
-    help="concurrent, debug, dry-run, check, or a third party's.",
-)
+@executor_option
 @click.option("--plan", "plan_file", metavar="FILE", help="Run a saved plan instead of a SPEC.")
-@click.option(
-    "--forks",
-    type=click.IntRange(1, 10_000),
-    default=50,
-    show_default=True,
-    help="Maximum number of concurrent actions.",
-)
+@forks_option()
 @click.option(
     "--uploads",
     type=click.IntRange(1, 10_000),
@@ -93,7 +88,7 @@ class _Command(click.Command):
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @click.option("--report", "report_file", metavar="FILE", help="Write an HTML report.")
 @force_option
-@click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
+@verbose_option
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Terminal(Watcher):
-    """Somebody at a terminal, or a program that reads what would be shown there."""
+    """A person at a terminal, or a program that reads the output."""
 
     def __init__(
         self,

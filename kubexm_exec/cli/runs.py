@@ -1,10 +1,9 @@
-"""``kubexm runs``: what was run, how it went, and going on with it."""
+"""``kubexm runs``: list, resume, roll back, cancel and answer runs."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,9 +11,17 @@ import click
 from click.core import ParameterSource
 
 from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import HOST_PATTERNS, console_option, output_option
+from kubexm_exec.cli.common import (
+    HOST_PATTERNS,
+    approve,
+    console_option,
+    forks_option,
+    output_option,
+    telling,
+    verbose_option,
+)
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
-from kubexm_exec.service.errors import Refused
+from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ELSEWHERE: Final = ("events", "logs", "prune", "report", "show")
+_ELSEWHERE: Final = ("logs", "prune", "show")
 """Commands that live in a module of their own: ``runs_NAME``."""
 _NAMED: Final = 5
 
@@ -145,10 +152,8 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
     is_flag=True,
     help="The spec has changed: run the changed nodes and everything that depends on them.",
 )
-@click.option(
-    "--forks", type=click.IntRange(1, 10_000), help="Maximum number of concurrent actions; by default as before."
-)
-@click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
+@forks_option(default=None, instead="; by default as before")
+@verbose_option
 @console_option
 @wait_option
 @click.pass_obj
@@ -187,7 +192,7 @@ def resume_command(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_broken_undo_options
 @overwrite_option
-@click.option("-v", "--verbose", count=True, help="Show the output of steps; -vv shows more.")
+@verbose_option
 @console_option
 @wait_option
 @click.pass_obj
@@ -211,10 +216,7 @@ def rollback_command(
     if output != "json":
         _tell_undoable(found)
     if not yes:
-        if output == "json" or not sys.stdin.isatty():
-            raise Refused("this needs approval, and there is no terminal to ask", "approve it with --yes")
-        if not click.confirm("undo it?", err=True):
-            raise SystemExit(codes.REFUSED)
+        approve("undo it?", output)
     terminal = Terminal(output, verbose, journal=journal)
     raise SystemExit(terminal.conclude(service.roll_back(request, terminal)))
 
@@ -262,3 +264,46 @@ def answer_command(journal: str | None, run: str, node: str, answer: str, host: 
     row = service_of(journal).answer(AnswerRequest(run=run, node=node, answer=answer == "yes", host=host)).row
     told = {"run": row.id, "node": node, "host": host or None, "answer": answer, "holder": str(row.holder)}
     click.echo(json.dumps(told) if output == "json" else f"answered {node} of run {row.id} with {answer}")
+
+
+@command.command("events")
+@click.argument("run", default="last")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run ends.")
+@click.pass_obj
+@telling
+def events_command(journal: str | None, run: str, follow: bool) -> None:
+    """Print the events of RUN as JSON lines, named as in `kubexm-run --output json`.
+
+    Every session begins with `run.started` and ends with `run.finished`; an interrupted one has the
+    status `Interrupted`. For the output of steps, see `kubexm runs logs`.
+    """
+    from kubexm_exec.console.jsonl import json_line
+
+    try:
+        for event in service_of(journal).events(run, follow=follow):
+            click.echo(json_line(event.to_json()), nl=False)
+    except KeyboardInterrupt:
+        raise SystemExit(codes.INTERRUPTED) from None
+
+
+@command.command("report")
+@click.argument("run", default="last")
+@click.option(
+    "-o", "--out", "file", metavar="FILE", required=True, help="Where to write the page; - is standard output."
+)
+@force_option
+@click.pass_obj
+@telling
+def report_command(journal: str | None, run: str, file: str, force: bool) -> None:
+    """Write the HTML report of RUN, like `kubexm-run --report`; also of an interrupted or running one."""
+    from kubexm_exec.report import render_report
+    from kubexm_exec.report.collect import ReportEvents
+
+    check_targets([(file, Product.REPORT)], "text", force=force, reads=[journal])
+    found = service_of(journal).report(run)
+    told = ReportEvents()
+    for event in found.events:
+        told(event)
+    write_text(file, render_report(found.past.graph, found.past.shown, told.events), private=True)
+    if file != "-":
+        click.echo(f"wrote {file}")

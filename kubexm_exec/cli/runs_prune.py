@@ -1,18 +1,16 @@
-"""``kubexm runs prune``: forgets old runs that nobody needs any more, and gives their space back."""
+"""``kubexm runs prune``: removes old runs that are of no use any more, and frees their space."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from kubexm_exec.cli import codes
-from kubexm_exec.cli.common import output_option
+from kubexm_exec.cli.common import approve, output_option
 from kubexm_exec.cli.journaled import service_of
-from kubexm_exec.service.errors import Invalid, Refused
+from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import PruneRequest
 
 if TYPE_CHECKING:
@@ -78,10 +76,7 @@ def _ask(found: Sequence[RunRow], output: str) -> None:
             click.echo(line, err=True)
         if len(found) > _SHOWN:
             click.echo(f"  + {len(found) - _SHOWN} more", err=True)
-    if output == "json" or not sys.stdin.isatty():
-        raise Refused("this needs approval, and there is no terminal to ask", "approve it with --yes")
-    if not click.confirm("remove them?", err=True):
-        raise SystemExit(codes.REFUSED)
+    approve("remove them?", output)
 
 
 def _end(removed: int, output: str, text: str) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kubexm_exec.cli.common import output_option, wants_color
 from kubexm_exec.cli.journaled import runs_command, service_of
+from kubexm_exec.cli.runtables import chosen, next_commands, row_json, show_run
+from kubexm_exec.console.failures import find_failures, find_node
+from kubexm_exec.console.jsonl import json_line
+from kubexm_exec.console.tables import count
+from kubexm_exec.model.result import timestamp
+from kubexm_exec.service.requests import RunInfo
 
 if TYPE_CHECKING:
     from kubexm_exec.model.result import HostResult
@@ -28,26 +35,14 @@ def command(journal: str | None, run: str, output: str) -> None:
     """
     found = service_of(journal).get(run)
     if output == "json":
-        from kubexm_exec.console.jsonl import json_line
-
         click.echo(json_line(_json(found, runs_command(journal))), nl=False)
         return
-    from shutil import get_terminal_size
-
-    from kubexm_exec.cli.runtables import show_run
-
     text = show_run(found, runs_command(journal), color=wants_color(sys.stdout), width=get_terminal_size().columns)
     click.echo(text, nl=False)
 
 
 def _json(found: RunDetails, command: str) -> dict[str, Any]:
     """The history as data."""
-    from kubexm_exec.cli.runtables import chosen, next_commands, row_json
-    from kubexm_exec.console.failures import find_failures, find_node
-    from kubexm_exec.console.tables import count
-    from kubexm_exec.model.result import timestamp
-    from kubexm_exec.service.requests import RunInfo
-
     seen = found.past
     shown = seen.shown
     total, modules, hosts = count(seen.whole, shown)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kubexm_exec.console.failures import find_failures, render_failures
+from kubexm_exec.console.tables import STATUS_WORDS, count, host_table, module_table
+from kubexm_exec.console.text import Paint, clean, columns, fit, names, one_line, plural, wrapped
+from kubexm_exec.model.result import Status, timestamp
+from kubexm_spec.duration import format_duration
+
 if TYPE_CHECKING:
-    from kubexm_exec.console.text import Paint
     from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
     from kubexm_exec.service.requests import Documents, PastRun, RunDetails, RunInfo
@@ -21,9 +28,6 @@ _WORTH: Final = 0.5
 
 def list_runs(found: Sequence[RunInfo], name: str = "") -> str:
     """The newest runs, a line each; ``name``: only those of that pipeline were asked for."""
-    from kubexm_exec.console.text import columns, one_line
-    from kubexm_spec.duration import format_duration
-
     if not found:
         return f'there is no run of "{name}"' if name else "there is no run yet; start one with: kubexm-run SPEC"
     cells = [["run", "name", "status", "began", "took", "what"]]
@@ -39,8 +43,6 @@ def list_runs(found: Sequence[RunInfo], name: str = "") -> str:
 
 def row_json(found: RunInfo) -> dict[str, Any]:
     """A run as data, as the list of runs has it."""
-    from kubexm_exec.model.result import timestamp
-
     row = found.row
     return {
         "id": row.id, "name": row.name, "status": found.state.value, "message": row.message, "spec": row.spec,
@@ -56,9 +58,6 @@ def moment(seconds: float) -> str:
 
 def show_run(found: RunDetails, command: str, *, color: bool, width: int) -> str:
     """The history of a run. ``command`` is how ``kubexm runs`` is typed for its journal."""
-    from kubexm_exec.console.failures import find_failures, render_failures
-    from kubexm_exec.console.text import Paint
-
     paint = Paint(color)
     width = max(width, 40)
     seen = found.past
@@ -77,8 +76,6 @@ def _apart(lines: Iterable[str]) -> list[str]:
 
 
 def _head(found: RunDetails, paint: Paint) -> Iterator[str]:
-    from kubexm_exec.console.text import columns, one_line, plural
-
     seen = found.past
     row = seen.row
     yield f"{paint('Run', 'head')} {row.id} of {paint(one_line(row.name), 'head')}: {_word(seen)}"
@@ -108,8 +105,6 @@ def chosen(documents: Documents) -> dict[str, Any]:
 
 def typed_choice(documents: Documents) -> str:
     """The same as it is typed."""
-    import shlex
-
     words: list[str] = []
     for name, value in chosen(documents).items():
         option = {"values": "-e", "vars_files": "--vars-file", "inventory": "-i"}.get(
@@ -121,9 +116,6 @@ def typed_choice(documents: Documents) -> str:
 
 
 def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
-    from kubexm_exec.console.text import columns, one_line
-    from kubexm_spec.duration import format_duration
-
     cells = [["  session", "began", "took", "ended", "by"]]
     sessions = seen.history.sessions
     for session in sessions:
@@ -142,8 +134,6 @@ def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
 
 
 def _listed(title: str, items: list[str], width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import fit
-
     if not items:
         return
     yield title
@@ -162,15 +152,10 @@ def _grouped(found: list[tuple[str, HostResult]]) -> dict[str, list[str]]:
 
 
 def _places(found: list[tuple[str, HostResult]]) -> list[str]:
-    from kubexm_exec.console.text import clean, names
-
     return [f"{clean(node)} on {names(hosts)}" for node, hosts in _grouped(found).items()]
 
 
 def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import clean
-    from kubexm_spec.duration import format_duration
-
     items = [
         f"{clean(node)} on {clean(each.where)}, for {format_duration(seen.now - (each.start_time or seen.now))}"
         for node, each in seen.running()
@@ -179,8 +164,6 @@ def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.model.result import Status
-
     # Those that failed are told among the failures.
     found = [(node, each) for node, each in seen.unknown() if each.status is Status.PENDING]
     title = f"{paint('Unknown outcome', 'warning')} (a resume checks the host first):"
@@ -203,8 +186,6 @@ def _where(seen: PastRun, action: Action) -> str:
 
 
 def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import clean, one_line, plural
-
     items = [
         f"{clean(key.node)} on {clean(_where(seen, key))}: {plural(told.attempts, 'attempt')}; "
         f"{one_line(told.retries[-1].message)}"
@@ -214,8 +195,6 @@ def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import one_line, wrapped
-
     by_state: dict[str, list[tuple[str, HostResult]]] = {}
     for node, each in seen.undone():
         state, _, why = each.undo.partition(":")
@@ -236,8 +215,6 @@ def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _tables(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.tables import count, host_table, module_table
-
     total, modules, hosts = count(seen.whole, seen.shown)
     if modules:
         yield from module_table(modules, total, paint, width)
@@ -246,9 +223,6 @@ def _tables(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _slowest(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import clean
-    from kubexm_spec.duration import format_duration
-
     found = [one for one in seen.slowest(_SLOWEST) if one[2] >= _WORTH]
     size = max((len(format_duration(seconds)) for _, _, seconds in found), default=0)
     items = [
@@ -258,8 +232,6 @@ def _slowest(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
-    from kubexm_exec.console.text import plural
-
     found = seen.left()
     hosts = plural(len({each.host_name for _, each in found}), "host")
     title = f"{paint('Remaining', 'head')}: {plural(len(found), 'action')} on {hosts}"
@@ -267,19 +239,12 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _word(seen: PastRun) -> str:
-    from kubexm_exec.model.result import Status
-
     words = {Status.RUNNING: "running now", Status.INTERRUPTED: "interrupted", Status.ROLLED_BACK: "rolled back"}
     return words.get(seen.state, seen.state.value)
 
 
 def _status(seen: PastRun, paint: Paint) -> str:
     """The last line: how it stands."""
-    from kubexm_exec.console.tables import STATUS_WORDS, count
-    from kubexm_exec.console.text import one_line, plural
-    from kubexm_exec.model.result import Status
-    from kubexm_spec.duration import format_duration
-
     word, style = STATUS_WORDS.get(seen.state, (seen.state.value, ""))
     shown = seen.shown
     total, _, _ = count(seen.whole, shown)
@@ -293,8 +258,6 @@ def _status(seen: PastRun, paint: Paint) -> str:
 
 def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
-    from kubexm_exec.model.result import Status
-
     run = seen.row.id
     if seen.alive:
         yield f"{command} logs {run} --follow", "follow its output"
@@ -314,9 +277,6 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
 
 def nearest(spec: str) -> str:
     """How a spec is typed from here."""
-    import os
-    import shlex
-
     if spec.startswith("kubexm:"):
         return spec
     relative = os.path.relpath(spec)
@@ -324,8 +284,6 @@ def nearest(spec: str) -> str:
 
 
 def _next(seen: PastRun, command: str, paint: Paint) -> Iterator[str]:
-    from kubexm_exec.console.text import columns
-
     label = paint("Next:", "head")
     for line in columns([list(each) for each in next_commands(seen, command)], left=frozenset({0, 1}), gap=3):
         yield f"{label}  {line}"

@@ -14,7 +14,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Warnings, fail, inventory_option, site_documents, spec_option, telling
-from kubexm_exec.service.sites import hosts_of, site_of
+from kubexm_exec.service.documents import hosts_of, site_of
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost

@@ -63,12 +63,18 @@ def _list(registry: Registry[Any], output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    width = max((len(row["name"]) for row in rows), default=0)
-    package_width = max((len(f"{row['distribution']} {row['version']}") for row in rows), default=0)
-    for row in rows:
-        package = f"{row['distribution']} {row['version']}"
-        text = row["summary"] if not row["error"] else f"BROKEN: {row['error']}"
-        click.echo(f"{row['name']:<{width}}  {package:<{package_width}}  {text}")
+    from kubexm_exec.console.text import columns
+
+    cells = [
+        (
+            row["name"],
+            f"{row['distribution']} {row['version']}",
+            row["summary"] if not row["error"] else f"BROKEN: {row['error']}",
+        )
+        for row in rows
+    ]
+    for line in columns(cells, left=frozenset(range(3))):
+        click.echo(line)
     click.echo("\nOne in full: kubexm steps NAME")
 
 

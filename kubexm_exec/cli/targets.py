@@ -82,11 +82,7 @@ def check_targets(
             with _place(name):
                 pass
         except OSError as error:
-            fail(
-                f"{name} cannot be written: {error.strerror}",
-                "use a folder that only you can write",
-                output=form,
-            )
+            fail(f"{name} cannot be written: {error.strerror}", "use a folder that only you can write", output=form)
         place = os.path.realpath(name)
         if place in seen:
             fail(f"{name} cannot be both the {seen[place]} and the {product.noun}", "give two names", output=form)

@@ -14,11 +14,7 @@ from kubexm_exec.service.requests import Documents
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @value_options
 @output_option
-def command(
-    paths: tuple[str, ...],
-    choice: Documents,
-    output: str,
-) -> None:
+def command(paths: tuple[str, ...], choice: Documents, output: str) -> None:
     """Check specs: files, or folders with all specs below them. No step is run.
 
     Pipelines are compiled with everything they include; other documents are checked on their own. In a folder, YAML

@@ -21,13 +21,7 @@ from kubexm_exec.service.requests import Documents, VarsRequest
 )
 @value_options
 @output_option
-def command(
-    spec: str,
-    host: str,
-    task: str | None,
-    choice: Documents,
-    output: str,
-) -> None:
+def command(spec: str, host: str, task: str | None, choice: Documents, output: str) -> None:
     """Show params and vars as HOST sees them, each with its source.
 
     The source closest to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars <

@@ -33,7 +33,7 @@ _SHOW_CURSOR: Final = "\x1b[?25h"
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _KEPT: Final = 200
 _WAITING: Final = 2000
-"""With more lines than this to be shown, whoever brings more waits for the terminal."""
+"""With more lines than this to be shown, a caller that adds more waits for the terminal."""
 
 
 class LiveConsole:
@@ -96,7 +96,7 @@ class LiveConsole:
     def above(self, text: str) -> None:
         """Show whole lines above the tree; after the end, where the cursor is."""
         with self._state:
-            # Whoever brings lines faster than the terminal takes them has to wait; but never for a person's answer.
+            # A caller faster than the terminal waits; but never for a person's answer.
             while len(self._pending) > _WAITING and not self._stop.is_set() and not self._suspended:
                 self._state.wait(_PERIOD)
             if not self._stop.is_set():
@@ -159,7 +159,7 @@ class LiveConsole:
         self._frame.lines = lines
         self._drawn = (width, height)
         if self._live is None:
-            # Standard streams are left alone: whoever writes lines of their own has `output` for it.
+            # Standard streams are left alone: other writers use `output`.
             self._live = Live(
                 self._frame,
                 console=self._console,

@@ -174,7 +174,7 @@ def _offers(
         overwrite = f"{journaled.command} rollback {journaled.run} --overwrite"
         yield overwrite, "also undo what others have changed since"
     if result.mode is RunMode.UNDO:
-        # Nothing else follows by itself: whoever took it back knows why.
+        # Nothing else follows by itself: the person who rolled back knows why.
         return
     if result.mode is RunMode.OFFLINE:
         if not failures:

@@ -48,7 +48,7 @@ STATUS_WORDS: Final = {
 
 
 class Counts(Struct):
-    """How many actions came to what, and how long they took."""
+    """Actions by outcome, and how long they took."""
 
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))
     hosts: set[str] = field(default_factory=set)

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from kubexm_exec.model.result import FailureKind
 
-# Sequences for a terminal: colours, cursor, titles. What a host prints must not steer the terminal of whoever reads it.
+# Sequences for a terminal: colours, cursor, titles. What a host prints must not steer the reader's terminal.
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]"  # CSI
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC

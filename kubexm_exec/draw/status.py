@@ -67,5 +67,5 @@ def look(status: str) -> Look:
 
 
 def worst(looks: Iterable[Look]) -> Look | None:
-    """What several come to: the one that matters most."""
+    """The most important of several."""
     return min(looks, key=lambda one: _ORDER[one.key], default=None)

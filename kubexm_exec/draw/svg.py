@@ -89,7 +89,7 @@ class Painter:
         self.group_index = {group: index for index, group in enumerate(drawing.groups)}
 
     def group_look(self, group: str) -> Look | None:
-        """What the boxes of a group come to."""
+        """The outcome of a group: the most important one of its boxes."""
         if self.statuses is None:
             return None
         return worst(self.looks[box.id] for box in self.drawing.boxes_in(group))

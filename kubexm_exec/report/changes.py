@@ -1,4 +1,4 @@
-"""What a check says would change, what a dry run would do, and what an undo came to."""
+"""What a check says would change, what a dry run would do, and the outcome of an undo."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Walk:
         """As ``_last_of`` for one gate or one action without times; without recursion, for chains of them are long."""
         if spot in self.known:
             return self.known[spot]
-        self.known[spot] = None  # whoever meets it again on the way comes from a cycle
+        self.known[spot] = None  # met again on the way: a cycle
         stack = [(spot, self._before(spot))]
         while stack:
             top, rest = stack[-1]

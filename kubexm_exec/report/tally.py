@@ -1,4 +1,4 @@
-"""Counts what a run came to: per module, per host and in all."""
+"""Counts the outcomes of a run: by module, by host and in all."""
 
 from __future__ import annotations
 

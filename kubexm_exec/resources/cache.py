@@ -39,7 +39,7 @@ def digest_of(path: Path) -> tuple[str, int]:
 
 
 class Record(Struct, frozen=True):
-    """What the last download of a source without a digest came to."""
+    """The result of the last download of a source without a digest."""
 
     sha256: str
     size: int

@@ -82,7 +82,7 @@ class ResourceStore:
     ) -> LocalResource:
         """The verified file, fetched if it must be. Raises ResourceError, CommandTimedOut or CommandCancelled.
 
-        Whoever asks for what is on its way already waits for it; a download that nobody waits for any more is ended.
+        A second caller waits for a download in progress; one without waiting callers is ended.
         """
         found = self.known(source)
         if found is not None:
@@ -190,7 +190,7 @@ class _Flight:
             self._news.notify_all()
 
     def wait(self, deadline: Deadline, cancel: Cancel, progress: OnProgress | None) -> LocalResource:
-        """What it comes to."""
+        """The result."""
         remove = cancel.on_set(self._wake)
         told: tuple[int, int | None] = (0, None)
         try:

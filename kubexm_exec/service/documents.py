@@ -1,9 +1,9 @@
-"""From documents to a graph: what is wrong with them is an error, with all findings."""
+"""From documents to a graph, or to hosts: what is wrong with them is an error, with all findings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.compile import Compilation, CompileOptions
+    from kubexm_exec.compile.adhoc import Site
     from kubexm_exec.compile.plan import Plan
+    from kubexm_exec.compile.state import State
     from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_spec.diagnostics import Diagnostics, Span
 
 Warn: TypeAlias = "Callable[[Diagnostics, Mapping[str, Any]], None]"
-"""Somebody who is told warnings, and the files that they are in."""
+"""Takes warnings, with the files that they refer to."""
 _MOST_FILES: Final = 1000
 _MOST_BYTES: Final = 16 << 20
 
@@ -28,7 +30,7 @@ _MOST_BYTES: Final = 16 << 20
 def unpacked(documents: Documents, folder: Path) -> Documents:
     """The same documents as files in a folder that is ours alone; those that are files already stay where they are.
 
-    What is there already is written again, and is the same: somebody may be reading it. Raises Invalid.
+    Existing files are replaced whole by the same content: another session may be reading them. Raises Invalid.
     """
     if not documents.files:
         return documents
@@ -165,3 +167,38 @@ def _read_values(documents: Documents) -> tuple[dict[str, Any], dict[str, Span]]
         found.update(data)
         places.update({key: file.place(0, (key,)).span() for key in data})
     return found, places
+
+
+def site_of(documents: Documents, warn: Warn) -> tuple[Site, State]:
+    """The hosts of a spec's inventory, or of the one given instead; ``warn`` gets its warnings. Raises Invalid."""
+    from kubexm_exec.compile.adhoc import load_site
+
+    if not documents.spec and documents.inventory is None:
+        raise Invalid("which hosts? Give an inventory with -i FILE, or a spec")
+    site = load_site(documents.spec or None, documents.inventory, documents.folder)
+    if site.state is None:
+        raise Invalid.documents(site.diagnostics, site.sources, documents.folder)
+    if len(site.diagnostics):
+        warn(site.diagnostics, site.sources)
+    return site, site.state
+
+
+def hosts_of(site: Site, patterns: Iterable[str], *, reached: bool = True) -> list[str]:
+    """The hosts that patterns mean; raises Invalid if one means none.
+
+    So does a host that is to be ``reached`` and has a connector that is not installed.
+    """
+    from kubexm_exec.compile.adhoc import choose_hosts
+    from kubexm_exec.compile.hostpatterns import PatternError
+
+    try:
+        names = choose_hosts(site, patterns)
+    except PatternError as error:
+        raise Invalid(error.message, error.hint, kind="unknown-host") from None
+    beyond = site.state.beyond_reach if site.state is not None else {}
+    for name in names if beyond and reached else ():
+        if name in beyond:
+            lacking, place = beyond[name]
+            hint = f'{lacking.hint}; or leave it out: "!{name}"'
+            raise Invalid(f'host "{name}": {lacking.message} ({place.file_line})', hint, kind=lacking.code)
+    return names

@@ -52,15 +52,15 @@ class Invalid(ServiceError):
 
 
 class NotFound(ServiceError):
-    """What is asked for is not there."""
+    """There is no such thing."""
 
 
 class Refused(ServiceError):
-    """It could be done, and is not."""
+    """Possible, but refused."""
 
 
 class Held(Refused):
-    """Somebody else works on the target."""
+    """Another run holds the lease of the target."""
 
     def __init__(self, message: str, hint: str, lease: Lease) -> None:
         super().__init__(message, hint, kind="journal")
@@ -70,7 +70,7 @@ class Held(Refused):
 
 
 class Changed(Refused):
-    """What was planned or begun is not what it would be now."""
+    """The spec or the plan has changed since."""
 
     def __init__(self, message: str, hint: str, changes: Sequence[str], *, kind: str) -> None:
         listed = "\n".join(f"    {change}" for change in changes)
@@ -84,7 +84,7 @@ class Unavailable(ServiceError):
 
 @contextmanager
 def journal_errors() -> Iterator[None]:
-    """What is wrong with the journal inside is an error of the service outside."""
+    """Turns errors of the journal into errors of the service."""
     from kubexm_exec.engine.ports import JournalError
 
     try:

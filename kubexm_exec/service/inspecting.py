@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kubexm_exec.service.documents import compiled
+from kubexm_exec.service.documents import compiled, hosts_of, site_of
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import Difference, Documents, HostInfo
-from kubexm_exec.service.sites import hosts_of, site_of
 from kubexm_spec.diagnostics import did_you_mean
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A run that goes on: the engine, the journal, and whoever watches it, put together for one call."""
+"""A run in progress: engine, journal and watcher, put together for one call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Somebody who watches a run. This one does nothing."""
+    """Observes a run. This one does nothing."""
 
     def found(self, diagnostics: Diagnostics, sources: Mapping[str, Any]) -> None:
         """There are warnings; the run begins all the same."""
@@ -36,7 +36,7 @@ class Watcher:
         """There will be a run: subscribe to its events, and keep what can stop it."""
 
     def waiting(self, held: Held) -> None:
-        """Somebody else works on the target, and is waited for; called again and again."""
+        """Another run holds the target, and this one waits for it; called repeatedly."""
 
     def going_on(self) -> AbstractContextManager[object]:
         """Entered while it runs, and left when all of it is written down."""
@@ -80,7 +80,7 @@ class LiveRun:
         self.executor = executor
         self.mode: RunMode = chosen.mode
         self.at_a_terminal = chosen.at_a_terminal
-        """Whether the executor talks to somebody: nothing else is drawn there then."""
+        """Whether the executor is interactive: nothing else is drawn on its terminal."""
         self.make_executor: Callable[[], Executor] = chosen
         self.redactor = Redactor()
         self.secrets = Secrets(self.redactor, self._warn, documents.folder)
@@ -136,7 +136,7 @@ class LiveRun:
         )
 
     def _warn(self, message: str) -> None:
-        """What somebody should know of the secrets that are used, such as a file that everybody can read."""
+        """Log a warning about a secret, such as a file that everybody can read."""
         from kubexm_exec.logs import get_logger
 
         get_logger(self.redactor.mask).warning(message)
@@ -154,7 +154,7 @@ class LiveRun:
         return self.runtime.graph
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have somebody told everything from now on, without secrets."""
+        """Send all events from now on to a subscriber, without secrets."""
         self.bus.subscribe(subscriber)
 
     def mask(self, value: Any) -> Any:
@@ -168,7 +168,7 @@ class LiveRun:
     def talk(
         self, lines: TextIO | None, output: TextIO, terminal: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """Let steps ask somebody: where answers come from, where questions go, and what makes room for them."""
+        """Let steps ask questions: the source of answers, the output for questions, and what makes room for them."""
         options = self.runtime.options
         options.input, options.output, options.terminal = lines, output, terminal
 
@@ -261,7 +261,7 @@ class LiveRun:
 
 @contextmanager
 def begun(session: Session) -> Iterator[Session]:
-    """A session until a run writes to it: if there will be none, others may take it on."""
+    """A session until its run writes to it; an error before that releases the target."""
     try:
         yield session
     except BaseException:
@@ -270,7 +270,7 @@ def begun(session: Session) -> Iterator[Session]:
 
 
 def patience(watcher: Watcher, wait: bool) -> Callable[[HeldError], None] | None:
-    """What is done while a target is not free: nothing is waited for, unless somebody wants that."""
+    """What to do while another run holds the target; None: do not wait."""
 
     def tell(error: HeldError) -> None:
         watcher.waiting(Held(error.what, error.hint, error.lease))

@@ -58,7 +58,7 @@ class LocalService:
 
     @contextmanager
     def _store(self, *, reading: bool = False) -> Iterator[Store]:
-        """The journal; what is wrong with it is an error of ours."""
+        """The open journal; its errors become errors of the service."""
         from kubexm_exec.journal.store import Store
 
         with journal_errors():
@@ -173,7 +173,7 @@ class LocalService:
     def run_command(self, request: CommandRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Run one command on some hosts, without a journal; raises Invalid."""
         from kubexm_exec.compile.adhoc import command_graph
-        from kubexm_exec.service.sites import hosts_of, site_of
+        from kubexm_exec.service.documents import hosts_of, site_of
 
         with ExitStack() as temporary:
             documents = self._unpacked(request.documents, temporary)
@@ -226,7 +226,7 @@ class LocalService:
             return roll_back(store, self.state, request, watcher)
 
     def cancel(self, run: str) -> RunInfo:
-        """Ask a run to stop, wherever it runs; raises Invalid if nobody works on it."""
+        """Ask a run to stop, wherever it runs; raises Invalid if it is not running."""
         return self._ask(run, "cancel", "")
 
     def answer(self, request: AnswerRequest) -> RunInfo:
@@ -242,7 +242,7 @@ class LocalService:
         return self._ask(past.row.id, "answer", json.dumps(said))
 
     def _ask(self, run: str, kind: str, data: str) -> RunInfo:
-        """Ask something of a run; whoever works on it reads that in the journal. Raises Invalid if nobody does."""
+        """Send a request to a run through the journal; raises Invalid if it is not running."""
         from kubexm_exec.journal.owner import Owner
         from kubexm_exec.model.result import Status
         from kubexm_exec.service.past import info
@@ -289,7 +289,7 @@ class LocalService:
         self, run: str, *, hosts: str | None = None, nodes: Sequence[str] = (), follow: bool = False
     ) -> Iterator[Event]:
         """What the steps of a run printed; raises NotFound if that is kept on another machine."""
-        from kubexm_exec.service.logs import logs
+        from kubexm_exec.service.past import logs
 
         with self._store(reading=True) as store:
             yield from logs(store, self.state, run, hosts, nodes, follow=follow)
@@ -309,14 +309,14 @@ class LocalService:
             )
 
     def prunable(self, request: PruneRequest) -> list[RunInfo]:
-        """The runs that nobody needs any more."""
+        """The runs that can be removed."""
         from kubexm_exec.service.pruning import prunable
 
         with self._store() as store:
             return prunable(store, request)
 
     def prune(self, runs: Sequence[str]) -> int:
-        """Forget runs with their logs and what they keep for an undo; says how many are left."""
+        """Remove runs with their logs and their data for undo; gives the number of remaining runs."""
         from kubexm_exec.service.pruning import prune
 
         with self._store() as store:

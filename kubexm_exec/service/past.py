@@ -30,7 +30,7 @@ NEEDS_ALL: Final = 1_000_000
 
 
 class Past(Struct):
-    """A run as the journal has it, ready to be gone on with."""
+    """A run as the journal has it, ready to be resumed."""
 
     row: RunRow
     request: RunRequest
@@ -49,7 +49,7 @@ class Past(Struct):
 
 
 def load_past(store: Store, wanted: str) -> Past:
-    """The run that somebody means; raises JournalError, or Unavailable if it cannot be understood."""
+    """The run of that name; raises JournalError, or Unavailable if it cannot be read."""
     from kubexm_exec.model.graph import ExecutionGraph
 
     row = store.run(wanted)
@@ -87,7 +87,7 @@ def details(store: Store, wanted: str) -> RunDetails:
 
 
 def looks(store: Store, run: str, *, follow: bool) -> Iterator[bool]:
-    """Once, or while the run goes on, again and again; each time whether somebody works on it.
+    """Once, or while the run goes on, repeatedly; each time whether it is alive.
 
     The last time comes after the end of the run, so that nothing is missed.
     """
@@ -119,6 +119,41 @@ def events(store: Store, wanted: str, *, follow: bool = False) -> Iterator[Event
         yield from retell.broke_off()
 
 
+def logs(
+    store: Store, state: Path, run: str, hosts: str | None, nodes: Sequence[str], *, follow: bool
+) -> Iterator[Event]:
+    """What steps printed, whole and in order: it is kept beside the journal, where they ran. Raises NotFound."""
+    import socket
+
+    from kubexm_exec.engine.resume import matches
+    from kubexm_exec.journal.logfile import NAME, read_log
+    from kubexm_exec.journal.store import folder_of
+    from kubexm_exec.model.events import ACTION_OUTPUT, Event
+
+    past = load_past(store, run)
+    row = past.row
+    # What was added to the graph while it ran may have printed something, too.
+    check_nodes([node.id for node in read_past(store, past).whole.steps()], nodes, row.id)
+    chosen = None if hosts is None else chosen_hosts(past.graph.hosts, hosts)
+    folder = folder_of(state, row.id)
+    offset, said = 0, False
+    for alive in looks(store, row.id, follow=follow):
+        for after, piece in read_log(folder, offset):
+            offset, said = after, True
+            if (chosen is None or piece["host"] in chosen) and (not nodes or matches(piece["node"], nodes)):
+                data = {key: value for key, value in piece.items() if key not in ("time", "node", "host")}
+                yield Event(ACTION_OUTPUT, row.id, piece["time"], piece["node"], piece["host"], data)
+        if not said and not (folder / NAME).exists() and not (alive and follow):
+            if row.holder.host == socket.gethostname():
+                message = f"the steps of run {row.id} have no output (the log would be in {folder})"
+                raise NotFound(message, kind="no-output")
+            raise NotFound(
+                f"the log of run {row.id} is not here: it was run on {row.holder.host} by {row.holder.user}",
+                f"run this command there, or see the end of every output: kubexm runs report {row.id} -o FILE",
+                kind="elsewhere",
+            )
+
+
 def chosen_hosts(known: Mapping[str, GraphHost], text: str) -> frozenset[str]:
     """The hosts of a run that patterns mean; raises Invalid if one of them means none."""
     from kubexm_exec.compile.hostpatterns import PatternError, choose
@@ -141,7 +176,7 @@ def check_nodes(nodes: Sequence[str], globs: Sequence[str], run: str) -> None:
 
 
 def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> None:
-    """Raise Invalid if somebody says something of an undo that did not break off."""
+    """Raise Invalid if a confirmed undo was not interrupted."""
     from kubexm_exec.executors.rollback import broken_off
 
     for glob in globs:

@@ -55,16 +55,16 @@ class Service(Protocol):
         """The hosts of a spec or an inventory; no host is contacted."""
 
     def run(self, request: RunRequest, watcher: Watcher = ...) -> Outcome:
-        """Make a spec or a plan true."""
+        """Run a spec or a plan."""
 
     def run_command(self, request: CommandRequest, watcher: Watcher = ...) -> Outcome:
         """Run one command on some hosts."""
 
     def resume(self, request: ResumeRequest, watcher: Watcher = ...) -> Outcome:
-        """Go on with a run; raises Changed if its spec is not what it was."""
+        """Resume a run; raises Changed if its spec has changed."""
 
     def retry(self, request: ResumeRequest, watcher: Watcher = ...) -> Outcome:
-        """Go on with a run on the hosts where something failed."""
+        """Resume a run on the hosts where something failed."""
 
     def undoable(self, request: RollbackRequest) -> Undoable:
         """What a rollback would do."""
@@ -99,7 +99,7 @@ class Service(Protocol):
         """A run with all that a report tells of it."""
 
     def prunable(self, request: PruneRequest) -> list[RunInfo]:
-        """The runs that nobody needs any more."""
+        """The runs that can be removed."""
 
     def prune(self, runs: Sequence[str]) -> int:
-        """Forget runs with their logs and what they keep for an undo; says how many are left."""
+        """Remove runs with their logs and their data for undo; gives the number of remaining runs."""

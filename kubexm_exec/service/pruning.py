@@ -1,4 +1,4 @@
-"""Forgets old runs that nobody needs any more, and gives their space back."""
+"""Removes old runs that are of no use any more, and frees their space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prunable(store: Store, request: PruneRequest) -> list[RunInfo]:
 
 
 def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, everything: bool) -> Iterator[RunRow]:
-    """Those of the runs (given newest first) that nobody needs any more."""
+    """Those of the runs (given newest first) that can be removed."""
     good: set[tuple[str, str]] = set()
     for number, row in enumerate(rows):
         of = (row.spec, row.target)
@@ -37,7 +37,7 @@ def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, every
 def prune(store: Store, state: Path, runs: Sequence[str]) -> int:
     """Forget runs; says how many are left."""
     for run in runs:
-        # The journal first: a folder that nobody knows is only lost space. One at a time: others want to write, too.
+        # The journal first: a folder without a run is only lost space. One at a time: others want to write, too.
         store.remove([run])
         shutil.rmtree(folder_of(state, run), ignore_errors=True)
     store.give_back()

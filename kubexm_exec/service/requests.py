@@ -58,7 +58,7 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Make a spec or a plan true."""
+    """Run a spec or a plan."""
 
     documents: Documents
     executor: str = DEFAULT_EXECUTOR
@@ -68,12 +68,12 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """How many large files are sent to hosts at once."""
     verbose: int = 0
     overwrite: bool = False
-    """If it is undone: also what somebody else changed since."""
+    """When undoing, also undo what others have changed since."""
     journal: bool = True
     wait: bool = False
     """Whether to wait while another run works on the same target."""
     patient: bool = False
-    """Whether questions of steps wait for ``answer`` if nobody sits at a terminal."""
+    """Whether questions of steps wait for ``answer`` if there is no terminal."""
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True):
-    """Go on with a run: what succeeded stays, the rest is run."""
+    """Resume a run: what succeeded stays, the rest is run."""
 
     run: str
     begin: tuple[str, ...] = ()
@@ -99,11 +99,11 @@ class ResumeRequest(Struct, frozen=True, kw_only=True):
     hosts: str | None = None
     """Patterns of hosts: of what is not done, only on these."""
     done: tuple[str, ...] = ()
-    """Globs of nodes that broke off, and of which somebody has seen that they were done."""
+    """Globs of interrupted nodes that are confirmed to have completed."""
     again: tuple[str, ...] = ()
-    """Globs of nodes whose undo broke off: to be undone once more."""
+    """Globs of nodes whose undo was interrupted: to be undone again."""
     undone: tuple[str, ...] = ()
-    """The same, but known to be undone."""
+    """The same, but confirmed to be undone."""
     accept_changes: bool = False
     overwrite: bool = False
     forks: int | None = None
@@ -160,7 +160,7 @@ class InventoryRequest(Struct, frozen=True, kw_only=True):
 
 
 class PruneRequest(Struct, frozen=True, kw_only=True):
-    """Forget runs that nobody needs any more."""
+    """Remove runs that are of no use any more."""
 
     keep: int = 0
     """The newest ones stay, whatever their age."""
@@ -256,7 +256,7 @@ class Undoable(Struct, frozen=True):
     """Nodes and hosts, in the order in which it was done."""
     cannot: Sequence[tuple[str, str]]
     blind: list[str]
-    """Nodes that are undone without a look whether somebody else changed something since."""
+    """Nodes that are undone without checking for later changes by others."""
     later: list[RunRow]
     """Runs that worked on the same target since."""
 

@@ -1,4 +1,4 @@
-"""Goes on with a run that the journal knows: compares the spec with what it was, and runs what is not done."""
+"""Resumes a run: compares the spec with what it was, and runs what is not done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) -> Outcome:
-    """Go on with a run; raises Changed, Invalid, NotFound or JournalError."""
+    """Resume a run; raises Changed, Invalid, NotFound or JournalError."""
     past = load_past(store, request.run)
     run = past.row.id
     check_nodes([node.id for node in past.graph.steps()], (*request.begin, *request.only), run)
@@ -73,7 +73,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
 def _graph_now(
     past: Past, documents: Documents, selection: Selection, request: ResumeRequest, watcher: Watcher
 ) -> tuple[ExecutionGraph, Selection, bool]:
-    """The graph to go on with, what of it has changed, and whether anything has; raises Changed."""
+    """The graph to resume with, the selection of what has changed, and whether anything has; raises Changed."""
     from kubexm_exec.compile.compare import compare_hosts
 
     now, changes = changes_since(past, documents, watcher)
@@ -94,7 +94,7 @@ def _graph_now(
 def _first(
     graph: ExecutionGraph, history: RunHistory, selection: Selection, undone: tuple[str, ...]
 ) -> tuple[list[Entry], list[Repeat]]:
-    """What somebody says was done or undone, and what is to be run again: also of the former, if it has changed."""
+    """What was confirmed as done or undone, and what is to run again: also of the former, if it has changed."""
     from kubexm_exec.engine import entries
 
     done: list[Entry] = [entries.end(each.node, seen_done(each)) for each in in_doubt(history, selection.done)]
@@ -103,7 +103,7 @@ def _first(
 
 
 def _is_well(run: LiveRun, result: GraphExecutionResult, known: Mapping[Action, Known]) -> bool:
-    """Whether all that was chosen is done, and the rest is only left: nobody cancelled it."""
+    """Whether all that was chosen is done, and the rest merely remains: it was not cancelled."""
     if result.status is not Status.CANCELLED or run.runtime.cancel.is_set():
         return False
     left = {action for action, each in known.items() if each.outcome is not None}

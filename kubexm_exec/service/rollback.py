@@ -1,4 +1,4 @@
-"""Takes a run back that the journal knows: says what cannot be undone, and undoes the rest."""
+"""Rolls a run back: says what cannot be undone, and undoes the rest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watc
 
 
 def _blind(past: Past, actions: Sequence[Action]) -> Iterator[str]:
-    """The nodes whose step types do not look, before they undo something, whether somebody else was there."""
+    """The nodes whose step types do not check for later changes before they undo something."""
     from kubexm_exec.plugins import RegistryError, step_registry
     from kubexm_exec.step import Step
 
@@ -78,5 +78,5 @@ def _later(store: Store, row: RunRow) -> list[RunRow]:
     """The runs that may have changed something on the same target since, the newest first, if that still stands."""
     # An id begins with the time.
     newer = (each for each in store.runs(limit=_NEWEST) if each.id > row.id and each.target == row.target)
-    # Of one that broke off nobody has counted anything.
+    # An interrupted run has no counts.
     return [each for each in newer if each.counts.get("changed", 1) and each.status != Status.ROLLED_BACK.value]

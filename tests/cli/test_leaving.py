@@ -16,7 +16,7 @@ from tests.e2e.program import write_spec
 def run(
     body: str, stdout: int | IO[str] = subprocess.PIPE, *, ignoring: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    program = f"import sys\nfrom kubexm_exec.cli.leaving import leave_after\ndef work():\n{body}\nleave_after(work)\n"
+    program = f"import sys\nfrom kubexm_exec.cli.programs import leave_after\ndef work():\n{body}\nleave_after(work)\n"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
         [*(["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"] if ignoring else []), sys.executable, "-c", program],
