@@ -1,4 +1,4 @@
-"""How often a broken transfer is taken up again: some times in a row without progress, and not for ever."""
+"""How often an interrupted transfer is resumed: some times in a row without progress, and not for ever."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kubexm_exec.control import backoff
 
 MOST_ATTEMPTS: Final = 100
 LEAST_PROGRESS: Final = 1 << 16
-"""Bytes by which an attempt must get further to count as progress, if it brings less than a hundredth of the whole."""
+"""Bytes that count as progress of an attempt, unless a hundredth of the whole is less."""
 LARGEST: Final = 1 << 36
-"""Bytes of the largest file that is taken."""
+"""Bytes of the largest file that is accepted."""
 LEAST_SPEED: Final = 1 << 10
-"""Bytes that must arrive within each timeout: less is as good as silence."""
+"""Bytes that must arrive within each timeout."""
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
 
@@ -27,7 +27,7 @@ class Attempts:
         self.made = 0
 
     def broke(self, size: int, total: int | None) -> float | None:
-        """An attempt broke when so much was here: the pause before the next one, or None if there is to be none."""
+        """Seconds before the next attempt, after one was interrupted at that size; None if there is no next one."""
         self.made += 1
         least = LEAST_PROGRESS if total is None else min(LEAST_PROGRESS, max(1, total // 100))
         progressed = size - self._furthest >= least

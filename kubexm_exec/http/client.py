@@ -1,4 +1,4 @@
-"""The control node's client, on urllib3: one exchange after the other, each with a deadline and ended by a cancel."""
+"""The client of the control node, on urllib3: one exchange after the other, with a deadline and a cancel."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _CHUNK: Final = 1 << 16
 
 
 class Trust(Struct, frozen=True):
-    """How servers are trusted: as the system does, by a CA of one's own, or blindly."""
+    """How servers are trusted: by the CAs of the system, by a CA of your own, or always."""
 
     ca_file: str = ""
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """What TLS makes of it; raises HttpError if the file is none of certificates."""
+        """The context for TLS; raises HttpError if the file has no certificates."""
         try:
             return _context(self.ca_file, self.insecure)
         except FileNotFoundError:
-            raise HttpError(f"there is no CA file {self.ca_file}", "look at its `caFile`") from None
-        except OSError as error:  # also ssl.SSLError: the file holds no certificate
+            raise HttpError(f"there is no CA file {self.ca_file}", "check `caFile`") from None
+        except OSError as error:  # also ssl.SSLError: the file has no certificate
             raise HttpError(
-                f"caFile {self.ca_file}: it is no file of CA certificates: {error.strerror or error}",
-                "it holds certificates in PEM form",
+                f"caFile {self.ca_file}: it is not a file of CA certificates: {error.strerror or error}",
+                "give a file with certificates in PEM format",
             ) from error
 
 
 @lru_cache(maxsize=16)
 def _context(ca_file: str, insecure: bool) -> ssl.SSLContext:
-    """Reading the system's CAs takes longer than a small download."""
+    """Cached: to read the CAs of the system takes longer than a small download."""
     context = ssl.create_default_context(cafile=ca_file or None)
     if insecure:
         context.check_hostname = False
@@ -62,7 +62,7 @@ def _context(ca_file: str, insecure: bool) -> ssl.SSLContext:
 
 
 class Response(Struct, frozen=True):
-    """The head of an answer, and its body piece by piece."""
+    """The head of an answer, and a reader of its body."""
 
     status: int
     reason: str
@@ -70,7 +70,7 @@ class Response(Struct, frozen=True):
     """Names in lower case."""
     url: str
     read: Callable[[int], bytes]
-    """The next bytes, at most so many, as they are on the wire; none at the end. Raises HttpError, CommandCancelled."""
+    """Returns at most so many bytes, as they are on the wire; none at the end. Raises HttpError, CommandCancelled."""
 
 
 def fetch(
@@ -101,9 +101,9 @@ def ask(
     deadline: Deadline | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Response]:
-    """Send a request and go where redirects lead; gives the head of the answer. Raises HttpError.
+    """Send a request and follow redirects; yields the answer. Raises HttpError.
 
-    ``silence`` is how long a server may take to be reached, to begin its answer, and to go on with it.
+    ``silence`` is how long it may take to connect, to begin the answer, and to continue it.
     """
     trust = trust or Trust()
     for seen in itertools.count():
@@ -130,7 +130,7 @@ def _exchange(request: Request, trust: Trust, silence: float, deadline: Deadline
 
 
 def _reader(reply: Any, guard: _Guard, silence: float) -> Callable[[int], bytes]:
-    """Reads whatever is there, so that a slow server's progress is seen, and one that only drips is given up."""
+    """Reads what has arrived, so that progress of a slow server is seen, and one below the least speed is given up."""
     arrived, used = 0, 0.0
 
     def read(size: int) -> bytes:
@@ -148,7 +148,7 @@ def _reader(reply: Any, guard: _Guard, silence: float) -> Callable[[int], bytes]
 
 
 class _Manager:
-    """One connection to a server, or to the proxy before it."""
+    """One connection to a server, or to its proxy."""
 
     def __init__(self, url: str, trust: Trust, guard: _Guard) -> None:
         self._url = url
@@ -179,7 +179,7 @@ class _Manager:
 
 
 class _Head:
-    """The beginning of an answer: its end is an empty line, not the end of the connection as http.client has it."""
+    """The head of an answer, which must end with an empty line: http.client also accepts the end of the connection."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -197,7 +197,7 @@ class _Head:
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer whose head is whole and says one length."""
+    """An answer with a complete head and only one length."""
 
     fp: Any
 
@@ -229,16 +229,16 @@ def _secure(guard: _Guard) -> type[HTTPSConnection]:
 
         def connect(self) -> None:
             super().connect()
-            # Whoever wrote `insecure: true` needs no warning about it.
+            # No warning about `insecure: true`.
             self.is_verified = True
 
     return Secure
 
 
 class _Guard:
-    """Ends an exchange from outside: when it is cancelled, at its deadline, and when the server takes too long.
+    """Ends an exchange from outside: on a cancel, at its deadline, and when the server is too slow.
 
-    A library's own timeout starts anew with every byte, so that a server that drips could hold it for ever.
+    The timeout of a library starts again with every byte, so that a slow server could block it for ever.
     """
 
     def __init__(self, url: str, silence: float, deadline: Deadline, cancel: Cancel) -> None:
@@ -271,9 +271,9 @@ class _Guard:
         return max(0.001, self._silence if left is None else min(self._silence, left))
 
     def watch(self, connected: socket.socket) -> socket.socket:
-        """Take a connection into care; its time starts now, since that for reaching the server is another."""
+        """Watch a connection; its time starts now, after that for connecting."""
         with self._news:
-            # Of its own: TLS takes the descriptor away from the socket that it is given.
+            # A copy: TLS takes over the descriptor of the socket.
             self._sockets.append(connected.dup())
             if self._due is not None:
                 self._due = time.monotonic() + self.patience()
@@ -287,7 +287,7 @@ class _Guard:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Do something that must be over in time; raises HttpError or CommandCancelled."""
+        """Limit the time of what is inside; raises HttpError or CommandCancelled."""
         self._check()
         left = self._deadline.left()
         with self._news:
@@ -315,7 +315,7 @@ class _Guard:
 
     def _late(self) -> HttpError:
         said = "no answer in time" if self._deadline.at is not None else f"no answer within {self._silence:g}s"
-        hint = "give it a longer `timeout`, or find out what holds it up; a proxy is named by https_proxy"
+        hint = "use a longer `timeout`, or find out what delays it; a proxy is set by https_proxy"
         return HttpError(said, hint, passing=True)
 
     def _watch(self) -> None:
@@ -324,7 +324,7 @@ class _Guard:
                 now = time.monotonic()
                 if self._due is not None and self._due <= now:
                     break
-                # It wakes seldom, and not for each piece of a body.
+                # It wakes rarely, not for each piece of a body.
                 self._wakes = self._due if self._due is not None else now + self._silence
                 self._news.wait(self._wakes - now)
         self._end()
@@ -341,7 +341,7 @@ class _Guard:
 
 
 def _proxy(url: str) -> str:
-    """The proxy that the environment names for a URL; none for this machine itself."""
+    """The proxy of the environment for a URL; none for this machine itself."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if _is_loopback(host):
@@ -366,8 +366,8 @@ def _proxy_manager(proxy: str, more: Mapping[str, Any]) -> urllib3.ProxyManager:
     parts = urlsplit(proxy)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise HttpError(
-            f"the proxy {shown_url(proxy)} is not one that starts with http:// or https://",
-            "look at http_proxy, https_proxy and all_proxy in the environment",
+            f"the proxy {shown_url(proxy)} does not start with http:// or https://",
+            "check http_proxy, https_proxy and all_proxy in the environment",
         )
     place = parts.netloc.rpartition("@")[2]
     headers = None
@@ -377,11 +377,11 @@ def _proxy_manager(proxy: str, more: Mapping[str, Any]) -> urllib3.ProxyManager:
     return urllib3.ProxyManager(f"{parts.scheme}://{place}", proxy_headers=headers, **more)
 
 
-# what went wrong
+# failures
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What a library's error was made of."""
+    """The cause of an error of a library."""
     while True:
         inner = error.__cause__ if isinstance(error, NewConnectionError) else None
         inner = inner or next((each for each in reversed(error.args) if isinstance(each, BaseException)), None)
@@ -391,7 +391,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _reason(cause: BaseException, by_proxy: bool) -> HttpError:
-    """What a failure means; nothing of what was sent or received is repeated."""
+    """The error for a failure, without anything that was sent or received."""
     through = "the proxy: " if by_proxy else ""
     match cause:
         case HttpError():
@@ -399,7 +399,7 @@ def _reason(cause: BaseException, by_proxy: bool) -> HttpError:
         case ssl.SSLCertVerificationError():
             return HttpError(
                 f"{through}its certificate is not trusted: {cause.verify_message}",
-                "name the CA that signed it in `caFile`",
+                "give the CA that signed it as `caFile`",
             )
         case ssl.SSLError():
             said = f"{through}TLS failed: {cause.reason or 'no handshake'}"
@@ -410,14 +410,14 @@ def _reason(cause: BaseException, by_proxy: bool) -> HttpError:
         case socket.gaierror():
             return HttpError(
                 f"{through}the name does not resolve: {cause.strerror}",
-                "look at the host in the address",
+                "check the host in the address",
                 passing=True,
             )
         case http.client.IncompleteRead() | http.client.RemoteDisconnected():
             return EndedError(f"{through}the connection ended in the middle", passing=True)
         case http.client.HTTPException() | HTTPError() | ValueError():
             return HttpError(
-                f"{through}what it answered is not HTTP ({type(cause).__name__})",
+                f"{through}the answer is not HTTP ({type(cause).__name__})",
                 "does a web server listen on this port?",
                 passing=True,
             )

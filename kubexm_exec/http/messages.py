@@ -1,4 +1,4 @@
-"""Requests, what may be asked, and how addresses and failures are shown."""
+"""Requests, replies and errors, and how addresses are checked and shown."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from msgspec import Struct
 
 AGENT: Final = "kubexm"
 PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Status codes of what may be over in a moment."""
+"""Status codes of transient errors."""
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpError(Exception):
-    """There was no answer, or none that can be taken. Never holds a header, a query or a body."""
+    """There was no usable answer. It never has a header, a query or a body."""
 
     def __init__(self, reason: str, hint: str = "", *, passing: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.hint = hint
         self.passing = passing
-        """Whether it may be over in a moment."""
+        """Whether it may be transient."""
 
 
 class EndedError(HttpError):
@@ -36,30 +36,30 @@ class EndedError(HttpError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a server."""
+    """A request to a server."""
 
     method: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The user's: any of them may be a secret, so that no other server than this one gets to see them."""
+    """Headers of the user, which may be secrets: no other server gets them."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """The program's: they hold nothing that a stranger may not know."""
+    """Headers of the program, which are not secret."""
     body: bytes | None = field(default=None, repr=False)
 
     def lines(self) -> dict[str, str]:
-        """All headers; the user's come before the program's. Raises HttpError for one that cannot be sent."""
+        """All headers; those of the user have priority. Raises HttpError for one that cannot be sent."""
         for name, value in self.headers.items():
             if not _NAME.fullmatch(name):
-                raise HttpError(f"{name!r} is no name of a header")
+                raise HttpError(f"{name!r} is not a valid name of a header")
             if _CONTROL.search(value):
-                raise HttpError(f"the header {name} holds a line break or another control character")
+                raise HttpError(f"the header {name} has a line break or another control character")
         given = {name.lower() for name in self.headers}
         kept = {name: value for name, value in self.own.items() if name.lower() not in given}
         return {"User-Agent": AGENT, **kept, **self.headers} if "user-agent" not in given else {**kept, **self.headers}
 
 
 class Reply(Struct, frozen=True):
-    """What a server answered."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -74,18 +74,18 @@ class Reply(Struct, frozen=True):
 
 
 def check_url(url: str) -> str:
-    """The URL, if it is one that can be asked; ValueError says what is wrong."""
+    """The URL, if it can be requested; ValueError says what is wrong."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is not a URL that starts with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL with user and password in it is not taken; use an Authorization header with a secret")
+        raise ValueError("a URL with user and password is not accepted; use an Authorization header with a secret")
     _ = parts.port
     return url
 
 
 def shown_url(url: str) -> str:
-    """A URL without anything that may be secret."""
+    """A URL without parts that may be secret."""
     head, mark, _ = url.partition("?")
     scheme, sep, rest = head.partition("://")
     rest = rest.rpartition("@")[2] if "@" in rest.partition("/")[0] else rest

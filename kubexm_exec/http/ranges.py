@@ -1,4 +1,4 @@
-"""Whether an answer goes on with what is here already: the same version, from the right byte on (RFC 9110, 13, 14)."""
+"""Whether an answer continues what has been received: the same version, from the right byte (RFC 9110, 13, 14)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
 
 
 class RestartError(Exception):
-    """What is here does not fit what is there any more."""
+    """What has been received does not match the answer: start again."""
 
 
 class Piece(Struct, frozen=True):
-    """What an answer brings: from which byte on, and how long the whole is."""
+    """The body of an answer: its first byte, and the size of the whole."""
 
     start: int
     total: int | None
     validator: str
-    """The name of the version, if it tells versions apart byte by byte."""
+    """Identifies the version, if it tells versions apart byte by byte."""
     complete: bool = False
     """Whether nothing is missing."""
 
 
 def range_headers(start: int, validator: str) -> dict[str, str]:
-    """What asks for the rest behind ``start`` bytes of a version."""
+    """The headers that ask for the rest after ``start`` bytes of a version."""
     asked = {"Range": f"bytes={start}-"} if start else {}
     return {**asked, "If-Range": validator} if start and validator else asked
 
@@ -38,9 +38,9 @@ def is_tag(validator: str) -> bool:
 
 
 def validator_of(headers: Mapping[str, str]) -> str:
-    """The name of the version: a strong entity tag, or the time of the last change if that was not just now.
+    """The validator of a version: a strong entity tag, or the time of the last change if that was not just now.
 
-    A weak tag, and a time in the very second of the answer, say that two are alike, not that their bytes are the same.
+    A weak tag, or a time in the second of the answer, does not mean that the bytes are the same.
     """
     tag = headers.get("etag", "")
     if tag and not tag.startswith("W/"):
@@ -60,9 +60,9 @@ def validator_of(headers: Mapping[str, str]) -> str:
 def piece_of(
     status: int, headers: Mapping[str, str], start: int, validator: str, total: int | None, *, verified: bool
 ) -> Piece | None:
-    """What a 200, 206 or 416 brings to whoever has ``start`` bytes of ``total`` of a version; None for anything else.
+    """What a 200, 206 or 416 adds to ``start`` received bytes of ``total`` of a version; None for any other status.
 
-    ``verified`` means that a digest will tell whether the pieces fit. Raises RestartError.
+    ``verified`` means that a digest will tell whether the pieces match. Raises RestartError.
     """
     if status == 200:
         length = headers.get("content-length", "")
@@ -75,7 +75,7 @@ def piece_of(
         raise RestartError
     same = _is_version(headers, validator)
     if status == 416:
-        # All of it is here already, if the whole is as long as what is here.
+        # Everything has been received, if the whole has that size.
         if whole != start or not (verified or same):
             raise RestartError
         return Piece(start, start, validator, complete=True)

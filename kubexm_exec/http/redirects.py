@@ -1,4 +1,4 @@
-"""Where a redirect may lead, and what of a request goes with it (RFC 9110, 15.4, and stricter)."""
+"""Where a redirect may lead, and which part of a request follows it (RFC 9110, 15.4, and stricter)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class RedirectError(HttpError):
 
 
 def redirected(request: Request, status: int, location: str, seen: int) -> Request | None:
-    """The request that an answer leads to, None if it leads nowhere; raises RedirectError.
+    """The request that an answer redirects to, or None; raises RedirectError.
 
-    Another server (scheme, host or port) gets none of the user's headers, no body, and nothing but a question.
+    Another server (scheme, host or port) gets no headers of the user, no body, and only a safe method.
     """
     if status not in _REDIRECTS or not location:
         return None
@@ -36,9 +36,9 @@ def redirected(request: Request, status: int, location: str, seen: int) -> Reque
         ) from None
     where = f"{shown_url(request.url)} leads to {shown_url(url)}"
     if seen >= MOST_REDIRECTS:
-        raise RedirectError(f"{where} after {MOST_REDIRECTS} other redirects", "look where its address leads to")
+        raise RedirectError(f"{where} after {MOST_REDIRECTS} other redirects", "check where its address leads")
     if urlsplit(request.url).scheme == "https" and urlsplit(url).scheme != "https":
-        raise RedirectError(f"{where}, which is not encrypted", "ask for the https address that it should lead to")
+        raise RedirectError(f"{where}, which is not encrypted", "use the https address that it should lead to")
     method, body = request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", None
@@ -47,8 +47,8 @@ def redirected(request: Request, status: int, location: str, seen: int) -> Reque
         return replace(request, method=method, url=url, body=body)
     if method not in _SAFE or body is not None:
         raise RedirectError(
-            f"{where}, another server, which is not sent the {method}",
-            "if it is meant to have it, give its address in the spec",
+            f"{where}, another server, to which the {method} is not sent",
+            "if you want that, give its address in the spec",
         )
     return replace(request, method=method, url=url, body=body, headers={})
 

@@ -1,4 +1,4 @@
-"""Gathers what a host says about itself, in one round trip over POSIX sh."""
+"""Gathers the facts of hosts, in one round trip over POSIX sh."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubexm_exec.runner.factscript import FACT_NAMES, SCRIPT, parse, with_skew
 
 
 def gather(connector: Connector, *, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
-    """Ask the host; raises ConnectorError if it has no shell that answers."""
+    """The facts of a host; raises ConnectorError if its shell does not answer."""
     command = Command(argv=("sh", "-c", SCRIPT))
     before = time.time()
     result = connector.run(command, deadline=deadline, cancel=cancel)
@@ -25,7 +25,7 @@ def gather(connector: Connector, *, deadline: Deadline, cancel: Cancel) -> Mappi
 
 
 class Facts:
-    """The facts of all hosts of a run: gathered on first use, once a host, by one asker at a time."""
+    """The facts of all hosts of a run: gathered on first use, once per host."""
 
     def __init__(self, connect: Callable[[str, Deadline, Cancel], Connector]) -> None:
         self._connect = connect
@@ -34,7 +34,7 @@ class Facts:
         self._lock = threading.Lock()
 
     def of(self, host: str, deadline: Deadline, cancel: Cancel) -> Mapping[str, Any]:
-        """The facts of a host; a failure is not remembered, so that a retry asks again."""
+        """The facts of a host; a failure is not cached, so that a retry asks again."""
         known = self._known.get(host)
         if known is not None:
             return known
@@ -52,7 +52,7 @@ class Facts:
             turn.give_back()
 
     def forget(self, host: str) -> None:
-        """Ask the host again next time: it is not what it was."""
+        """Gather the facts again next time: the host has changed."""
         self._known.pop(host, None)
 
 

@@ -1,4 +1,4 @@
-"""What a host is asked about itself (a script for any POSIX sh), and what its answer means."""
+"""The script that gathers facts (for any POSIX sh), and the meaning of its output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-# Files are read by the shell itself wherever that will do: each program it starts costs a host time.
+# The shell reads files itself where possible: each program costs time.
 SCRIPT: Final = r"""
 say() { printf '%s=%s\n' "$1" "$2"; }
 from() { v=; [ -r "$2" ] && read -r v 2>/dev/null <"$2"; [ -n "$v" ] && say "$1" "$v"; }
@@ -90,7 +90,7 @@ ARCHITECTURES: Final = {
     "i686": "386",
     "i386": "386",
 }
-"""What the kernel calls a machine, and what most downloads call it."""
+"""Names of the kernel for architectures, and those of most downloads."""
 _VIRTUAL: Final = (
     ("kvm", r"kvm|qemu|rhev|openstack|google|amazon|digitalocean|hetzner"),
     ("vmware", r"vmware"),
@@ -103,13 +103,13 @@ _PSEUDO: Final = frozenset({
     "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
     "tracefs",
 })  # fmt: skip
-"""Types of mounts that hold no files of anybody's."""
+"""Types of mounts without files of users."""
 _REPEATED: Final = ("disk", "mount", "interface", "address", "route", "account")
 _ADDRESS: Final = re.compile(r"\d+:\s+(\S+)\s+(inet6?)\s+([0-9a-fA-F.:]+)(?: peer \S+?)?(?:/(\d+))?\s.*?scope (\S+)")
 
 
 def parse(text: str) -> Mapping[str, Any]:
-    """The facts in what the script said; what a host does not know is empty, 0 or ``unknown``, never missing."""
+    """The facts in the output of the script; an unknown one is empty, 0 or ``unknown``, never missing."""
     said: dict[str, str] = {}
     many: dict[str, list[str]] = {name: [] for name in _REPEATED}
     for line in text.split("\n"):
@@ -158,10 +158,9 @@ def parse(text: str) -> Mapping[str, Any]:
 
 
 def with_skew(facts: Mapping[str, Any], before: float, after: float) -> Mapping[str, Any]:
-    """The facts with how far the host's clock is ahead (behind: below 0) of ours, in whole seconds.
+    """The facts with the skew of the host's clock to ours, in whole seconds; below 0 if it is behind.
 
-    Between asking and answering (``before`` and ``after``, our time) every moment is as likely: what that can explain
-    is no skew.
+    A difference that the time between question and answer (``before`` and ``after``, our time) can explain is no skew.
     """
     told = facts["time"]["epoch"]
     if not told:
@@ -171,7 +170,7 @@ def with_skew(facts: Mapping[str, Any], before: float, after: float) -> Mapping[
 
 
 def _frozen(value: Any) -> Any:
-    """Facts are shared by everybody who asks: nobody can change them."""
+    """An immutable copy: all actions share the facts."""
     if isinstance(value, dict):
         return MappingProxyType({key: _frozen(one) for key, one in value.items()})
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
@@ -193,7 +192,7 @@ def _disk(line: str) -> dict[str, Any] | None:
     name, size, rotational, *model = line.split() if len(line.split()) >= 3 else ("", "", "")
     if not name:
         return None
-    # The kernel counts in sectors of 512 bytes, whatever the disk does.
+    # The kernel counts sectors of 512 bytes, whatever the disk has.
     return {
         "name": name,
         "sizeMb": _number(size) * 512 // 1024**2,
@@ -226,7 +225,7 @@ def _interfaces(lines: list[str], addresses: list[str]) -> list[dict[str, Any]]:
 
 
 def _addresses(lines: list[str]) -> dict[str, list[str]]:
-    """Those that other hosts can reach: neither loopback nor link-local."""
+    """Addresses that other hosts can reach: neither loopback nor link-local."""
     matches = [match for line in lines if (match := _ADDRESS.match(line)) is not None and match[5] == "global"]
     kinds = {"ipv4": "inet", "ipv6": "inet6"}
     return {kind: list(dict.fromkeys(m[3] for m in matches if m[2] == word)) for kind, word in kinds.items()}
@@ -244,7 +243,7 @@ def _route(lines: list[str], interfaces: list[dict[str, Any]]) -> dict[str, str]
     _, name, gateway = min(routes)
     own: list[str] = next((one["addresses"] for one in interfaces if one["name"] == name), [])
     address = next((one.partition("/")[0] for one in own if ":" not in one), "")
-    # As the memory of the machine has it: on all that matter the lowest byte comes first.
+    # In the byte order of the machine, which is little-endian on all that matter.
     dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(gateway)))
     return {"interface": name, "gateway": "" if dotted == "0.0.0.0" else dotted, "address": address}
 

@@ -25,9 +25,9 @@ each() {
   [ $# -eq $kx_k ] || "$@" </dev/null
 }
 """
-"""``each NUMBER COMMAND...`` runs a command with the words that come as input, each ended by NUL, so many at a time.
+"""``each NUMBER COMMAND...`` runs a command with the words of its input, each ended by NUL, so many at a time.
 
-busybox's xargs (1.35, say) mixes up a word now and then where it divides its input; its shell reads such words itself.
+The xargs of busybox (such as 1.35) sometimes corrupts a word where it splits its input; there the shell reads them.
 """
 
 
@@ -52,8 +52,8 @@ def script(
 ) -> Command:
     """A fixed piece of shell with data as its positional arguments, so that no data is ever read as shell.
 
-    The tools it calls speak English: their messages are told apart by their words. A ``question`` starts nothing that
-    outlives it, whatever the host is like; it costs the host less.
+    Its tools print English, by which messages are recognized. A ``question`` starts nothing that outlives it, and costs
+    the host less.
     """
     return Command(
         argv=("sh", "-c", body, "kx", *arguments),

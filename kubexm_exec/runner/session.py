@@ -1,4 +1,4 @@
-"""What every operation on a host is bound to: the connector, the time that is left, and who watches."""
+"""What every operation on a host is bound to: the connector, the deadline, and the listeners."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.transfers import Transfers
 
 OnProgress: TypeAlias = Callable[[str, float | None, float | None], None]
-"""Called with what is done, how much of it, and how much there is in all."""
+"""Called with a message, how much is done, and how much there is in all."""
 
 
 class Ask(Protocol):
-    """Asks the host: the states of the paths, and then those of ``more``, without digests of what is large there."""
+    """Asks the host for the states of paths, then for those of ``more``, of which large files have no digest."""
 
     def __call__(self, paths: Sequence[str], *, digest: bool, more: Sequence[str] = ()) -> list[FileState]:
-        """What is there."""
+        """The states."""
 
 
 class Ahead(Protocol):
-    """What may know already what is asked about files."""
+    """A cache of states of files."""
 
     def inspect(self, paths: Sequence[str], ask: Ask, *, digest: bool) -> list[FileState]:
-        """The states of the paths, which may have been seen before."""
+        """The states of the paths, which may be cached."""
 
 
 class Session(Struct, frozen=True):
-    """One action's way to its host."""
+    """The access of an action to its host."""
 
     connector: Connector
     deadline: Deadline = field(default_factory=Deadline)
@@ -43,28 +43,27 @@ class Session(Struct, frozen=True):
     become: str = ""
     """The user that the connector becomes on the host, for messages."""
     gather: Callable[[], Mapping[str, Any]] | None = None
-    """Asks for the host's facts; None: ask the host each time."""
+    """Returns the facts of the host; None: ask the host each time."""
     transfers: Transfers = field(default_factory=Transfers)
-    """What all transfers of the run share."""
+    """Shared by all transfers of the run."""
     on_progress: OnProgress | None = None
-    """Told how far something long is."""
+    """Called with the progress of long operations."""
     forget: Callable[[], None] | None = None
-    """Has what is remembered of the host asked for anew."""
+    """Drops what is cached of the host."""
     ahead: Ahead | None = None
-    """What an earlier step may have seen already."""
+    """States that an earlier step may have seen."""
     seen: dict[str, bytes] = field(default_factory=dict)
-    """Content that was read already, by its digest: what a diff shows is what an undo keeps."""
-
+    """Content that was read, by its digest: an undo keeps what a diff shows."""
     attributes: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     """Extended attributes of files that were read, by path; None if the host cannot tell."""
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
-        """Tell those who watch how far it is."""
+        """Report the progress."""
         if self.on_progress is not None:
             self.on_progress(message, done, total)
 
     def facts(self) -> Mapping[str, Any]:
-        """What the host says about itself."""
+        """The facts of the host."""
         if self.gather is not None:
             return self.gather()
         from kubexm_exec.runner.facts import gather
@@ -72,5 +71,5 @@ class Session(Struct, frozen=True):
         return gather(self.connector, deadline=self.deadline, cancel=self.cancel)
 
     def for_cleanup(self, seconds: float = 15.0) -> Session:
-        """The same way with time of its own: what was begun is tidied up also after a timeout or a cancel."""
+        """The same session with a deadline of its own, to clean up also after a timeout or a cancel."""
         return replace(self, deadline=Deadline.after(seconds), cancel=Cancel(), on_output=None)

@@ -1,4 +1,4 @@
-"""What all transfers of a run share: the digests of files on the control node, and how many large ones go at once."""
+"""What all transfers of a run share: digests of files on the control node, and the slots for large uploads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kubexm_exec.control import Cancel, Deadline, Semaphore, raise_if_over
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 UPLOADS: Final = 10
-"""Large files that are sent at once: more would only make all of them slow."""
+"""Large uploads at once: more would only slow down all of them."""
 _CHUNK: Final = 1 << 20
 
 Signature = tuple[int, int, int, int]
-"""What changes when somebody writes to a file: device, inode, size, time."""
+"""Device, inode, size and time of a file, which change when somebody writes to it."""
 
 
 class Source(Struct, frozen=True):
-    """A file on the control node with what is in it."""
+    """A file on the control node with its digest."""
 
     path: Path
     size: int
@@ -33,17 +33,17 @@ class Source(Struct, frozen=True):
     signature: Signature
 
     def is_now(self, fd: int) -> bool:
-        """Whether an open file is still the one that was looked at."""
+        """Whether an open file is still the one that was read."""
         return signature_of(os.fstat(fd)) == self.signature
 
 
 def signature_of(info: os.stat_result) -> Signature:
-    """What tells whether a file was written to since."""
+    """The signature of a file."""
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 class Transfers:
-    """Shared by the actions of a run, and by all of their threads."""
+    """Shared by all actions of a run, and their threads."""
 
     def __init__(self, uploads: int = UPLOADS) -> None:
         self.uploads = max(1, uploads)
@@ -53,7 +53,7 @@ class Transfers:
         self._places = Semaphore(self.uploads)
 
     def source(self, path: Path, deadline: Deadline, cancel: Cancel) -> Source:
-        """A local file with its digest; read once a run, however many hosts ask, unless it changes.
+        """A local file with its digest; read once per run, for any number of hosts, unless it changes.
 
         Raises OSError.
         """
@@ -68,7 +68,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def upload(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object]) -> Iterator[None]:
-        """A large upload's turn; ``waiting`` is called if it has to wait for it."""
+        """A slot for a large upload; ``waiting`` is called if it has to wait for one."""
         try:
             took = self._places.take(deadline, cancel, waiting)
         except CommandCancelled:
@@ -83,7 +83,7 @@ class Transfers:
 
 def _read(path: Path, deadline: Deadline, cancel: Cancel) -> Source:
     digest = hashlib.sha256()
-    # Without O_NONBLOCK a pipe without a writer would be waited for, for ever.
+    # Without O_NONBLOCK, a pipe without a writer would block for ever.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         if not stat.S_ISREG(before.st_mode):
@@ -91,5 +91,5 @@ def _read(path: Path, deadline: Deadline, cancel: Cancel) -> Source:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             raise_if_over(deadline, cancel, f"while reading {path}")
-        # As it was before: if it was written to meanwhile, it does not match and is read again, or refused.
+        # As before it was read: if it was changed meanwhile, it does not match and is read again, or refused.
         return Source(path, before.st_size, digest.hexdigest(), signature_of(before))

@@ -204,7 +204,7 @@ def test_what_another_user_cannot_be_is_that_users_error_alone(as_user: Any) -> 
         ("asked", {"pty": True, "password": "env:WRONG"}, r"asked cannot become root by sudo: the password is wrong"),
         ("asked", {"pty": True, "method": "su", "password": "env:WRONG"}, r"by su: the password is wrong"),
         ("asked", {"pty": True, "method": "su"}, r"a password is asked for; give it with"),
-        ("trusted", "nosuchuser", r"unknown user.*name a user that the host knows"),
+        ("trusted", "nosuchuser", r"unknown user.*give a user in `become` that exists"),
         ("trusted", {"method": "doas"}, r"by doas: .*(install it|allow the user)"),
     ],
 )

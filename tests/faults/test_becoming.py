@@ -130,16 +130,16 @@ def test_commands_run_as_the_other_user(as_user: As, user: str, become: Any, who
         ("limited", {"password": "env:RIGHT"}, r"limited cannot become root by sudo: .*allow the user"),
         ("nobodys", {"password": "env:RIGHT"}, r"nobodys is not in the sudoers file.*allow the user"),
         ("ttyonly", True, r"must have a tty.*requiretty"),
-        ("trusted", "nosuchuser", r"unknown user.*name a user that the host knows"),
+        ("trusted", "nosuchuser", r"unknown user.*give a user in `become` that exists"),
         ("nobodys", {"method": "su", "password": "env:WRONG"}, r"cannot become root by su: the password is wrong"),
         ("nobodys", {"method": "su"}, r"by su: a password is asked for; give it with"),
         (
             "nobodys",
             {"method": "su", "user": "nosuchuser", "password": "env:RIGHT"},
-            r"name a user that the host knows",
+            r"give a user in `become` that exists",
         ),
         ("asked", {"method": "doas"}, r"asked cannot become root by doas: .*give the password|permit nopass"),
-        ("asked", {"method": "doas", "password": "env:WRONG"}, r"by doas: the password is wrong; look at"),
+        ("asked", {"method": "doas", "password": "env:WRONG"}, r"by doas: the password is wrong; check"),
         ("nobodys", {"method": "doas"}, r"nobodys cannot become root by doas: .*allow the user"),
         ("nobodys", {"method": "doas", "password": "env:RIGHT"}, r"root by doas: .*allow the user"),
     ],
@@ -185,5 +185,5 @@ def test_a_run_with_the_right_password_works_and_with_a_wrong_one_says_so(box: M
     box.sh("rm /srv/roots")
     outcome = project.run(THE_PASSWORD="not it")
     assert outcome.code == 1
-    assert "the password is wrong; look at `become.password`" in " ".join(outcome.text.split())
+    assert "the password is wrong; check `become.password`" in " ".join(outcome.text.split())
     assert not (box.root / "srv/roots").exists()

@@ -105,7 +105,7 @@ def test_a_certificate_is_checked_with_the_ca_that_is_named(tmp_path: Path) -> N
         secure.add(CONTENT)
         with pytest.raises(ResourceError, match="is not trusted: self-signed certificate") as caught:
             ResourceStore().fetch(source(secure))
-        assert caught.value.hint == "name the CA that signed it in `caFile`"
+        assert caught.value.hint == "give the CA that signed it as `caFile`"
         assert ResourceStore().fetch(source(secure, ca_file=str(ca))).path.read_bytes() == CONTENT
         with pytest.raises(ResourceError, match="there is no CA file"):
             ResourceStore().fetch(source(secure, sha256="", ca_file=str(tmp_path / "nothing.pem")))

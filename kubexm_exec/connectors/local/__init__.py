@@ -1,1 +1,1 @@
-"""The connector for this very machine: processes, terminals and files without any transport."""
+"""The connector for the control node: processes, terminals and files, without a connection."""

@@ -1,4 +1,4 @@
-"""Ends what commands have left on this machine if the program itself is killed."""
+"""Ends running commands on the control node if the program itself is killed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ guard() {
 exec 3<&0
 guard <&3 3<&- &
 """
-"""It reads until nobody can write any more: we have gone, whatever became of us. Nobody has to wait for its end."""
+"""It reads until its input ends: then we have ended, in whatever way. Nobody has to wait for it."""
 
 
 class Guard:
-    """A process that knows the groups of the commands that run, and kills them when this one is gone.
+    """A process that knows the groups of running commands, and kills them when this process is gone.
 
-    Without it what a killed run was doing would go on, beside the run that is begun in its place. It is started with
-    the first command, and shared by all hosts that are this machine.
+    Without it the commands of a killed run would go on beside the next session of the run. It is started with the first
+    command, and shared by all hosts that are this machine.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Guard:
         self._hosts = 0
 
     def enter(self) -> None:
-        """One more host uses it."""
+        """Count one more host."""
         with self._lock:
             self._hosts += 1
 
     def leave(self) -> None:
-        """A host does not need it any more; with the last one it ends, and with it what is still left."""
+        """Count one host less; after the last one it ends, and with it commands that still run."""
         with self._lock:
             self._hosts -= 1
             if self._hosts <= 0:
@@ -54,19 +54,19 @@ class Guard:
                 self._pipe = None
 
     def ready(self) -> None:
-        """A command is about to be started."""
+        """Start it, before a command is started."""
         self._say("")
 
     def watch(self, group: int) -> None:
-        """A command runs."""
+        """Kill this group if we are killed."""
         self._say(f"+ {group}\n")
 
     def forget(self, group: int) -> None:
-        """It has ended; what it started in the background is nobody's business."""
+        """Leave this group alone: its command has ended, and background children may go on."""
         self._say(f"- {group}\n")
 
     def _say(self, line: str) -> None:
-        # It may not start, or somebody may have killed it; then nobody guards, which is no reason not to run a command.
+        # If it cannot start, or was killed, commands run without it.
         with self._lock, contextlib.suppress(OSError, subprocess.SubprocessError):
             if self._pipe is None:
                 self._pipe = _start()
@@ -80,7 +80,7 @@ def _nothing() -> None:
 
 
 def _start() -> int:
-    """A new one; gives the end of the pipe that it listens to."""
+    """Start one; returns the pipe that it reads from."""
     theirs, ours = os.pipe()
     try:
         quiet = subprocess.DEVNULL

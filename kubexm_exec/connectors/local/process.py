@@ -1,4 +1,4 @@
-"""Runs one process group to its end, its deadline or its cancellation, whatever its children do."""
+"""Runs one process group to its end, its deadline or its cancel, whatever its children do."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kubexm_exec.model.command import CommandResult
 
 _SIZE: Final = struct.pack("HHHH", 50, 200, 0, 0)
 _END_OF_INPUT: Final = b"\x04"
-# The first terminal that the leader of a session opens becomes the session's.
+# The first terminal that the leader of a session opens becomes that of the session.
 _TAKE: Final = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
 
 
 def open_terminal() -> tuple[int, int]:
-    """The two ends of a new terminal: ours, and the command's. Whoever reads from it finds the end of its input."""
+    """The two ends of a new terminal: ours, and that of the command, whose input is at its end."""
     ours, theirs = os.openpty()
     settings = termios.tcgetattr(theirs)
     settings[1] &= ~termios.OPOST
@@ -42,19 +42,19 @@ def open_terminal() -> tuple[int, int]:
 
 
 def in_terminal(theirs: int, argv: Sequence[str]) -> list[str]:
-    """The command line that makes a terminal that of its own session, and then runs a command."""
+    """The command line that takes a terminal for its session, and then runs a command."""
     return ["/bin/sh", "-c", _TAKE, os.ttyname(theirs), *argv]
 
 
 CHUNK: Final = 1 << 16
 KILL_GRACE: Final = 2.0
-"""Seconds between asking a process group to end and killing it."""
+"""Seconds between TERM and KILL."""
 PIPE_SIZE: Final = 1 << 20
-"""The most that a pipe can hold without privileges."""
+"""The largest pipe without privileges."""
 LINGER: Final = 0.2
-"""Seconds that output is waited for after the process has ended: a background child may hold the pipes forever."""
+"""Seconds to wait for output after the process has ended: a background child may keep the pipes open."""
 POLL: Final = 0.02
-"""Seconds between two looks at what the kernel gives no event for."""
+"""Seconds between two polls where the kernel has no event."""
 
 
 def run_process(
@@ -67,7 +67,7 @@ def run_process(
     cancel: Cancel,
     on_output: OnOutput | None,
 ) -> CommandResult:
-    """Run it in a session of its own to its end; a program that cannot be started gives 127 or 126, as in a shell."""
+    """Run a command in a session of its own to its end; one that cannot be started gives 127 or 126, as in a shell."""
     started = time.monotonic()
     raise_if_over(deadline, cancel)
     with _Supervisor(command, guard, on_output) as supervisor:
@@ -96,20 +96,20 @@ class Tail:
         self._seen = 0
 
     def add(self, data: bytes) -> None:
-        """Take some more."""
+        """Add bytes."""
         self._seen += len(data)
         self._data += data
         if len(self._data) > self._limit + (1 << 20):
             self._trim()
 
     def kept(self) -> bytes:
-        """What is left of it."""
+        """The last bytes."""
         self._trim()
         return bytes(self._data)
 
     @property
     def dropped(self) -> int:
-        """How many bytes came before what is kept."""
+        """How many bytes were not kept."""
         return max(0, self._seen - self._limit)
 
     def _trim(self) -> None:
@@ -128,7 +128,7 @@ class _Waker:
 
     def wake(self) -> None:
         with self._lock:
-            # Without the lock the number could already belong to somebody else's file.
+            # Without the lock the number could already be that of another file.
             if self._open:
                 with contextlib.suppress(BlockingIOError):
                     os.write(self._writer, b"!")
@@ -141,7 +141,7 @@ class _Waker:
 
 
 class _Supervisor:
-    """Feeds and reads one process; on the way out nothing of its group is left if it did not end by itself."""
+    """Feeds and reads one process; at the end its group is killed if it did not end by itself."""
 
     def __init__(self, command: Command, guard: Guard, on_output: OnOutput | None) -> None:
         self.stdout = Tail(command.max_output)
@@ -155,7 +155,7 @@ class _Supervisor:
         self._pipes: dict[str, IO[bytes]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_fd: int | None = None
-        # All that can fail for want of descriptors comes before there is a process that would be left alone.
+        # What needs descriptors comes before the process, which would be left alone if it failed.
         self._waker = _Waker()
         self._selector = selectors.DefaultSelector()
 
@@ -179,7 +179,7 @@ class _Supervisor:
                 pipe.close()
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """Start the process and listen to it."""
+        """Start the process and register its pipes."""
         self._guard.ready()
         if self._command.pty:
             process, terminal = self._start_in_terminal(argv, env)
@@ -231,7 +231,7 @@ class _Supervisor:
             os.close(theirs)
 
     def wait(self, deadline: Deadline, cancel: Cancel) -> int:
-        """The exit code, when the output is read too; raises when its time is over or it is cancelled."""
+        """The exit code, after all output was read; raises after the deadline or a cancel."""
         assert self._process is not None
         remove = cancel.on_set(self._waker.wake)
         try:
@@ -247,10 +247,10 @@ class _Supervisor:
             remove()
 
     def _drain(self, deadline: Deadline, cancel: Cancel) -> None:
-        """Read the pipes to their end, or for as long as it is worth while a background child holds them."""
+        """Read the pipes to their end, or for a moment if a background child keeps them open."""
         while self._pipes.keys() & {"stdout", "stderr"} and not deadline.passed() and not cancel.is_set():
             self._step(deadline.left())
-        # However slow the listener was, all that the process itself wrote is in the pipes by now.
+        # However slow the listener was, all output of the process itself is in the pipes by now.
         for name in self._pipes.keys() & {"stdout", "stderr"}:
             for _ in range(PIPE_SIZE // CHUNK):
                 if not self._read(name):
@@ -274,7 +274,7 @@ class _Supervisor:
         except BlockingIOError:
             return False
         except OSError as error:
-            # How a terminal says that nobody holds its other end any more.
+            # The other end of a terminal was closed.
             if error.errno != errno.EIO:
                 raise
             data = b""
@@ -296,7 +296,7 @@ class _Supervisor:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # It does not read all of its input: that is its own business, as in a shell's pipeline.
+            # It does not read all of its input, as in a pipeline.
             self._source = None
             written = len(self._input)
         more = bool(self._input) and self._source is not None
@@ -310,11 +310,11 @@ class _Supervisor:
         pipe.close()
 
     def _kill_group(self, process: subprocess.Popen[bytes]) -> None:
-        """TERM, a short grace while output is read on, then KILL; the process itself is reaped."""
+        """TERM, a grace period in which output is read, then KILL; the process itself is reaped."""
         group = process.pid
         self._on_output = None
         if "stdin" in self._pipes:
-            # Whatever it reads from now on is not all of it, and an end of file would say that it is.
+            # Its input is not complete, and an end of file would tell it so.
             self._selector.unregister(self._pipes["stdin"])
         grace = Deadline.after(KILL_GRACE)
         _signal_group(group, signal.SIGTERM)
@@ -323,25 +323,25 @@ class _Supervisor:
                 return
             self._step(POLL)
         _signal_group(group, signal.SIGKILL)
-        # Bounded: a process that hangs inside the kernel does not die, and must not take us with it.
+        # Bounded: a process that hangs in the kernel does not die.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILL_GRACE)
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Send a signal to a group; False if there is nobody left in it."""
+    """Send a signal to a group; False if it is empty."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # Somebody is left who has become another user; that is all that can be known.
+        # A process is left that has become another user.
         return True
     return True
 
 
 def _group_lives(group: int) -> bool:
-    """Whether anybody in the group still runs; the dead that nobody has reaped yet (init takes its time) do not."""
+    """Whether any process of the group still runs; those that are not reaped yet do not count."""
     if not _signal_group(group, 0):
         return False
     states = list(Path("/proc").glob("[0-9]*/stat"))
@@ -353,13 +353,13 @@ def _is_alive_in(group: int, stat: Path) -> bool:
         text = stat.read_bytes()
     except OSError:
         return False
-    # After the name, which may hold anything in its parentheses: state, parent, group.
+    # After the name in parentheses, which may have any characters: state, parent, group.
     state, _, of, *_ = text.rpartition(b")")[2].split()
     return int(of) == group and state not in (b"Z", b"X")
 
 
 def _exit_descriptor(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where the kernel has such a thing."""
+    """A descriptor that becomes readable when the process ends; None if the kernel has none."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -375,7 +375,7 @@ def _search_path(env: Mapping[str, str]) -> list[str]:
 def _start_failure(
     error: OSError | ValueError, program: str, cwd: str | None, env: Mapping[str, str]
 ) -> tuple[int, str]:
-    """The exit code and the text that a shell would give for a program that cannot be started."""
+    """The exit code and the message of a shell for a program that cannot be started."""
     if isinstance(error, ValueError):
         return 126, f"{program!r} cannot be run: {error}"
     reason = (error.strerror or str(error)).lower()
@@ -384,6 +384,6 @@ def _start_failure(
     if error.errno == errno.E2BIG:
         return 126, f"{program}: {reason}"
     if os.sep not in program and not any(Path(folder, program).exists() for folder in _search_path(env)):
-        # Also where a folder of PATH may not be entered: the kernel then says "permission denied", which helps nobody.
+        # Also if a folder of PATH may not be entered, for which the kernel says "permission denied".
         return 127, f"{program}: command not found"
     return (127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126), f"{program}: {reason}"

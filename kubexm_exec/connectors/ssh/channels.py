@@ -1,4 +1,4 @@
-"""Channels with a shell at their far end, as the user that was asked for."""
+"""Channels with a shell on the host, as a given user."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ _LINES: Final = 50
 _QUIET: Final = (53, 70, 72)
 _RAW: Final = (33, 34, 35, 36, 38, 40, 50, 51, 59)
 _PROMPT_TIME: Final = 20.0
-"""Seconds for sudo to say anything; it may ask a directory server first."""
+"""Seconds for sudo to answer; it may ask a directory server first."""
 
 
 class Shell:
-    """A shell that waits for one command after the other."""
+    """A shell that runs one command after the other."""
 
     def __init__(self, link: Link, channel: paramiko.Channel, sync: str, word: str) -> None:
-        """``word``: stands in its command line, and in no other."""
+        """``word``: is in its command line, and in no other."""
         self.channel = channel
         self.word = word
         self.watch = Watch(channel)
         self.group: tuple[str, ...] = ()
-        """The process group of all its commands, and itself, if they share one and that is known."""
+        """The process group of its commands, and its own number, if they share one that is known."""
         self.questions: dict[str, str] = {}
-        """The functions that it has by now, by their text: each is read and understood once, which takes bash 2 ms."""
+        """Its functions by their text: each is parsed once, which takes bash 2 ms."""
         self._link = link
         self._sync = sync
         self._pending = encode(setup(sync) + "\n")
 
     @property
     def usable(self) -> bool:
-        """Whether it still listens."""
+        """Whether its channel is still open."""
         return not (self.channel.closed or self.channel.eof_received)
 
     def send(self, frame: bytes, deadline: Deadline) -> str:
-        """Give it a command; returns the word after which its output begins, if any. An OSError means: not run."""
+        """Send a command; returns the word after which its output begins, if any. After an OSError it was not run."""
         sync, pending = self._sync, self._pending
         self._sync, self._pending = "", b""
-        # Whatever an earlier command's child wrote since is nobody's.
+        # Output of background children of earlier commands is dropped.
         while not sync and self.channel.recv_ready():
             self.channel.recv(CHUNK)
         self.channel.settimeout(deadline.left())
@@ -62,17 +62,17 @@ class Shell:
         return sync
 
     def learn(self, group: tuple[str, ...]) -> None:
-        """Take down what a command said of its group; one that names no shell in it was that command's alone."""
+        """Remember the group that a command has told, unless it is that of the command alone."""
         self.group = group if len(group) == 2 else ()
 
     def close(self) -> None:
-        """End it, and give its channel's place back."""
+        """Close it, and release its channel."""
         self.channel.close()
         self._link.release()
 
 
 def open_shell(link: Link, become: Become | None, mark: str, deadline: Deadline, cancel: Cancel) -> Shell:
-    """A new shell, which holds one of the connection's channels until it is closed; its word begins with the mark."""
+    """A new shell, which occupies a channel of the connection until it is closed; its word begins with the mark."""
     channel = link.channel(deadline, cancel)
     sync, word = nonce(), mark + nonce()
     try:
@@ -99,7 +99,7 @@ def open_script(
     counted: bool = True,
     pty: Literal["", "raw", "cooked"] = "",
 ) -> paramiko.Channel:
-    """A channel whose shell runs a script, which has to say the sync word on both streams first."""
+    """A channel whose shell runs a script, which prints the sync word on both streams first."""
     channel = link.channel(deadline, cancel, counted=counted)
     try:
         if pty:
@@ -127,7 +127,7 @@ def _become(
     *,
     merged: bool = False,
 ) -> None:
-    """Start a script as the other user; gives the password once, and only to whoever asks for it."""
+    """Start a script as the other user; the password is sent once, and only if it is asked for."""
     prompt = f"{nonce()}:"
     _request_exec(channel, encode(become_line(become, prompt, *any_shell(script))))
     ready, receive = (channel.recv_ready, channel.recv) if merged else (channel.recv_stderr_ready, channel.recv_stderr)
@@ -166,7 +166,7 @@ def _raise_if_silent(limit: Deadline, deadline: Deadline, cancel: Cancel, become
         if deadline.passed():
             raise
         raise ConnectorError(
-            f"{become.method} said nothing for {_PROMPT_TIME:g}s; look whether it works on the host by hand"
+            f"{become.method} did not answer for {_PROMPT_TIME:g}s; try it on the host by hand"
         ) from None
 
 
@@ -175,16 +175,16 @@ def _refused(become: Become, user: str, said: bytes, prompt: str, asked: int) ->
 
 
 def _request_exec(channel: paramiko.Channel, line: bytes) -> None:
-    """Let the host's login shell run a line.
+    """Have the login shell of the host run a line.
 
-    Its answer is not waited for: that would cost a round trip, and for ever if the host hangs. A refusal closes the
-    channel, and whoever reads from it sees that.
+    Without waiting for the answer, which would cost a round trip, and for ever if the host hangs. A refusal closes the
+    channel, which its reader notices.
     """
     _send(channel, "exec", line)
 
 
 def _request_pty(channel: paramiko.Channel, *, raw: bool) -> None:
-    """A terminal that changes nothing of what is written to it, and if it is raw nothing of what is typed either."""
+    """A terminal that does not change output, and if it is raw not input either."""
     modes = b"".join(struct.pack(">BI", number, 0) for number in (*_QUIET, *(_RAW if raw else ()))) + b"\0"
     _send(channel, "pty-req", b"dumb", _COLUMNS, _LINES, 0, 0, modes)
 
@@ -196,6 +196,6 @@ def _send(channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None
     try:
         transport.send_request(channel, kind, *arguments)
     except OSError as error:
-        raise NotBegun(f"the host starts no shell: {error}") from error
+        raise NotBegun(f"the host does not start a shell: {error}") from error
     except paramiko.SSHException as error:
-        raise ConnectorError(f"the host starts no shell: {error}") from error
+        raise ConnectorError(f"the host does not start a shell: {error}") from error

@@ -1,4 +1,4 @@
-"""Waiting for a channel: for what comes, for its end, and for a cancel."""
+"""Waiting for a channel: for data, for its end, and for a cancel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PATIENCE: Final = 0.02
 
 
 class Watch:
-    """Wakes whoever waits for a channel when something comes, when it closes, and when the run is cancelled."""
+    """Wakes the reader of a channel when data arrives, when it closes, and on a cancel."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self.patient = False
-        """Whether output may lie for a moment: a short command is over by then, and its end wakes whoever waits.
+        """Whether output does not wake the reader at once: a short command soon ends, and its end does.
 
-        Whoever takes it back looks once more at what has come before the next wait.
+        After it is cleared, read once more before the next wait.
         """
         self._event = threading.Event()
         channel.in_buffer.set_event(_OutputBell(self._event, self))  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ class Watch:
 
     @contextlib.contextmanager
     def until(self, cancel: Cancel) -> Iterator[None]:
-        """Inside, a cancel wakes it too."""
+        """Inside, a cancel wakes the reader too."""
         remove = cancel.on_set(self._event.set)
         try:
             yield
@@ -44,16 +44,16 @@ class Watch:
             remove()
 
     def left(self) -> float | None:
-        """Seconds in which the last output of a process that has ended may still come; None while it runs."""
+        """Seconds in which the last output of an ended process may still arrive; None while it runs."""
         seen = self._exit.seen
         return None if seen is None else max(0.0, seen + _LAST_OUTPUT - time.monotonic())
 
     def clear(self) -> None:
-        """Forget what has been seen to."""
+        """Clear the event, before reading."""
         self._event.clear()
 
     def wait(self, seconds: float | None) -> None:
-        """Until something happens, or that long."""
+        """Wait until something happens, or that long."""
         if not self.patient:
             self._event.wait(seconds)
         elif not self._event.wait(_PATIENCE if seconds is None else min(seconds, _PATIENCE)):
@@ -61,22 +61,22 @@ class Watch:
 
 
 class _Bell:
-    """What paramiko's buffers ring; an empty buffer must not silence what the other one rang for."""
+    """The event of a buffer of paramiko; an empty buffer must not clear what the other one has set."""
 
     def __init__(self, event: threading.Event) -> None:
         self._event = event
 
     def set(self) -> None:
-        # Ringing takes a lock and wakes whoever waits; it has been rung already more often than not.
+        # Setting it takes a lock, and most often it is set already.
         if not self._event.is_set():
             self._event.set()
 
     def clear(self) -> None:
-        """Only the reader knows when it has seen to everything."""
+        """Only the reader clears it."""
 
 
 class _OutputBell(_Bell):
-    """The one for output, which a patient watch does not hear."""
+    """The event for output, which a patient watch ignores."""
 
     def __init__(self, event: threading.Event, watch: Watch) -> None:
         super().__init__(event)

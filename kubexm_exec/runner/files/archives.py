@@ -1,4 +1,4 @@
-"""Archives: what is in them, whether a folder already holds it, unpacking and packing on a host."""
+"""Archives on a host: listed, compared with a folder, unpacked and packed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kubexm_exec.connectors.filescripts import mode_argument, reason_of
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute, failure
+from kubexm_exec.runner.commands import ask, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.inspect import by_folder, path_list
 from kubexm_exec.runner.files.operations import Files
@@ -54,7 +54,7 @@ printf '\0'
 tar -tv"$1"f - $o <"./$name"
 """
 )
-# Whether nobody else can change a file, or put another in its place: neither there nor in a folder above.
+# Whether nobody else can change or replace a file, neither in its folder nor in those above.
 _CLOSED: Final = (
     WAY
     + rf"""
@@ -72,7 +72,7 @@ done
 """
 )
 _COPY: Final = WAY + 'reach "$1"; umask 077; cat <"./$name" >"$2"'
-# Only Info-ZIP's unzip tells what is a link, with `-Z`; busybox's has no such option.
+# Only Info-ZIP's unzip tells links apart, with `-Z`; that of busybox has no such option.
 _LIST_ZIP: Final = (
     WAY
     + r"""
@@ -84,9 +84,9 @@ unzip -Z "./$name" 2>/dev/null | cut -c 1-10
 exit $code
 """
 )
-# It is unpacked into a folder of our own, looked at, and only then put in place: nothing that is there already can lead
-# it elsewhere, and what may not be in it never gets there. Its input says of each name but folders' whether that is put
-# in place (+) or stays as it is there (-): all that was not listed so is a failure.
+# It is unpacked into a private folder, checked, and only then put in place: nothing that exists there can lead it
+# elsewhere, and forbidden entries never get there. The input tells of each name except folders whether to put it in
+# place (+) or to keep the existing one (-): a name that is not listed is a failure.
 _UNPACK: Final = (
     EACH
     + WAY
@@ -105,7 +105,7 @@ if [ "$flags" = zip ]; then
   [ -n "$special" ] && set -- -K || set --
   unzip -q -o "$@" /proc/self/fd/8 -d t </dev/null
   code=$?
-  # unzip's 1 is a warning: all was done.
+  # 1 of unzip is a warning: everything was unpacked.
   [ $code -le 1 ] || exit $code
 else tar -x"$flags"of - --strip-components="$strip" -C t <&8 || exit; fi
 find t -type f -exec stat -c '%h %i' {{}} + |
@@ -123,7 +123,7 @@ if [ -n "$count" ]; then
     [ "$(find t ! -type d -exec stat -c %h {{}} + | wc -l)" -eq "$count" ] || exit {_UNLISTED}
 fi
 if [ -n "$owner" ] && [ -n "$odd" ]; then
-  # Giving a file away takes these bits off.
+  # A change of owner clears these bits.
   find t -exec sh -c '
     o=$1; shift
     for f do
@@ -135,7 +135,7 @@ sync -f . 2>/dev/null || sync
 ( cd -P .. && place "$stage/t" )
 """
 )
-# What the files of an archive hold, one after the other.
+# The content of the files of an archive, one after the other.
 _CONTENT: Final = (
     WAY
     + r"""
@@ -153,8 +153,8 @@ inside=$( (content "$1" "$2" "$3") | sha256sum) && outside=$(each 500 sh -c "$4"
   [ "$inside" = "$outside" ]
 """
 )
-# The input says how many bytes to skip, and how many to make a digest of. dd takes as many as it is told: what reads
-# ahead would take them from the next one.
+# Each line of the input is how many bytes to skip, and how many to compute a digest of. dd reads exactly so many: a
+# tool that reads ahead would take some of the next ones.
 _DIGESTS: Final = (
     _CONTENT
     + r"""
@@ -197,24 +197,24 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "
 
 
 class Entry(Struct, frozen=True):
-    """One thing in an archive, under the name that it will have in the folder it is unpacked to."""
+    """An entry of an archive, under its name in the folder that it is unpacked to."""
 
     name: str
     kind: EntryKind
     sha256: str = ""
-    """Of a file, where it is known; of a link whose target is not known, that of its target."""
+    """Of a file, if it is known; of a link whose target is not known, the digest of the target."""
     target: str = ""
-    """Of a link, where it is known; of a hard link, the name in the archive."""
+    """Of a link, if it is known; of a hard link, a name in the archive."""
     special: str = ""
-    """What makes it dangerous: it would run as somebody else, or is no file at all."""
+    """Why it is dangerous: it would run as another user, or is not a file."""
     size: int = -1
-    """Of what the archive holds of it as content, in bytes; -1: it is not known."""
+    """Bytes of its content in the archive; -1: unknown."""
     start: int = -1
-    """How much content of others comes before it in the archive; -1: it is not known, or it has none."""
+    """Bytes of content before it in the archive; -1: unknown, or it has no content."""
 
 
 def format_of(path: str, given: Format | None = None) -> Format:
-    """The format that was given, or that the name tells."""
+    """The given format, or that of the name."""
     if given is not None:
         return given
     name = posixpath.basename(path).lower()
@@ -222,7 +222,7 @@ def format_of(path: str, given: Format | None = None) -> Format:
         if name.endswith(suffix):
             return _SUFFIXES[suffix]
     raise StepFailed(
-        f"{path}: its name does not tell what kind of archive it is",
+        f"{path}: its name does not tell the format of the archive",
         hint=f"set `format` to one of {', '.join(dict.fromkeys(_SUFFIXES.values()))}",
     )
 
@@ -230,7 +230,7 @@ def format_of(path: str, given: Format | None = None) -> Format:
 def checked(entries: Sequence[Entry], archive: str, strip: int, *, special: bool = False) -> list[Entry]:
     """The entries under their final names; refuses an archive that would write outside its folder.
 
-    Also one that holds what would run as somebody else, or is no file at all, unless ``special`` allows that.
+    So is one with programs that run as another user, or entries that are not files, unless ``special`` allows them.
     """
     result: list[Entry] = []
     links: set[str] = set()
@@ -248,14 +248,14 @@ def checked(entries: Sequence[Entry], archive: str, strip: int, *, special: bool
             result.append(replace(entry, name="/".join(kept), target=target))
     if not result:
         raise StepFailed(
-            f"{archive}: nothing is left of it" if strip else f"{archive}: it is empty",
-            hint=f"stripComponents: {strip} takes away all of its names" if strip else "",
+            f"{archive}: nothing is left to unpack" if strip else f"{archive}: it is empty",
+            hint=f"`stripComponents: {strip}` removes all of its names" if strip else "",
         )
     return result
 
 
 def unpacked(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """What will be there by its name: the last one of each, and what a hard link leads to in its place."""
+    """What will be unpacked, by name: the last entry of each, and for a hard link its target."""
     result: dict[str, Entry] = {}
     for entry in entries:
         known = result.get(entry.target) if entry.kind == "hardlink" else None
@@ -264,7 +264,7 @@ def unpacked(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def _below(archive: str, name: str, links: Collection[str]) -> list[str]:
-    """The parts of a name in an archive; refuses one that leads out of the folder, also through a link of its own."""
+    """The parts of a name; refuses one that leads out of the folder, also through a link in the archive."""
     parts = name.split("/")
     below = [part for part in parts if part not in ("", ".")]
     through = any("/".join(below[:count]) in links for count in range(1, len(below)))
@@ -274,7 +274,7 @@ def _below(archive: str, name: str, links: Collection[str]) -> list[str]:
 
 
 def special_bits(mode: int) -> str:
-    """What a file's mode makes dangerous about it, in words."""
+    """Why the mode of a file makes it dangerous, in words; empty if it does not."""
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return "a device"
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
@@ -286,7 +286,7 @@ def special_bits(mode: int) -> str:
 def _is_special(archive: str, what: str) -> StepFailed:
     return StepFailed(
         f"{archive}: refused, because in it {what}",
-        hint="nothing was unpacked; if you trust this archive, say `allowSpecial: true`",
+        hint="nothing was unpacked; if you trust this archive, set `allowSpecial: true`",
     )
 
 
@@ -299,8 +299,8 @@ def _climbs_out(archive: str, name: str) -> StepFailed:
 
 @contextlib.contextmanager
 def steady(session: Session, path: str) -> Iterator[str]:
-    """Where to read an archive on the host that is looked at more than once: a copy, if others may change it."""
-    found = execute(session, script(_CLOSED, path, question=True), check=False, live=False)
+    """The path to read an archive from that is read several times: a private copy, if others may change it."""
+    found = ask(session, _CLOSED, path, question=True)
     if found.exit_code == 0:
         yield path
         return
@@ -308,7 +308,7 @@ def steady(session: Session, path: str) -> Iterator[str]:
         raise file_failure(session, "list", path, found)
     with Files(session).temporary_folder() as folder:
         copy = f"{folder}/archive"
-        copied = execute(session, script(_COPY, path, copy), check=False, live=False)
+        copied = ask(session, _COPY, path, copy)
         if copied.exit_code != 0:
             raise file_failure(session, "copy", path, copied)
         try:
@@ -319,12 +319,11 @@ def steady(session: Session, path: str) -> Iterator[str]:
 
 
 def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:
-    """What is in an archive on the host, under the names it has in there."""
+    """The entries of an archive on the host, under their own names."""
     if fmt == "zip":
-        command = script(_LIST_ZIP, path, env={"LC_ALL": "C.UTF-8"}, max_output=_LISTING)
+        result = ask(session, _LIST_ZIP, path, env={"LC_ALL": "C.UTF-8"}, max_output=_LISTING)
     else:
-        command = script(_LIST_TAR, _FLAGS[fmt], path, max_output=_LISTING)
-    result = execute(session, command, check=False, live=False)
+        result = ask(session, _LIST_TAR, _FLAGS[fmt], path, max_output=_LISTING)
     _check(session, "list", path, fmt, result)
     text = result.stdout.decode("utf-8", "surrogateescape")
     entries = _zip_entries(text, path) if fmt == "zip" else _tar_entries(text, path)
@@ -332,7 +331,7 @@ def entries_on_host(session: Session, path: str, fmt: Format) -> list[Entry]:
 
 
 def _with_starts(entries: Iterable[Entry], fmt: Format) -> Iterator[Entry]:
-    # A zip archive holds the target of a link as its content.
+    # In a zip archive, the target of a link is its content.
     held = ("file", "link") if fmt == "zip" else ("file",)
     start = 0
     for entry in entries:
@@ -350,7 +349,7 @@ def _tar_entries(text: str, path: str) -> list[Entry]:
     rows = details.removesuffix("\n").split("\n") if details else []
     escaped = style == "escaped"
     found = [_tar_entry(name, row, escaped=escaped) for name, row in zip(names, rows, strict=False)]
-    # A line break that is not escaped makes a row of what is none.
+    # A line break that is not escaped splits a row.
     if len(names) != len(rows) or (not escaped and any(entry.size < 0 for entry in found)):
         raise StepFailed(f"list {path}: it holds names with line breaks, which this host's tar cannot list safely")
     return found
@@ -372,7 +371,7 @@ def _tar_entry(name: str, row: str, *, escaped: bool) -> Entry:
 
 
 def _special(mode: str) -> str:
-    """The same of a mode as `tar` shows it, such as ``-rwsr-xr-x``."""
+    """The same for a mode as printed by `tar`, such as ``-rwsr-xr-x``."""
     kinds = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "p": stat.S_IFIFO, "s": stat.S_IFSOCK, "d": stat.S_IFDIR}
     bits = (0o4000 if mode[3:4] in ("s", "S") else 0) | (0o2000 if mode[6:7] in ("s", "S") else 0)
     return special_bits(kinds.get(mode[:1], stat.S_IFREG) | bits)
@@ -384,10 +383,10 @@ def _unescaped(name: str) -> str:
 
     def byte(found: re.Match[str]) -> str:
         code = found[1]
-        # Octal escapes are bytes: put them back as such, and read the whole as UTF-8 afterwards.
+        # Octal escapes are bytes: restore them, and decode all as UTF-8 afterwards.
         return chr(int(code, 8)) if len(code) == 3 else _ESCAPES.get(code, code)
 
-    # Latin-1 is one character a byte, so that escaped and plain bytes meet.
+    # Latin-1 has one character per byte, for escaped and plain bytes alike.
     raw = name.encode("utf-8", "surrogateescape").decode("latin-1")
     return _ESCAPE.sub(byte, raw).encode("latin-1").decode("utf-8", "surrogateescape")
 
@@ -408,26 +407,24 @@ def _zip_entries(text: str, path: str) -> list[Entry]:
 
 
 def same_content(session: Session, path: str, fmt: Format, strip: int, folder: str, files: Sequence[str]) -> bool:
-    """Whether the files in a folder hold, in this order, what the archive's files hold; nothing is written."""
+    """Whether the files in a folder, in this order, have the content of those in the archive; nothing is written."""
     if not files:
         return True
     names = path_list(posixpath.join(folder, name) for name in files)
-    command = script(_SAME, path, _flags(fmt), str(strip), IN_FOLDERS, stdin=names)
-    return execute(session, command, check=False, live=False).exit_code == 0
+    return ask(session, _SAME, path, _flags(fmt), str(strip), IN_FOLDERS, stdin=names).exit_code == 0
 
 
 def with_digests(
     session: Session, path: str, fmt: Format, entries: Sequence[Entry], names: Collection[str]
 ) -> list[Entry]:
-    """The entries, and the digests of those with these names, as the host reads them; nothing is written."""
+    """The entries, those with these names with their digests if the host can compute them; nothing is written."""
     asked = [entry for entry in entries if entry.name in names and entry.start >= 0]
     digests: list[str] = []
     if asked:
         ends = [0, *(entry.start + entry.size for entry in asked)]
         lines = [f"{entry.start - end} {entry.size}\n" for entry, end in zip(asked, ends[:-1], strict=True)]
         listing = "".join(lines).encode()
-        command = script(_DIGESTS, path, _flags(fmt), "0", stdin=listing, max_output=_LISTING)
-        result = execute(session, command, check=False, live=False)
+        result = ask(session, _DIGESTS, path, _flags(fmt), "0", stdin=listing, max_output=_LISTING)
         digests = [line[:64] for line in result.out.splitlines()]
     if len(digests) != len(asked):
         return list(entries)
@@ -444,19 +441,20 @@ class Unpacking(Struct, frozen=True):
 
     strip: int = 0
     owner: str = ""
-    """``user``, ``:group`` or ``user:group`` of what is unpacked; empty: the user we are."""
+    """``user``, ``:group`` or ``user:group`` of what is unpacked; empty: our own user."""
     special: bool = False
-    """Whether it may hold programs that run as somebody else, devices, pipes and sockets."""
+    """Whether programs that run as another user, devices, pipes and sockets are allowed."""
     follow: bool = False
-    """Whether a link that is there already in the place of a folder is followed."""
+    """Whether an existing link in the place of a folder is followed."""
     names: Mapping[str, bool] | None = None
-    """Whether each name but those of folders is put in place, or stays as it is there; None: all of them are put."""
+    """For each name except folders, whether to put it in place or to keep the existing one; None: put all."""
 
 
 def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking) -> None:
-    """Unpack an archive on the host into an existing folder; its owners are never those in the archive."""
+    """Unpack an archive on the host into an existing folder; owners in the archive are ignored."""
     names = how.names or {}
-    command = script(
+    result = ask(
+        session,
         _UNPACK,
         path,
         folder,
@@ -470,39 +468,36 @@ def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking
         stdin=path_list(f"{'+' if put else '-'}{name}" for name, put in names.items()),
         env={"LC_ALL": "C.UTF-8"} if fmt == "zip" else None,
     )
-    result = execute(session, command, check=False, live=False)
     if result.exit_code == _SPECIAL:
-        raise _is_special(path, f"{result.out.splitlines()[0]!r} is a program that runs as somebody else, or no file")
+        raise _is_special(path, f"{result.out.splitlines()[0]!r} is a program that runs as another user, or not a file")
     if result.exit_code == _OUTSIDE:
         raise _climbs_out(path, "(a hard link)")
     if result.exit_code == _UNLISTED:
         raise StepFailed(
             f"{path}: refused, because its entries are not those that were listed",
-            hint="nothing was unpacked; its names, or those of the host's tar or unzip, are odd ones",
+            hint="nothing was unpacked; it has unusual names, or the tar or unzip of the host is unusual",
         )
     _check(session, "unpack", path, fmt, result)
 
 
 def give_away(session: Session, paths: Iterable[str], owner: str) -> None:
     """Change the owner of many files, links and folders."""
-    command = script(_GIVE, IN_FOLDERS, owner, stdin=path_list(by_folder(paths)))
-    result = execute(session, command, check=False, live=False)
+    result = ask(session, _GIVE, IN_FOLDERS, owner, stdin=path_list(by_folder(paths)))
     if result.exit_code != 0:
         raise file_failure(session, "change the owner of", "what was unpacked", result)
 
 
 def pack(session: Session, folder: str, path: str, fmt: Format, mode: int | None = None) -> None:
-    """Pack all that is in a folder into an archive beside which it is written first; an old one is replaced.
+    """Pack the content of a folder into an archive, which atomically replaces an old one.
 
-    Without a mode, that of an old one of ours is kept, and a new one is closed: so may be what is in it.
+    Without a mode, that of an old one of ours is kept, and a new one is private, as its content may be.
     """
-    command = script(_PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode))
-    result = execute(session, command, check=False, live=False)
+    result = ask(session, _PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode))
     _check(session, "pack", path, fmt, result)
 
 
 def is_packed(session: Session, folder: str, path: str, fmt: Format) -> bool:
-    """Whether an archive holds just what is in a folder now: names, modes, owners, times and content."""
+    """Whether an archive has exactly the current content of a folder: names, modes, owners, times and bytes."""
     body = (
         WAY
         + r"""
@@ -512,7 +507,7 @@ a=$(list "$1" <"./$name") && b=$( (reach "$2/."; tar -cf - .) | list "") && [ "$
 a=$(tar -x"$1"Of - <"./$name" | sha256sum) && b=$( (reach "$2/."; tar -cf - .) | tar -xOf - | sha256sum) && [ "$a" = "$b" ]
 """  # noqa: E501
     )
-    result = execute(session, script(body, _FLAGS[fmt], folder, path), check=False, live=False)
+    result = ask(session, body, _FLAGS[fmt], folder, path)
     if refusal(reason_of(result.err)[0]):
         raise file_failure(session, "look at", path, result)
     return result.exit_code == 0
@@ -520,11 +515,11 @@ a=$(tar -x"$1"Of - <"./$name" | sha256sum) && b=$( (reach "$2/."; tar -cf - .) |
 
 def _check(session: Session, what: str, path: str, fmt: Format, result: CommandResult) -> None:
     if result.exit_code == 127:
-        command = script("unzip" if fmt == "zip" else "tar")
-        error = failure(session, command, result)
-        error.hint = f"the host needs {'unzip' if fmt == 'zip' else 'tar'} for this archive: install it first"
+        tool = "unzip" if fmt == "zip" else "tar"
+        error = failure(session, script(tool), result)
+        error.hint = f"the host needs {tool} for this archive: install it first"
         raise error
-    # unzip's 1 is a warning: all was done.
+    # 1 of unzip is a warning: everything was unpacked.
     if result.exit_code != 0 and not (fmt == "zip" and result.exit_code == 1):
         hint = "" if "ermission" in result.err or "No such" in result.err else f"is it really a {fmt} archive?"
         raise file_failure(session, what, path, result, hint=hint)

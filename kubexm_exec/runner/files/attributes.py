@@ -1,4 +1,4 @@
-"""Extended attributes of files (ACLs, capabilities, labels): read with the content, and brought back with it."""
+"""Extended attributes of files (ACLs, capabilities, labels): read and restored together with the content."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kubexm_exec.model.errors import StepFailed
-from kubexm_exec.runner.commands import execute
+from kubexm_exec.runner.commands import ask
 from kubexm_exec.runner.errors import file_failure
-from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import WAY
 
 KINDS: Final = ("SCHILY.xattr.", "SCHILY.acl.", "RHT.security.selinux")
-"""How an archive calls them."""
+"""Their names in an archive."""
 _HEADER: Final = 128 << 10
-"""Bytes at the beginning of an archive in which all attributes of its first file are."""
+"""Bytes at the beginning of an archive that have all attributes of its first file."""
 _OPTIONS: Final = "--xattrs '--xattrs-include=*' --acls --selinux"
-# GNU tar knows all of them, whatever other tools the host has.
+# GNU tar supports all of them, whatever other tools the host has.
 _ABLE: Final = "able() { tar --help 2>/dev/null | grep -q -e --xattrs-include; }\n"
 TAR: Final = f"""{_ABLE}
 archive() {{ if able; then tar {_OPTIONS} "$@"; else tar "$@"; fi; }}
 """
-"""A piece of shell: `archive` is tar with the extended attributes, if the host's tar knows them."""
+"""A piece of shell: `archive` is tar with extended attributes, if the tar of the host supports them."""
 _READ: Final = f"""{WAY}{_ABLE}
 go "$1"
 if [ -f "./$name" ] && ! [ -L "./$name" ] && able; then
@@ -34,15 +33,15 @@ if [ -f "./$name" ] && ! [ -L "./$name" ] && able; then
   tar -cf - --format=posix {_OPTIONS} -- "./$name" 2>/dev/null | if [ "$2" = all ]; then cat; else head -c "$2"; fi
 else echo plain; fi
 """
-# Only whether there are any; what is in the files stays on the host. A label is there on every file of a host that has
-# them, and comes back by the host's own rules.
+# Only whether there are any; the content stays on the host. On a host with labels every file has one, which the host
+# restores by its own rules.
 _ANY: Final = f"""{WAY}{_ABLE}
 reach "$1/."
 able || {{ echo plain; exit 0; }}
 tar -cf - --format=posix --no-recursion --xattrs '--xattrs-include=*' '--xattrs-exclude=security.selinux' --acls \\
   --null -T - 2>/dev/null | if grep -a -q -e 'SCHILY[.]xattr' -e 'SCHILY[.]acl'; then echo some; else echo none; fi
 """
-# In a folder of our own beside the place, and renamed: nobody sees it before all of it is there.
+# In a private folder beside the place, and renamed: nobody sees it before it is complete.
 _WRITE: Final = f"""{WAY}
 go "$1"
 private "$2" || exit
@@ -54,12 +53,11 @@ exit $code
 
 
 def read(session: Session, path: str, *, content: bool, limit: int) -> tuple[Mapping[str, str], bytes | None] | None:
-    """The attributes of a file by their names, with its content if that is wanted; None if the host cannot tell."""
+    """The attributes of a file by name, with its content if that is wanted; None if the host cannot tell."""
     import tarfile
 
     most = "all" if content else str(_HEADER)
-    command = script(_READ, path, most, max_output=limit + _HEADER, question=True)
-    result = execute(session, command, check=False, live=False)
+    result = ask(session, _READ, path, most, max_output=limit + _HEADER, question=True)
     how, _, packed = result.stdout.partition(b"\n")
     if result.exit_code != 0 or how != b"tar" or result.dropped:
         return None
@@ -77,15 +75,15 @@ def read(session: Session, path: str, *, content: bool, limit: int) -> tuple[Map
 
 
 def have_any(session: Session, root: str, paths: Sequence[str]) -> bool | None:
-    """Whether any of many files below a folder has extended attributes, in one round trip; None: nobody knows."""
+    """Whether any of many files below a folder has extended attributes; None if the host cannot tell."""
     start = len(root.rstrip("/")) + 1
     names = b"".join(f"./{path[start:]}\0".encode("utf-8", "surrogateescape") for path in paths)
-    result = execute(session, script(_ANY, root, stdin=names, question=True), check=False, live=False)
+    result = ask(session, _ANY, root, stdin=names, question=True)
     return {"some": True, "none": False}.get(result.out.strip())
 
 
 def write(session: Session, path: str, data: bytes, mode: int, uid: int, gid: int, wanted: Mapping[str, str]) -> None:
-    """Write a file with its attributes, in place of what is there; one that cannot be brought back is a failure."""
+    """Write a file with its attributes; an attribute that cannot be restored is a failure."""
     import tarfile
 
     info = tarfile.TarInfo(f"./{posixpath.basename(path)}")
@@ -97,7 +95,7 @@ def write(session: Session, path: str, data: bytes, mode: int, uid: int, gid: in
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info, io.BytesIO(data))
     stage = f".kx-{secrets.token_hex(8)}.tree"
-    result = execute(session, script(_WRITE, path, stage, stdin=packed.getvalue()), check=False, live=False)
+    result = ask(session, _WRITE, path, stage, stdin=packed.getvalue())
     if result.exit_code != 0:
         raise file_failure(session, "write", path, result)
     now = read(session, path, content=False, limit=_HEADER)
@@ -105,6 +103,6 @@ def write(session: Session, path: str, data: bytes, mode: int, uid: int, gid: in
     if lost:
         names = ", ".join(name.removeprefix("SCHILY.").removeprefix("RHT.") for name in lost)
         raise StepFailed(
-            f"write {path}: it is as it was, but for its extended attributes ({names})",
-            hint="only root may set some of them, and the file system must know them",
+            f"write {path}: it was restored, except for its extended attributes ({names})",
+            hint="some of them only root may set, and the file system must support them",
         )

@@ -1,4 +1,4 @@
-"""Downloads that a host makes for itself, by its curl or wget: resumed, verified, and only then put in place."""
+"""Downloads by curl or wget on a host: resumed, verified, and only then put in place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kubexm_exec.http.ranges import RestartError, piece_of, range_headers
 from kubexm_exec.http.redirects import redirected
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, StepFailed
-from kubexm_exec.runner.commands import execute, last_line, shorten
+from kubexm_exec.runner.commands import Operations, execute, last_line, shorten
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.session import Session
@@ -30,12 +30,11 @@ OnSize = Callable[[int], None]
 
 _NO_TOOL, _NO_TLS, _NO_HEADERS, _ANSWERED, _MISMATCH, _FOREIGN = 71, 72, 73, 74, 75, 76
 
-# One exchange: the tool follows no redirect and judges no answer. What the server said goes to standard output, and the
-# control node decides by the rules that it has for itself; only what is plain, a whole file in one go, is put in place
-# at once. The download grows in a folder of our own beside its place: named after the address and the digest, so that
-# only the same download goes on with it, and closed to all others. After the `cd` nobody can put another in its way.
-# Address and headers come in by standard input, and never are arguments, which everybody on the host can see; only to
-# busybox there is no other way to tell an address.
+# One exchange: the tool follows no redirect and interprets no answer. The head of the answer goes to standard output,
+# and the control node decides by its own rules; only the plain case, a whole file at once, is put in place right away.
+# The download grows in a private folder beside its place, which is named after the address and the digest, so that only
+# the same download resumes it. After the `cd` nobody can replace that folder. Address and headers come by standard
+# input, and never are arguments, which everybody on the host can see; only busybox has no other way for an address.
 _SCRIPT: Final = rf"""{WAY}
 do=$1 dir=$2 start=$3 notes=$4 idle=$5 most=$6 ca=$7 secret=$8 path=$9; shift 9
 want=$1 mode=$2 owner=$3
@@ -79,7 +78,7 @@ secure=no; case $url in [hH][tT][tT][pP][sS]:*) secure=yes ;; esac
 if [ $tool = busybox ] && [ $secure = yes ]; then clear; exit {_NO_TLS}; fi
 if [ $tool = busybox ] && [ $secret = yes ]; then clear; exit {_NO_HEADERS}; fi
 rm -f head said slow
-# Cuts off what is not known to be of this version.
+# Cuts off what may be of another version.
 dd if=/dev/null of=data bs=1 seek="$start" 2>/dev/null && printf '%s\n' "$notes" >notes || exit
 ulimit -f $((most / 512 + 1)) 2>/dev/null
 case $tool in
@@ -109,7 +108,7 @@ pid=$!
 ) & teller=$!
 wait $pid; code=$?
 kill $teller; wait $teller 2>/dev/null
-# All of it in one go, as far as the tool can tell: wget takes what was cut off for the whole if it knows no length.
+# Complete at once, as far as the tool can tell: without a length, wget takes a truncated file for the whole.
 if [ $code -eq 0 ] && [ "$start" -eq 0 ]; then
   case $tool in
     curl) [ "$(status)" != 200 ] || [ -n "$(sed -n '$s/[^[:cntrl:]].*/x/p' head)" ] || place ;;
@@ -137,20 +136,20 @@ _PASSING_CODES: Final = {
     "curl": frozenset({5, 6, 7, 18, 28, 35, 52, 55, 56, 92}),
     "wget": frozenset({4}),
 }
-"""Exit codes of the tools for what may pass; all else is a no. Busybox has but one code."""
+"""Exit codes of transient errors; others are final. busybox has only one code."""
 
 
 class Download(Struct, frozen=True):
-    """What a host is to fetch."""
+    """A file that a host is to download."""
 
     url: str
     shown: str
-    """The address for people."""
+    """The address for messages."""
     path: str
     sha256: str = ""
     mode: int = 0o644
     owner: str = ""
-    """``user:group``, or either; empty for whoever we work as."""
+    """``user:group``, or either; empty for our own user."""
     headers: Mapping[str, str] | None = None
     timeout: float = 30.0
     retries: int = 5
@@ -159,14 +158,14 @@ class Download(Struct, frozen=True):
 
 
 class Downloaded(Struct, frozen=True):
-    """What it came to."""
+    """A completed download."""
 
     sha256: str
     size: int
 
 
 class _Part(Struct, frozen=True):
-    """What a host has of a download: so many bytes, of that version, of so many."""
+    """The part of a download that a host has: its bytes, their version, and the size of the whole."""
 
     size: int = 0
     validator: str = ""
@@ -177,7 +176,7 @@ class _Part(Struct, frozen=True):
 
 
 class _Told(Struct, frozen=True):
-    """What a host says of an exchange, or of one before that was broken off."""
+    """What a host tells of an exchange, or of an earlier one that was interrupted."""
 
     tool: str
     code: int
@@ -199,14 +198,14 @@ class _Told(Struct, frozen=True):
         return cls(found[1], int(found[2]), int(found[3]), found[4] == "slow", before, status, headers, said=result.err)
 
     def part(self, *, verified: bool) -> _Part:
-        """What the host has now, as far as it is known to be of one version."""
+        """The part that the host has now, as far as it is known to be of one version."""
         before = self.before
         try:
             piece = piece_of(self.status, self.headers, before.size, before.validator, before.total, verified=verified)
         except RestartError:
             return _Part()
         if piece is None:
-            # Only busybox says nothing of the answer; then the digest tells whether the pieces fit.
+            # Only busybox tells nothing of the answer; then the digest decides whether the pieces match.
             return _Part(self.size) if self.tool == "busybox" and verified else before
         part = _Part(self.size, piece.validator, piece.total)
         mixed = piece.start != before.size or (piece.total is not None and self.size > piece.total)
@@ -214,7 +213,7 @@ class _Told(Struct, frozen=True):
 
     @property
     def declared(self) -> int:
-        """How many bytes the server said would come."""
+        """The size that the server has announced."""
         length = self.headers.get("content-length", "")
         return int(length) if length.isdecimal() and len(length) < 19 else 0
 
@@ -231,11 +230,11 @@ class _Told(Struct, frozen=True):
         )
 
     def is_unsure(self) -> bool:
-        """Whether nobody can tell that it is all: wget takes what was cut off for the whole if it knows no length."""
+        """Whether it may be truncated: without a length, wget takes a truncated file for the whole."""
         return self.tool == "wget" and self.code == 0 and self.status == 200 and "content-length" not in self.headers
 
     def is_passing(self) -> bool:
-        """Whether it may be over in a moment."""
+        """Whether the error may be transient."""
         if self.status and not 200 <= self.status < 300:
             return self.status in PASSING
         if self.slow:
@@ -249,22 +248,19 @@ class _Told(Struct, frozen=True):
     def why(self) -> str:
         """What went wrong, in words."""
         if self.is_unsure():
-            return "the server does not say how long it is, and wget cannot tell whether that was all: give its sha256"
+            return "the server does not announce its size, so wget cannot tell whether it is complete: give its sha256"
         if self.slow:
             return "no answer in time"
         if self.code == 0:
-            return f"the server answered {self.status}, and that is not all of the file"
-        return _said(self.said) or f"the transfer broke off ({self.tool}: exit code {self.code})"
+            return f"the server answered {self.status}, and the file is not complete"
+        return _said(self.said) or f"the transfer was interrupted ({self.tool}: exit code {self.code})"
 
 
-class Downloads:
-    """Files that the host fetches itself."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
+class Downloads(Operations):
+    """Downloads by the host itself."""
 
     def fetch(self, wanted: Download, on_size: OnSize | None = None) -> Downloaded:
-        """Fetch a file; what was there is replaced in one go, and only by what has the right digest."""
+        """Download a file, which atomically replaces an old one, and only if it has the right digest."""
         session = self._session
         if on_size is not None:
             session = replace(session, on_output=_Sizes(on_size))
@@ -274,7 +270,7 @@ class Downloads:
         while True:
             result = self._exchange(session, wanted, do, part)
             if result.exit_code == _MISMATCH and part.size:
-                # The pieces may be of two versions: once more, from the beginning.
+                # The pieces may be of two versions: start again.
                 part, do, ranges = _Part(), "get", False
                 continue
             told = _Told.read(result) if result.exit_code == _ANSWERED else None
@@ -289,14 +285,14 @@ class Downloads:
                 do = "place"
                 continue
             if before.size and not part.size and told.status in (200, 206, 416):
-                # It is another version now, or the server knows no ranges: from the beginning, at once.
+                # It is another version now, or the server has no ranges: start again, at once.
                 ranges = ranges and told.status != 200
                 continue
             if told.declared > attempts.LARGEST:
                 raise StepFailed(
                     f"download {wanted.shown} on the host: it has {told.declared} bytes, "
                     f"more than the limit of {attempts.LARGEST}",
-                    hint="look at its address",
+                    hint="check its address",
                 )
             pause = tries.broke(told.size, part.total) if told.is_passing() else None
             if pause is None:
@@ -306,7 +302,7 @@ class Downloads:
                 raise CommandCancelled(f"while waiting to try {wanted.shown} again")
 
     def _exchange(self, session: Session, wanted: Download, do: str, part: _Part) -> CommandResult:
-        """Ask for the file, from where it was cut off, and go where redirects lead."""
+        """Request the file, or the rest of it, and follow redirects."""
         own = range_headers(part.size, part.validator)
         request = Request("GET", plain_url(wanted.url), wanted.headers or {}, own)
         for seen in itertools.count():
@@ -329,7 +325,7 @@ class Downloads:
             raise self._failure(wanted, result)
         found = _DONE.search(result.out)
         if found is None:
-            raise StepFailed(f"download {wanted.shown}: the host said nothing about it")
+            raise StepFailed(f"download {wanted.shown}: the host gave no answer")
         return Downloaded(found[1], int(found[2]))
 
     def _no(self, wanted: Download, told: _Told, made: int) -> StepFailed:
@@ -337,7 +333,7 @@ class Downloads:
         return StepFailed(
             f"download {wanted.shown} on the host: {told.why()}{tried}",
             stderr=_shown(told.said),
-            hint=f"look at the address and whether the host can get there, {_ON_CONTROL}",
+            hint=f"check the address and whether the host can reach it, {_ON_CONTROL}",
         )
 
     def _failure(self, wanted: Download, result: CommandResult) -> StepFailed:
@@ -346,12 +342,12 @@ class Downloads:
             return StepFailed(f"{what}: it has neither curl nor wget", hint=f"install curl there first, {_ON_CONTROL}")
         if result.exit_code == _NO_TLS:
             return StepFailed(
-                f"{what}: its only tool is busybox's wget, which checks no certificates",
+                f"{what}: its only tool is the wget of busybox, which checks no certificates",
                 hint=f"install curl there first, {_ON_CONTROL}",
             )
         if result.exit_code == _NO_HEADERS:
             return StepFailed(
-                f"{what}: its only tool is busybox's wget, which would show the headers to everybody on the host",
+                f"{what}: its only tool is the wget of busybox, which would show the headers to everybody on the host",
                 hint=f"install curl there first, {_ON_CONTROL}",
             )
         if result.exit_code == _MISMATCH:
@@ -364,7 +360,7 @@ class Downloads:
             )
         if result.exit_code == _FOREIGN:
             return StepFailed(
-                f"{what}: {part_of(wanted)} is there, and is no folder that belongs to us alone",
+                f"{what}: {part_of(wanted)} exists, and is not a private folder of ours",
                 hint="find out who put it there, and remove it",
             )
         return file_failure(self._session, "download to", wanted.path, result)
@@ -393,9 +389,9 @@ def _command(wanted: Download, do: str, part: _Part, request: Request) -> Comman
 
 
 def _head(text: str, *, ends: bool) -> tuple[int, dict[str, str]]:
-    """Status and headers of the last answer that a tool has written down; a proxy's own may come before it.
+    """Status and headers of the last answer in the log of a tool; those of a proxy may come before it.
 
-    ``ends`` if the tool writes down the empty line at its end too: without it something is missing.
+    ``ends``: the tool logs the empty line at its end too, so that without it something is missing.
     """
     status, headers, ended = 0, dict[str, str](), True
     for line in text.splitlines():
@@ -411,25 +407,25 @@ def _head(text: str, *, ends: bool) -> tuple[int, dict[str, str]]:
 
 
 def part_of(wanted: Download) -> str:
-    """The folder that a download grows in: beside its place, and named after what it is."""
+    """The folder in which a download grows: beside its place, and named after the download."""
     tag = hashlib.sha256(f"{wanted.url}\0{wanted.sha256}\0{wanted.path}".encode()).hexdigest()[:16]
     return posixpath.join(posixpath.dirname(wanted.path), f".kx-{tag}.part")
 
 
 def _said(text: str) -> str:
-    """What a tool said last that tells why: some of them go on with advice."""
+    """The last error message of a tool, which may be followed by advice."""
     shown = _shown(text)
     telling = [line.strip() for line in shown.splitlines() if _TELLING.search(line)]
     return shorten(_STAMP.sub("", telling[-1])) if telling else last_line(shown)
 
 
 def _shown(text: str) -> str:
-    """What a tool said, without what may be secret in addresses."""
+    """The output of a tool, without possible secrets in addresses."""
     return _URL.sub(lambda found: shown_url(found[0]), text)
 
 
 def _configuration(request: Request) -> bytes:
-    """The address, and then configuration files of curl (``c``) and of wget (``w``); wget asks for the range itself."""
+    """The address, then configuration for curl (``c``) and wget (``w``); wget requests the range itself."""
     lines = [request.url, f"c url = {_quoted(request.url)}"]
     for name, value in request.lines().items():
         lines.append(f"c header = {_quoted(f'{name}: {value}')}")
@@ -441,13 +437,13 @@ def _configuration(request: Request) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """A value of a configuration file of curl."""
+    """A value in the configuration of curl."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 class _Sizes:
-    """Picks out of what the script prints how much has arrived."""
+    """Finds the size of the download in the output of the script."""
 
     def __init__(self, on_size: OnSize) -> None:
         self._on_size = on_size

@@ -1,4 +1,4 @@
-"""What is at a path of a host, as data."""
+"""The state of a path on a host."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class FileState(Struct, frozen=True):
     gid: int = -1
     size: int = 0
     sha256: str = ""
-    """Of a file's content; empty if it was not asked for or may not be read."""
+    """Of the content of a file; empty if it was not asked for or may not be read."""
     target: str = ""
     """Of a link."""
     to_folder: bool = False
     """Of a link: whether it leads to a folder."""
     device: int = -1
-    """The file system that it is on."""
+    """The number of its file system."""
     above: int | None = 0
-    """How many of the folders above it are absent too; None if something else than a folder is in their place."""
+    """How many of the folders above it are absent too; None if something else is in their place."""
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything."""
+        """Whether the path exists."""
         return self.kind != "absent"
 
     @property
     def folder(self) -> bool:
-        """Whether the folder that it is in, or would be in, is there."""
+        """Whether its folder exists."""
         return self.above == 0
 
     def holds(self, data: bytes) -> bool:
-        """Whether a file holds these bytes, as far as is known."""
+        """Whether a file has this content, as far as is known."""
         if not self.sha256:
             return len(data) == self.size
         return hashlib.sha256(data).hexdigest() == self.sha256
 
     def owned_by(self, owner: str | None, group: str | None) -> bool:
-        """Whether it belongs to that user and that group (names or numbers); None stands for any."""
+        """Whether it has this owner and group (names or numbers); None matches any."""
         return owner in (None, self.owner, str(self.uid)) and group in (None, self.group, str(self.gid))

@@ -1,4 +1,4 @@
-"""What is at a path of a host, and how that is found out for many paths with one command."""
+"""The states of many paths on a host, with one command."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kubexm_exec.runner.session import Session
 from kubexm_exec.safepaths import WAY, refusal
 
 MOST_PATHS: Final = 200
-"""Paths that one command is asked about."""
+"""Paths per command."""
 LARGE: Final = 256 << 10
-"""Bytes of a file beyond which no digest is made of it unless a step needs that now."""
+"""Bytes beyond which no digest of a file is computed unless a step needs it now."""
 
 
-# One letter a path, then a line of `stat` for each that is there, how many folders are missing above each that is not
-# even in one, the links' targets, and the files' digests: few processes however many paths there are (a function has
-# arguments of its own without one), and none for what is absent from a folder that can be entered. What is in no such
-# folder is asked for once more, for the reason. The way to each has to be one that can be trusted. Its arguments are
-# whether digests are wanted, of how many of the paths (of the others those of small files are), and the paths.
+# One letter per path, then a line of `stat` for each that exists, how many folders are missing above each whose folder
+# does, the targets of links, and the digests of files: few processes for any number of paths (a function has arguments
+# of its own without one), and none for an absent path in a folder that can be entered. Paths in other folders are asked
+# for once more, for the reason. The way to each must be trusted. The arguments are whether digests are wanted, for how
+# many of the paths (for the others, digests of small files are), and the paths.
 SCRIPT: Final = (
     WAY
     + r"""
@@ -78,7 +78,7 @@ for p do
     at "$p" || { [ -z "$why" ] || stop; near=n; }
   fi
   kind "$p"
-  # No name in a short path is too long.
+  # In a short path no name is too long.
   if [ $k = a ] && { [ $near = n ] || [ ${#p} -gt 255 ]; }; then
     far=y
     if [ $near = n ]; then k=n; above "$p"; counts="$counts$above
@@ -103,7 +103,7 @@ printf '%s%s\0\n' "$told" "$sums"
 [ -z "$far" ] || absent "$@"
 """.replace("LARGE", str(LARGE))
 )
-# The same for any number of paths, which come as its input.
+# The same for any number of paths, which are its input.
 MANY: Final = f'{EACH}each {MOST_PATHS} sh -c "$1" kx "$2" {MOST_PATHS}'
 _KINDS: Final[dict[str, Kind]] = {
     "a": "absent",
@@ -127,9 +127,9 @@ _TRIES: Final = 3
 def inspect(
     session: Session, paths: Sequence[str], *, digest: bool = True, more: Sequence[str] = ()
 ) -> list[FileState]:
-    """The state of each path, in one round trip however many they are.
+    """The state of each path, in one round trip.
 
-    Behind them come those of ``more``, which are few, and of which large files have no digest.
+    After them come those of ``more``, which are few; large files among them have no digest.
     """
     if not paths:
         return []
@@ -161,7 +161,7 @@ def path_list(paths: Iterable[str]) -> bytes:
 
 
 def by_folder(paths: Iterable[str]) -> list[str]:
-    """The paths, those in one folder next to each other: each change to another folder costs the host a process."""
+    """The paths sorted by folder: each change to another folder costs the host a process."""
     return sorted(paths, key=posixpath.split)
 
 
@@ -169,7 +169,7 @@ T = TypeVar("T")
 
 
 def asked(session: Session, command: Command, path: str, read: Callable[[CommandResult], T]) -> T:
-    """What a question about files gives; it is asked again if something changed just then."""
+    """The answer to a question about files, which is asked again if something changed meanwhile."""
     for _ in range(_TRIES):
         result = execute(session, command, check=False, live=False)
         if result.exit_code == 0:
@@ -185,12 +185,12 @@ def asked(session: Session, command: Command, path: str, read: Callable[[Command
 
 
 class ChangedMeanwhile(Exception):
-    """The parts of an answer do not fit together: something came or went between them."""
+    """The parts of an answer do not match: something changed between them."""
 
 
 def _raise_if_hidden(session: Session, paths: Sequence[str], result: CommandResult, fine: Collection[str]) -> None:
-    """A path below a folder that may not be entered looks absent, and is not."""
-    # One complaint may hold line breaks, as names do.
+    """Raise a failure for a path that only looks absent, because a folder above may not be entered."""
+    # A message may have line breaks, as names do.
     for line in re.split(r"\n(?=stat: )", result.err):
         reason, _ = reason_of(" ".join(line.split("\n")))
         if reason and reason not in fine:
@@ -208,10 +208,10 @@ def parse(
     own: int,
     loops: bool = False,
 ) -> list[FileState]:
-    """The states in the rest of an answer, which may have come in several parts.
+    """The states in the rest of an answer, which may have several parts.
 
-    ``own``: of how many of the paths the digests are wanted as ``digest`` says; of the rest, those of small files are
-    there. What lies behind links that go round in a circle is a failure; with ``loops`` it is absent.
+    ``own``: for how many of the paths ``digest`` tells whether digests are wanted; of the others, small files have one.
+    A path behind a loop of links is a failure; with ``loops`` it is absent.
     """
     _raise_if_hidden(session, paths, result, {*_NOT_THERE, _LOOP} if loops else _NOT_THERE)
     states: list[FileState] = []
@@ -223,14 +223,14 @@ def parse(
                 "the host's answer to a question about files makes no sense",
                 stdout=result.out[:2000],
                 stderr=result.err,
-                hint="does its shell print something at every start? It must not do so without a terminal.",
+                hint="does its shell print something when it starts? It must not do so without a terminal.",
             )
         states += _states(some, kinds, answer, digest, own - len(states))
     return states
 
 
 class Answer:
-    """A text that is read from its beginning, piece by piece."""
+    """A text that is read piece by piece."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -238,11 +238,11 @@ class Answer:
 
     @classmethod
     def of(cls, result: CommandResult) -> Answer:
-        """What a command has printed."""
+        """The output of a command."""
         return cls(result.stdout.decode("utf-8", "surrogateescape"))
 
     def until(self, mark: str) -> str:
-        """What comes before the mark; raises ChangedMeanwhile if there is none."""
+        """The text before the mark; raises ChangedMeanwhile if there is none."""
         end = self._text.find(mark, self._at)
         if end < 0:
             raise ChangedMeanwhile
@@ -255,7 +255,7 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own:
     rows = [_STAT.fullmatch(answer.until("\n")) for kind in kinds if kind not in "an"]
     counts = iter([answer.until("\n") for _ in range(kinds.count("n"))])
     targets = [answer.until("\n\0") for kind in kinds if kind in "lm"]
-    # No name holds a NUL, so this is the end of the digests whatever the files are called.
+    # No name has a NUL, so this is the end of the digests, whatever the names are.
     lines = answer.until("\0\n").split("\n")
     digests = [found[1] for line in lines if (found := _DIGEST.match(line))]
     stats, links, sums = iter(rows), iter(targets), iter(digests)
@@ -276,7 +276,7 @@ def _states(paths: Sequence[str], kinds: str, answer: Answer, digest: bool, own:
             path,
             kind=_KINDS[letter],
             mode=int(mode, 8),
-            # A number without a name in the host's user table belongs to itself.
+            # A number without a name is its own name.
             owner=owner if owner != "UNKNOWN" else uid,
             group=group if group != "UNKNOWN" else gid,
             uid=int(uid),

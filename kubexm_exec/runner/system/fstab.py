@@ -1,4 +1,4 @@
-"""The text of /etc/fstab: read and changed line by line, so that comments and other people's lines stay as they are."""
+"""The text of /etc/fstab: changed line by line, so that comments and all other lines stay as they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ODD: Final = re.compile(r"[\s\\]")
 
 
 class FstabLine(Struct, frozen=True):
-    """What one line says."""
+    """An entry."""
 
     src: str
     path: str
@@ -24,28 +24,28 @@ class FstabLine(Struct, frozen=True):
     passno: int = 0
 
     def text(self) -> str:
-        """The line."""
+        """The line of the entry."""
         fields = (escape(self.src), escape(self.path), self.fstype, escape(self.options))
         return f"{' '.join(fields)} {self.dump} {self.passno}"
 
     @property
     def is_swap(self) -> bool:
-        """Whether it is about swap space, which has no mount point."""
+        """Whether it is swap space, which has no mount point."""
         return self.fstype == "swap"
 
 
 def escape(field: str) -> str:
-    """A field as it stands in the file: blanks and backslashes by their octal numbers."""
+    """A field as it is in the file, with octal escapes for blanks and backslashes."""
     return _ODD.sub(lambda found: f"\\{ord(found[0]):03o}", field)
 
 
 def unescape(field: str) -> str:
-    """What a field of fstab or of mountinfo means."""
+    """The value of a field of fstab or mountinfo."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
 
 
 def parse_line(line: str) -> FstabLine | None:
-    """What a line says; None for comments, empty lines and what is none."""
+    """The entry of a line; None for comments, empty and invalid lines."""
     fields = line.split()
     if len(fields) < 3 or fields[0].startswith("#"):
         return None
@@ -55,7 +55,7 @@ def parse_line(line: str) -> FstabLine | None:
 
 
 def fstab_lines(text: str) -> Iterator[FstabLine]:
-    """What all lines say."""
+    """All entries."""
     for line in text.splitlines():
         said = parse_line(line)
         if said is not None:
@@ -63,19 +63,19 @@ def fstab_lines(text: str) -> Iterator[FstabLine]:
 
 
 def mounts_at(text: str, path: str) -> list[FstabLine]:
-    """The lines about a mount point."""
+    """The entries of a mount point."""
     return [line for line in fstab_lines(text) if is_at(line, path)]
 
 
 def is_at(line: FstabLine, path: str) -> bool:
-    """Whether a line is about a mount point."""
+    """Whether an entry is that of a mount point."""
     return not line.is_swap and line.path.rstrip("/") == path.rstrip("/")
 
 
 def edited(text: str, change: Callable[[FstabLine], FstabLine | str | None]) -> str:
-    """The text with each line that says something changed: another line, a literal text, or None to take it out.
+    """The text with each entry changed: to another entry, to a literal text, or removed by None.
 
-    A line that says the same as before is left as it is, to the last blank.
+    An entry that is equal afterwards keeps its line, to the last blank.
     """
     new: list[str] = []
     for raw in text.splitlines(keepends=True):
@@ -89,5 +89,5 @@ def edited(text: str, change: Callable[[FstabLine], FstabLine | str | None]) -> 
 
 
 def appended(text: str, line: FstabLine) -> str:
-    """The text with one more line at its end."""
+    """The text with one more entry at its end."""
     return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{line.text()}\n"
