@@ -175,21 +175,21 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         before, *there = ctx.runner.inspect_all([params.path, *sources], digest=False)
         seen = Seen(before, "".join(source.kind for source in there))
         if seen.source == "absent":
-            return Forecast.unknown(f"{params.src} is not there yet", seen=seen)
+            return Forecast.unknown(f"{params.src} does not exist yet", seen=seen)
         if before.above and not params.create_parents:
-            return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
+            return Forecast.unknown(f"the folder {folder} does not exist yet", seen=seen)
         if not before.folder and params.create_parents:
             seen = seen._replace(above=ctx.runner.missing_folders(folder, before))
         if params.action == "pack":
             self._refuse_to_pack(seen)
             same = ctx.runner.is_packed(params.src or "", params.path, self._format)
             if same and params.mode in (None, before.mode):
-                return Forecast.satisfied(f"{params.path} holds what is in {params.src}", self._outputs(0))
+                return Forecast.satisfied(f"{params.path} is up to date with {params.src}", self._outputs(0))
             diff = Diff(params.path, note="packed")
             return Forecast.change(f"would pack {params.src} into {params.path}", [diff], seen=seen)
         plan = self._plan(ctx)
         if not plan.any:
-            return Forecast.satisfied(f"{params.path} holds all of it", self._outputs(len(plan.entries)))
+            return Forecast.satisfied(f"{params.path} is up to date", self._outputs(len(plan.entries)))
         seen = seen._replace(plan=plan)
         return Forecast.change(f"would unpack {self._name} into {params.path}", self._diffs(plan), seen=seen)
 
@@ -304,8 +304,8 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         wanted_folder = entry is None or entry.kind == "directory"
         if wanted_folder and state.kind == "link" and state.path != self.params.path and not self.params.follow:
             raise StepFailed(
-                f"unpack {self._name}: {state.path} is a link to {state.target}, in the archive it is a folder",
-                hint="what is in it would be written to where the link leads: remove it, or say `follow: true`",
+                f"unpack {self._name}: {state.path} is a link to {state.target}, but a folder in the archive",
+                hint="its content would be written to the target of the link: remove the link, or set `follow: true`",
             )
         if (
             state.exists
@@ -313,13 +313,13 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
             and not (wanted_folder and state.kind == "link")
         ):
             raise StepFailed(
-                f"unpack {self._name}: {state.path} is {'no folder' if wanted_folder else 'a folder'}, "
-                f"in the archive it is {'one' if wanted_folder else 'none'}",
+                f"unpack {self._name}: {state.path} is {'not a folder' if wanted_folder else 'a folder'}, "
+                f"but {'one' if wanted_folder else 'not'} in the archive",
                 hint="remove it first, or choose another path",
             )
         if state.kind == "other" and entry is not None and entry.kind != "other":
             raise StepFailed(
-                f"unpack {self._name}: {state.path} is a device, pipe or socket, in the archive it is none",
+                f"unpack {self._name}: {state.path} is a device, pipe or socket, but not in the archive",
                 hint="remove it first, or choose another path",
             )
 
@@ -363,7 +363,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         if digest != wanted:
             raise StepFailed(
                 f"{name}: its sha256 is {digest or 'unknown'}, expected {wanted}",
-                hint="it is another version or damaged: fetch it again, or correct `sha256`",
+                hint="it is damaged or another version: fetch it again, or correct `sha256`",
             )
 
     def _give_away(self, ctx: StepContext, plan: _Plan) -> None:
@@ -429,7 +429,9 @@ def local_entries(path: Path, fmt: Format) -> list[Entry]:
     try:
         return _zip_entries(path) if fmt == "zip" else _tar_entries(path)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise StepFailed(f"{path}: not a readable {fmt} archive: {error}", hint="is it whole? Set `sha256`") from error
+        raise StepFailed(
+            f"{path}: not a readable {fmt} archive: {error}", hint="check that it is complete, such as with `sha256`"
+        ) from error
     except OSError as error:
         raise local_failure("read", path, error) from error
 

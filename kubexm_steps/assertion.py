@@ -55,7 +55,7 @@ class AssertStep(Step[AssertParams]):
                 )
             if not value:
                 raise StepFailed(
-                    self.params.message or f"this does not hold: {condition}",
+                    self.params.message or f"it is false: {condition}",
                     hint=f"asserted: {condition}" if self.params.message else "",
                 )
         count = len(conditions)

@@ -84,7 +84,7 @@ def read(line: str) -> Key | None:
 def parse(text: str, number: int = 1) -> list[Key]:
     """The keys in a text, one a line; ValueError, which repeats none of it, if one is no key."""
     if "PRIVATE KEY" in text:
-        raise ValueError("this is a private key: take the one line of its public half, from the file that ends in .pub")
+        raise ValueError("this is a private key: use the public one, from the file that ends in .pub")
     keys = []
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -115,7 +115,7 @@ def check_options(text: str) -> str:
     while rest:
         found = _OPTION.match(rest)
         if found is None or (found.end() < len(rest) and rest[found.end()] != ","):
-            raise ValueError(f'{text!r} are no options of a key: write them as in no-pty,from="10.0.0.0/8"')
+            raise ValueError(f'{text!r} are not options of a key: write them as in no-pty,from="10.0.0.0/8"')
         rest = rest[found.end() + 1 :]
     return text
 
@@ -159,7 +159,7 @@ def _public(texts: list[str]) -> list[str]:
     for text in texts:
         number += len(parse(text, number))
     if number == 1:
-        raise ValueError("there is no key in it")
+        raise ValueError("it contains no key")
     return texts
 
 
@@ -185,7 +185,7 @@ class AuthorizedKeyParams(Params):
             refuse(self, ("exclusive", "options"), "`state: absent`")
         check_options(",".join(self.options))
         if self.options and any(key.options for text in self.keys for key in parse(text)):
-            raise ValueError("options stand before a key already; write them in one place")
+            raise ValueError("a key already has options; write them in one place")
 
 
 class AuthorizedKeyOutputs(Outputs):
@@ -225,7 +225,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
         if found is None:
             if params.state == "absent":
                 return Forecast.satisfied(f"there is no user {params.user}", self._outputs(None, ""))
-            return Forecast.unknown(f"the user {params.user} is not there yet")
+            return Forecast.unknown(f"the user {params.user} does not exist yet")
         text = self._text(found)
         change = self._change(ctx, found, text)
         folder = self._folder_note(found)
@@ -239,7 +239,7 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
     def run(self, ctx: StepContext, forecast: Forecast[KeyFile | None]) -> Result:
         params, found = self.params, forecast.seen
         if found is None:
-            raise StepFailed(f"keys of {params.user}: there is no such user", hint="make it first with a user step")
+            raise StepFailed(f"keys of {params.user}: there is no such user", hint="create it first with a `user` step")
         text = self._text(found)
         change = self._change(ctx, found, text)
         folder = self._folder_note(found)
@@ -296,7 +296,8 @@ class AuthorizedKeyStep(RestoringStep[AuthorizedKeyParams, KeyFile | None]):
             return ""
         if self.params.path is not None:
             raise StepFailed(
-                f"keys of {found.user}: there is no folder {folder.path}", hint="make it first with a directory step"
+                f"keys of {found.user}: there is no folder {folder.path}",
+                hint="create it first with a `directory` step",
             )
         if not folder.exists:
             return f"folder created, {show_mode(_FOLDER)}"

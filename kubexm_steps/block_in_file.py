@@ -37,7 +37,7 @@ class BlockInFileParams(PartParams):
             refuse(self, ["content"], "`state: absent`")
         lines, _ = split((self.content or "").replace("\r\n", "\n"))
         if {self.marker("BEGIN"), self.marker("END")} & {line.rstrip() for line in lines}:
-            raise ValueError("the content holds a marker of its own block; give the block another name")
+            raise ValueError("the content contains a marker of its own block; give the block another name")
 
     def marker(self, word: str) -> str:
         """The line that begins or ends the block."""

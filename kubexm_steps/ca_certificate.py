@@ -49,18 +49,18 @@ def read_certificate(text: str) -> Certificate:
     """The one CA certificate in a PEM text; ValueError says what is wrong with it."""
     blocks = [(found[1], found[0]) for found in _BLOCK.finditer(text)]
     if any("PRIVATE KEY" in kind for kind, _ in blocks):
-        raise ValueError("there is a private key in it: hosts that trust a CA need only its certificate")
+        raise ValueError("it contains a private key: hosts that trust a CA need only its certificate")
     certificates = [block for kind, block in blocks if kind in ("CERTIFICATE", "X509 CERTIFICATE")]
     if len(certificates) != 1:
         if not certificates:
-            raise ValueError("there is no certificate in PEM form in it")
-        raise ValueError(f"there are {len(certificates)} certificates in it: use one step for each")
+            raise ValueError("it contains no certificate in PEM format")
+        raise ValueError(f"it contains {len(certificates)} certificates: use one step for each")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         der = ssl.PEM_cert_to_DER_cert(certificates[0].replace("X509 CERTIFICATE", "CERTIFICATE"))
         context.load_verify_locations(cadata=der)
     except (ssl.SSLError, ValueError) as error:
-        raise ValueError("it is not a certificate in PEM form, or it is damaged") from error
+        raise ValueError("it is not a certificate in PEM format, or it is damaged") from error
     found = context.get_ca_certs()
     if not found:
         raise ValueError("it is not the certificate of a CA (its basicConstraints do not say CA:TRUE)")
@@ -140,7 +140,7 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
         now = self._look(ctx, wanted)
         if now is None:
             return Forecast.unknown(
-                "update-ca-certificates or update-ca-trust is not there yet", seen=Seen(wanted, None)
+                "update-ca-certificates or update-ca-trust is not installed yet", seen=Seen(wanted, None)
             )
         edit = self._edit(now, wanted)
         if not edit.any and (now.trusted or wanted is None):
@@ -166,7 +166,7 @@ class CaCertificateStep(RestoringStep[CaCertificateParams, Seen]):
             after = self._look(ctx, wanted)
             if after is None or not after.trusted:
                 raise StepFailed(
-                    f"trust {self.params.name}: {now.tool} did not take it",
+                    f"trust {self.params.name}: {now.tool} did not accept it",
                     hint=f"run {now.tool} on the host to see why",
                 )
         verb = "trusted" if wanted else "no longer trusted"

@@ -25,7 +25,7 @@ from kubexm_steps.lib.types import Text
 
 def _one_of(argv: list[str] | None, shell: str | None, what: str) -> None:
     if (argv is None) == (shell is None):
-        raise ValueError(f"{what} takes either argv (a list) or shell (a text), not both and not none")
+        raise ValueError(f"{what} takes either argv (a list) or shell (a text), and exactly one of them")
     if argv is not None and (not argv or not argv[0]):
         raise ValueError(f"{what}: argv names no program")
     if shell is not None and not shell.strip():
@@ -67,7 +67,7 @@ class CommandParams(RunParams):
         if self.pty and self.stdin is not None:
             raise ValueError("command has either a terminal (pty) or input (stdin), not both")
         if self.read_only and self.undo is not None:
-            raise ValueError("readOnly says that it changes nothing, so that there is nothing to undo")
+            raise ValueError("readOnly means that nothing changes, so there is nothing to undo")
 
 
 class CommandStep(Step[CommandParams]):

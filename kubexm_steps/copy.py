@@ -72,7 +72,7 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
         tree = read_tree(local, params.path, nothing)
         return forecast_plan(
             ctx, params, make_plan(ctx, params, tree, delete=False, left_out=nothing),
-            same=f"{params.path} holds all of it", outputs=self._outputs(tree),
+            same=f"{params.path} is up to date", outputs=self._outputs(tree),
         )  # fmt: skip
 
     def run(self, ctx: StepContext, forecast: Forecast[Change | Plan]) -> Result:
@@ -86,7 +86,7 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
     def _local(self, ctx: StepContext) -> Path:
         path = ctx.local_path(self.params.src)
         if not path.exists():
-            raise StepFailed(f"copy {self.params.src}: it is not there on the control node ({path})")
+            raise StepFailed(f"copy {self.params.src}: it does not exist on the control node ({path})")
         return path
 
     def _wanted(self, ctx: StepContext, local: Path) -> Wanted:

@@ -179,7 +179,9 @@ class CronStep(RestoringStep[CronParams, CronLook]):
         params, seen = self.params, forecast.seen
         if why := self._cannot(seen):
             hint = (
-                "make the user first with a user step" if not seen.user else "install it first: package cron or cronie"
+                "create the user first with a `user` step"
+                if not seen.user
+                else "install it first: package cron or cronie"
             )
             raise StepFailed(f"{self._what}: {why}", hint=hint)
         if seen.held is not None:
@@ -238,7 +240,11 @@ class CronStep(RestoringStep[CronParams, CronLook]):
 
     def _cannot(self, seen: CronLook) -> str:
         if seen.held is not None:
-            return "" if seen.held.folder or self.params.state == "absent" else f"there is no folder {FOLDER}: no cron"
+            return (
+                ""
+                if seen.held.folder or self.params.state == "absent"
+                else f"there is no folder {FOLDER}: cron is not installed"
+            )
         if not seen.user:
             return f"there is no user {self.params.user}"
         return "" if seen.crontab else "there is no cron on the host"

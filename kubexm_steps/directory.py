@@ -147,13 +147,13 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         before, missing = seen
         if params.state == "absent":
             if before.kind == "absent":
-                return Forecast.satisfied(f"{params.path} is not there", self._outputs())
+                return Forecast.satisfied(f"{params.path} does not exist", self._outputs())
             if not params.recursive and ctx.runner.shell(_FIRST, params.path, live=False).stdout:
                 return Forecast.unknown(f"{params.path} is not empty, and `recursive` is not set", seen=seen)
             return Forecast.change(f"would remove {params.path}", [Diff(params.path, note="folder removed")], seen=seen)
         if before.kind == "absent":
             if len(missing) > 1 and not params.parents:
-                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} is not there yet", seen=seen)
+                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} does not exist yet", seen=seen)
             diffs = [Diff(path, note=f"folder created, {show_mode(_NEW_FOLDER)}") for path in missing[:-1]]
             diffs.append(Diff(params.path, note=f"folder created, {show_mode(self._mode(ctx, before))}"))
             return Forecast.change(f"would create {params.path}", diffs, seen=seen)
@@ -201,7 +201,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
             state = ctx.runner.inspect(path, digest=False)
             if state.kind == "directory":
                 return packed_standing(ctx, path, ctx.kept(undo["packed"]))
-            return Standing(changed=(f"{path} (it is no folder)",) if state.exists else ())
+            return Standing(changed=(f"{path} (it is not a folder)",) if state.exists else ())
         before = {name: undo[name] for name in ("mode", "owner", "group")}
         if "empty" not in undo:
             path = self._changed(ctx, undo)
@@ -250,7 +250,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
     def _put_back(self, ctx: StepContext, path: str, undo: Mapping[str, Any]) -> None:
         kind = ctx.runner.inspect(path, digest=False).kind
         if kind != "directory":
-            raise StepFailed(f"folder {path}: it is {'gone' if kind == 'absent' else 'no folder any more'}")
+            raise StepFailed(f"folder {path}: it is {'gone' if kind == 'absent' else 'no longer a folder'}")
         ctx.runner.chown(path, undo["owner"], undo["group"])
         ctx.runner.chmod(path, undo["mode"])
 
@@ -274,7 +274,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
         if state.kind in ("file", "other") or (state.kind == "link" and self.params.state == "absent"):
             thing = "a link" if state.kind == "link" else "not a folder"
             raise StepFailed(
-                f"folder {path}: it is {thing}", hint="use a file step with `state: absent` to remove it first"
+                f"folder {path}: it is {thing}", hint="use a `file` step with `state: absent` to remove it first"
             )
         if state.kind == "absent" and self.params.state == "present":
             missing = ctx.runner.missing_folders(path, state)
@@ -308,7 +308,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
     def _keep_all(self, ctx: StepContext) -> None:
         packed = ctx.runner.shell(_SAVE, self.params.path, live=False, max_output=KEEP_LIMIT)
         if packed.dropped:
-            ctx.log.warning("cannot be undone: the folder holds too much to be kept", limit=KEEP_LIMIT)
+            ctx.log.warning("cannot be undone: the folder is too large to be kept", limit=KEEP_LIMIT)
         else:
             sockets = re.findall(r"^kx: socket \./(.*)$", packed.err, re.MULTILINE)
             above = posixpath.dirname(self.params.path)
@@ -318,7 +318,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 
     def _say_lost(self, ctx: StepContext, lost: Sequence[str]) -> None:
         if lost:
-            ctx.log.warning("sockets cannot be kept, and no undo brings them back", paths=", ".join(lost))
+            ctx.log.warning("sockets cannot be kept: an undo does not restore them", paths=", ".join(lost))
 
     def _outputs(self) -> dict[str, Any]:
         return {"path": self.params.path}
@@ -346,7 +346,7 @@ def refuse_mounted(ctx: StepContext, path: str) -> None:
     for state in look.below:
         if state.kind == "directory" and state.device != look.device:
             raise StepFailed(
-                f"replace {path}: another file system is mounted at {state.path}", hint="unmount it, and try once more"
+                f"replace {path}: another file system is mounted at {state.path}", hint="unmount it and try again"
             )
 
 
@@ -374,5 +374,5 @@ def _records(path: str, packed: bytes) -> list[dict[str, Any]]:
                     record |= {"kind": "file", "sha256": stream_digest(content)}
                 found[name] = record
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise StepFailed(f"look at {path}: what was kept of it cannot be read: {error}") from error
+        raise StepFailed(f"compare {path}: the archive that was kept of it cannot be read: {error}") from error
     return list(found.values())

@@ -119,7 +119,7 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
             return Forecast.satisfied(self._fine(digest), self._outputs(ctx, before))
         folder, seen = posixpath.dirname(path), Seen(resource, digest, change)
         if before.above and not self.params.create_parents:
-            return Forecast.unknown(f"the folder {folder} is not there yet", seen=seen)
+            return Forecast.unknown(f"the folder {folder} does not exist yet", seen=seen)
         if not change.content:
             return Forecast.change(
                 f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))], seen=seen
@@ -167,7 +167,7 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
                 raise StepFailed(
                     f"resource {found.name}: a host can fetch only http:// and https:// addresses, "
                     f"and it comes from {found.shown}",
-                    hint="leave out `fetchOn: host`",
+                    hint="remove `fetchOn: host`",
                 )
             return ctx.resource(found.fetched_on(params.fetch_on))
         base = ctx.local_path(".")
@@ -199,7 +199,7 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
     def _fine(self, digest: str) -> str:
         if digest:
             return f"{self.params.path} has the right sha256"
-        return f"{self.params.path} is there; without `sha256` nobody knows whether it is the right one"
+        return f"{self.params.path} exists; without `sha256` its content is not verified"
 
     def _outputs(self, ctx: StepContext, before: FileState) -> dict[str, Any]:
         return {"path": self.params.path, "sha256": "" if ctx.sensitive else before.sha256, "size": before.size}

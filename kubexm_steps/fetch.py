@@ -102,8 +102,8 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         seen = local, state = Seen(local, self._look(ctx))
         if state.kind == "absent":
             if self.params.required:
-                return Forecast.unknown(f"{self.params.path} is not there yet", seen=seen)
-            return Forecast.satisfied(f"{self.params.path} is not there", self._outputs(ctx, local, None))
+                return Forecast.unknown(f"{self.params.path} does not exist yet", seen=seen)
+            return Forecast.satisfied(f"{self.params.path} does not exist", self._outputs(ctx, local, None))
         if self._same(ctx, state, local):
             return Forecast.satisfied(f"{local} is the same", self._outputs(ctx, local, state))
         return Forecast.change(f"would fetch {self.params.path} to {local}", [self._diff(ctx, state, local)], seen=seen)
@@ -112,8 +112,8 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         local, state = forecast.seen
         if state.kind == "absent":
             raise StepFailed(
-                f"fetch {self.params.path}: it is not there on the host",
-                hint="look at the path, or set `required: false` if it may be missing",
+                f"fetch {self.params.path}: it does not exist on the host",
+                hint="check the path, or set `required: false` if it may be missing",
             )
         made = _missing(local.parent)
         self._remember(ctx, local, made, state)
@@ -183,11 +183,13 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         if state.kind == "link":
             state = ctx.runner.inspect(ctx.runner.resolve(path))
         if state.kind == "directory":
-            raise StepFailed(f"fetch {path}: it is a folder", hint="pack it first with an archive step")
+            raise StepFailed(f"fetch {path}: it is a folder", hint="pack it first with an `archive` step")
         if state.kind == "other":
             raise StepFailed(f"fetch {path}: it is a device, pipe or socket")
         if state.kind == "file" and not state.sha256:
-            raise StepFailed(f"fetch {path}: it may not be read", hint="work as a user who may, with `become`")
+            raise StepFailed(
+                f"fetch {path}: it cannot be read", hint="use a user who can read it, such as with `become: true`"
+            )
         return state
 
     def _local(self, ctx: StepContext) -> Path:
@@ -254,7 +256,11 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         elif info is not None and stat.S_ISREG(info.st_mode):
             undo["was"] = "file"
             if info.st_size > KEEP_LIMIT:
-                ctx.log.warning("cannot be undone: too much content is replaced", bytes=info.st_size, limit=KEEP_LIMIT)
+                ctx.log.warning(
+                    "cannot be undone: the replaced content is too large to be kept",
+                    bytes=info.st_size,
+                    limit=KEEP_LIMIT,
+                )
                 return
             with _opened(local) as file:
                 undo |= {"content": ctx.keep(file.read()), "mode": os.fstat(file.fileno()).st_mode & 0o7777}
@@ -337,4 +343,4 @@ def _failing(what: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise local_failure(what, path, error, hint="look at the folder given as `to`") from error
+        raise local_failure(what, path, error, hint="check the folder given as `to`") from error

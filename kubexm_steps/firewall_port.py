@@ -130,13 +130,13 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
         now = ctx.runner.firewall.look(self._opening, self.params.backend)
         if not now.found and now.iptables and self._open:
             raise StepFailed(
-                f"open {self._opening}: rules of iptables turn packets away, and no firewalld or ufw keeps them",
-                hint="open it where these rules come from, or with a command step (iptables -I INPUT ...)",
+                f"open {self._opening}: iptables rules reject packets, and neither firewalld nor ufw manages them",
+                hint="open it where these rules are defined, or with a `command` step (iptables -I INPUT ...)",
             )
         if not now.found and self.params.backend != "auto" and self._open:
             raise StepFailed(
                 f"open {self._opening}: {self.params.backend} is not active on this host",
-                hint="install and start it first, or leave the choice to `backend: auto`",
+                hint="install and start it first, or use `backend: auto`",
             )
         return now
 

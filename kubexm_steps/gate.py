@@ -40,9 +40,9 @@ class GateStep(Step[GateParams]):
 """
 
     def precheck(self, ctx: StepContext) -> Forecast:
-        return Forecast.unknown(f"somebody has to approve: {self.params.question}")
+        return Forecast.unknown(f"needs approval: {self.params.question}")
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         if ctx.ask(self.params.question, timeout=self.params.timeout, default=self.params.default):
             return Result(changed=False, message="approved", outputs={"approved": True})
-        raise StepFailed(f"not approved: {self.params.question}", hint="answer yes to go on, or set `default: true`")
+        raise StepFailed(f"not approved: {self.params.question}", hint="answer yes to continue, or set `default: true`")

@@ -18,9 +18,9 @@ def _repo(url: str) -> str:
     if not url or url.startswith("-") or any(char in url for char in "\0\r\n"):
         raise ValueError(f"{url!r} is not the address of a repository")
     if "::" in url.partition("/")[0]:
-        raise ValueError(f"{url!r}: addresses that run a program are not taken")
+        raise ValueError(f"{url!r}: addresses that run a program are not allowed")
     if re.match(r"(?i)https?://[^/@]*:[^/@]*@", url):
-        raise ValueError("an address with a password in it is not taken; use `username` and `password`")
+        raise ValueError("an address with a password in it is not allowed; use `username` and `password`")
     return url
 
 
@@ -55,7 +55,7 @@ class GitParams(FollowParams):
         if self.username is not None and self.password is None:
             raise ValueError("a username goes with a password")
         if self.path == "/":
-            raise ValueError("the root folder is no place for a checkout")
+            raise ValueError("the root folder cannot be a checkout")
 
 
 class GitOutputs(Outputs):
@@ -105,7 +105,7 @@ class GitStep(LookingStep[GitParams, Checkout]):
         self._refuse(now)
         note = f"{now.head[:12]} -> {now.wanted[:12]}" if now.head else f"checkout of {now.wanted[:12]}"
         if now.changes and self.params.force:
-            note += f", {len(now.changes)} local {'change' if len(now.changes) == 1 else 'changes'} given up"
+            note += f", {len(now.changes)} local {'change' if len(now.changes) == 1 else 'changes'} discarded"
         verb = "update" if now.kind == "checkout" else "check out"
         return Forecast.change(
             f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)], seen=now
@@ -114,10 +114,10 @@ class GitStep(LookingStep[GitParams, Checkout]):
     def run(self, ctx: StepContext, forecast: Forecast[Checkout]) -> Result:
         params, now = self.params, forecast.seen
         if not now.git:
-            raise StepFailed("git is not installed on the host", hint="install it first with a package step")
+            raise StepFailed("git is not installed on the host", hint="install it first with a `package` step")
         if not now.wanted:
             raise StepFailed(
-                f"{params.repo} has no branch or tag {params.ref}", hint="a commit is named by all of its 40 digits"
+                f"{params.repo} has no branch or tag {params.ref}", hint="a commit needs all of its 40 digits"
             )
         if now.kind == "checkout":
             kept = ctx.runner.git.save_changes(params.path) if now.changes and now.head else ""
@@ -148,7 +148,7 @@ class GitStep(LookingStep[GitParams, Checkout]):
         if made and now.kind in ("absent", "empty"):
             return Standing(before=now.kind == made)
         if now.kind != "checkout":
-            return Standing(changed=(f"{path} (it is no checkout any more)",))
+            return Standing(changed=(f"{path} (it is no longer a checkout)",))
         if not made and now.head == undo["head"]:
             return Standing(before=not undo["changes"])
         if now.head != undo["left"]:
@@ -177,9 +177,7 @@ class GitStep(LookingStep[GitParams, Checkout]):
         now = ctx.runner.git.look(params.repo, params.path, params.ref, self._access())
         if now.kind in ("folder", "other"):
             thing = "a folder with something else in it" if now.kind == "folder" else "not a folder"
-            raise StepFailed(
-                f"check out {params.path}: it is {thing}", hint="choose another path, or remove it with a step first"
-            )
+            raise StepFailed(f"check out {params.path}: it is {thing}", hint="choose another path, or remove it first")
         return now
 
     def _is_right(self, now: Checkout) -> bool:
@@ -198,12 +196,12 @@ class GitStep(LookingStep[GitParams, Checkout]):
             more = ", ..." if len(now.changes) > 3 else ""
             raise StepFailed(
                 f"update {self.params.path}: it has local changes ({names}{more})",
-                hint="look at them with `git diff` on the host; `force: true` gives them up",
+                hint="see `git diff` on the host; `force: true` discards them",
             )
         if now.own_commits and now.head != now.wanted:
             raise StepFailed(
-                f"update {self.params.path}: its commit {now.head[:12]} was made there and is nowhere else",
-                hint="push it, or give it up with `force: true`",
+                f"update {self.params.path}: its commit {now.head[:12]} exists nowhere else",
+                hint="push it, or discard it with `force: true`",
             )
 
     def _outputs(self, now: Checkout) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
                 seen=accounts,
             )
         if missing := self._missing(accounts):
-            return Forecast.unknown(f"user {missing[0]} is not there yet", seen=accounts)
+            return Forecast.unknown(f"user {missing[0]} does not exist yet", seen=accounts)
         after = self._wanted(group)
         if group is None:
             return Forecast.change(
@@ -108,7 +108,7 @@ class GroupStep(LookingStep[GroupParams, Accounts]):
             return Result(message=f"removed group {params.name}", outputs=self._outputs(None))
         if missing := self._missing(accounts):
             raise StepFailed(
-                f"group {params.name}: there is no user {missing[0]}", hint="make it first with a user step"
+                f"group {params.name}: there is no user {missing[0]}", hint="create it first with a `user` step"
             )
         if group is None:
             left = {"gid": params.gid, "members": sorted(unique(params.members or []))}
@@ -204,6 +204,6 @@ def _attributes(group: Group) -> dict[str, str]:
 def _refuse_foreign(group: Group) -> None:
     if not group.local:
         raise StepFailed(
-            f"group {group.name}: it is not in /etc/group, but comes from a directory",
+            f"group {group.name}: it comes from a directory service, not from /etc/group",
             hint="change it there, or choose another name",
         )

@@ -20,7 +20,7 @@ def _host(name: str) -> str:
     if len(name) > 64:
         raise ValueError("the kernel takes names of up to 64 characters")
     if name.endswith(".") or name == "localhost":
-        raise ValueError(f"{name!r} is no name to give to a host")
+        raise ValueError(f"{name!r} cannot be the name of a host")
     return check_name(name)
 
 
@@ -64,7 +64,7 @@ class HostnameStep(RestoringStep[HostnameParams, Names]):
         now = ctx.runner.system.names()
         edits = self._edits(now)
         if now.live == self.params.name and not any(edit.any for edit in edits):
-            return Forecast.satisfied(f"the host is called {now.live}", self._outputs())
+            return Forecast.satisfied(f"the host is named {now.live}", self._outputs())
         shown = diffs(ctx, edits)
         if now.live != self.params.name:
             shown.insert(0, Diff("hostname", note=f"{now.live} -> {self.params.name}"))
@@ -76,7 +76,7 @@ class HostnameStep(RestoringStep[HostnameParams, Names]):
         save(ctx, edits, live=now.live, left=name)
         apply(ctx, edits)
         if now.live == name:
-            return Result(message=f"the host is called {name} after a boot too", outputs=self._outputs())
+            return Result(message=f"the host keeps the name {name} after a boot", outputs=self._outputs())
         ctx.runner.system.rename(name)
         return Result(message=f"named the host {name} (it was {now.live})", outputs=self._outputs())
 

@@ -77,7 +77,7 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
             word = "built into the kernel" if now.builtin else "loaded" if self._wants_it else "not loaded"
             return Forecast.satisfied(f"{self.params.name} is {word}", self._outputs(now))
         if moves and not now.modprobe:
-            return Forecast.unknown("there is no modprobe yet", seen=now)
+            return Forecast.unknown("modprobe is not installed yet", seen=now)
         if moves and self._wants_it and not now.found:
             return Forecast.unknown(f"the kernel {now.kernel} has no module {self.params.name} yet", seen=now)
         shown = diffs(ctx, edits)
@@ -101,8 +101,8 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
             after = ctx.runner.kernel.module(name, ())
             if not after.loaded and not after.builtin:
                 raise StepFailed(
-                    f"load kernel module {name}: modprobe succeeded, and there is no such module in the kernel",
-                    hint=f"it may be another name for a module: `modprobe -R {name}` shows which, name that one",
+                    f"load kernel module {name}: modprobe succeeded, but the kernel does not list it",
+                    hint=f"it may be an alias: use the name that `modprobe -R {name}` shows",
                 )
             return Result(message=f"loaded {name}", outputs=self._outputs(after))
         apply(ctx, edits)
@@ -157,7 +157,7 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         settings = self._edits(now)[0]
         if self.params.options is None or not settings.any or not (now.loaded or now.builtin):
             return ""
-        return "; it is loaded already, so its options count from the next time on"
+        return "; it is already loaded: its options take effect when it is loaded again"
 
     def _outputs(self, now: Module) -> dict[str, Any]:
         return {"name": self.params.name, "builtin": now.builtin}

@@ -92,7 +92,7 @@ class MountStep(RestoringStep[MountParams, Mounts]):
             return Forecast.satisfied(f"{self.params.path} is {word}", outputs)
         src = self.params.src or ""
         if move == "mount" and src.startswith("/") and not now.source_there:
-            return Forecast.unknown(f"{src} is not there yet", seen=now)
+            return Forecast.unknown(f"{src} does not exist yet", seen=now)
         shown = diffs(ctx, [edit])
         if move:
             hidden = ctx.sensitive or ctx.holds_secret(f"{self.params.src} {self.params.options}")
@@ -110,8 +110,8 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         if made:
             if now.source_is_file:
                 raise StepFailed(
-                    f"mount {self.params.src} at {self.params.path}: a file is mounted over a file, and there is none",
-                    hint="make an empty one first with a file step",
+                    f"mount {self.params.src} at {self.params.path}: a file needs a file as its mount point",
+                    hint="create an empty one first with a `file` step",
                 )
             ctx.runner.mkdir(self.params.path, missing=made)
         try:
@@ -164,9 +164,7 @@ class MountStep(RestoringStep[MountParams, Mounts]):
     def _look(self, ctx: StepContext) -> Mounts:
         now = ctx.runner.mounts.look(self.params.path, self.params.src or "")
         if len(mounts_at(now.fstab.text, self.params.path)) > 1:
-            raise StepFailed(
-                f"{now.fstab.path} has several lines for {self.params.path}", hint="leave only one of them there"
-            )
+            raise StepFailed(f"{now.fstab.path} has several lines for {self.params.path}", hint="keep only one of them")
         return now
 
     def _edit(self, now: Mounts) -> Edit:
@@ -230,8 +228,8 @@ class MountStep(RestoringStep[MountParams, Mounts]):
             left = differ(params.options, after[-1]) if after else "it"
             if left:
                 raise StepFailed(
-                    f"remount {params.path}: {left} is not as it should be even so",
-                    hint="this option counts only for a new mount: unmount it first, or leave it to a reboot",
+                    f"remount {params.path}: {left} did not take effect",
+                    hint="this option takes effect only on a new mount: unmount it first, or reboot",
                 )
 
     def _note(self, now: Mounts, move: str) -> str:

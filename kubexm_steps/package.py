@@ -67,7 +67,7 @@ class Named(Params):
 
     def model_post_init(self, context: object) -> None:
         if self.version is not None and self.name.startswith("/"):
-            raise ValueError(f"{self.name} is a file: its version is in it, and cannot be asked for")
+            raise ValueError(f"{self.name} is a file: its version cannot be chosen")
 
     def ask(self) -> Ask:
         """What the runner takes."""
@@ -271,8 +271,8 @@ class PackageStep(Step[PackageParams, Seen]):
         if not after.done:
             names = _some([move.name for move in after.moves] or list(after.versions))
             raise StepFailed(
-                f"{manager.name} says that all is done, but {names} is not as it should be",
-                hint="its output may tell why; another package may stand in the way",
+                f"{manager.name} reported success, but {names} is not as it should be",
+                hint="see its output; another package may prevent it",
             )
         return after
 
@@ -316,20 +316,20 @@ class PackageStep(Step[PackageParams, Seen]):
 
     def _refresh(self, ctx: StepContext, manager: Manager) -> StepFailed | None:
         """Refresh the index; if the old one may do instead, a failure is given back."""
-        ctx.progress("refreshing the index of packages")
+        ctx.progress("refreshing the package index")
         try:
             manager.refresh()
         except StepFailed as error:
             if self.params.update == "always":
                 raise
-            ctx.log.warning("the index of packages could not be refreshed", reason=error.message)
+            ctx.log.warning("the package index could not be refreshed", reason=error.message)
             return error
         return None
 
     def _index(self, survey: Survey) -> str:
         if survey.age is None:
-            return "the host has no index of packages yet"
-        return f"the index of packages is {format_duration(survey.age)} old"
+            return "the host has no package index yet"
+        return f"the package index is {format_duration(survey.age)} old"
 
     # for people, and for later steps
 

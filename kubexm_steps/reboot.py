@@ -91,11 +91,11 @@ class RebootStep(Step[RebootParams, BootState]):
         state = ctx.runner.boot.state(self.params.if_file)
         if state.is_here:
             raise StepFailed(
-                f"{ctx.host.name} is the machine that kubexm itself runs on: its reboot would end this run",
+                f"{ctx.host.name} is the machine that kubexm itself runs on: a reboot would end this run",
                 hint="reboot it by hand, or run kubexm on another machine",
             )
         if not state.is_root:
-            raise StepFailed("only root can reboot the host", hint="log in as root, or give the host `become: true`")
+            raise StepFailed("only root can reboot the host", hint="log in as root, or set `become: true` for the host")
         return state
 
     def _needless(self, ctx: StepContext, state: BootState) -> str:
@@ -122,7 +122,7 @@ class RebootStep(Step[RebootParams, BootState]):
             if took >= self.params.timeout + self.params.delay:
                 raise StepFailed(
                     f"the host is not back {format_duration(self.params.timeout)} after its reboot; last seen: {seen}",
-                    hint="look at its console, or give it a longer `timeout`",
+                    hint="check its console, or set a longer `timeout`",
                 )
             ctx.progress(f"waiting for the reboot: {seen}", took, self.params.timeout)
             ctx.sleep(pause)
@@ -135,7 +135,7 @@ class RebootStep(Step[RebootParams, BootState]):
         return f"the command in `readyWhen` does not succeed yet: {seen}" if seen else ""
 
     def _back(self, ctx: StepContext, boot: str, took: float) -> Result:
-        message = f"rebooted in {format_duration(took)}" if took else "it has rebooted meanwhile"
+        message = f"rebooted in {format_duration(took)}" if took else "it has already rebooted"
         return Result(message=message, outputs=_outputs(boot, rebooted=True, seconds=round(took, 3)))
 
 

@@ -124,13 +124,13 @@ class RepositoryParams(Params):
         if len(keys) > 1:
             raise ValueError("key, keyFile and keyUrl exclude each other")
         if keys and self.trusted:
-            raise ValueError("`trusted: true` does without a key; leave one of the two out")
+            raise ValueError("`trusted: true` uses no key; remove one of the two")
         if self.key_url is not None and not self.key_sha256 and not self.fingerprint:
             raise ValueError(
-                "a key that is fetched needs `fingerprint` or `keySha256`: anybody could have put it there"
+                "a key that is fetched needs `fingerprint` or `keySha256`: otherwise anyone could replace it"
             )
         if not keys and (self.fingerprint or self.key_sha256):
-            raise ValueError("there is no key that the fingerprint or digest could be of: `key`, `keyFile` or `keyUrl`")
+            raise ValueError("fingerprint and keySha256 need a key: `key`, `keyFile` or `keyUrl`")
         if len({suite.endswith("/") for suite in self.suites}) > 1:
             raise ValueError("suites are either all folders (with a slash at the end) or all names")
 
@@ -198,8 +198,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         changes = self._changes(ctx, written)
         untrusted = self._untrusted(ctx, manager, written)
         if not changes and not untrusted:
-            word = "not there" if self.params.state == "absent" else "as it should be"
-            return Forecast.satisfied(f"the repository {self.params.name} is {word}", self._outputs(written))
+            word = "does not exist" if self.params.state == "absent" else "is as it should be"
+            return Forecast.satisfied(f"repository {self.params.name} {word}", self._outputs(written))
         verb = "remove" if self.params.state == "absent" else "write"
         diffs = [self._diff(ctx, change) for change in changes]
         if not changes:
@@ -278,7 +278,7 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         except NotAKey as error:
             raise StepFailed(
                 f"the key of {params.name} cannot be used: {error}",
-                hint="give the public key as its owner publishes it: a text block, or the binary file",
+                hint="use the public key as its owner publishes it: a text block, or the binary file",
             ) from error
         self._check_fingerprints(written)
         return written
@@ -289,8 +289,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         codename = str(ctx.facts.get("os", {}).get("codename", ""))
         if not codename:
             raise StepFailed(
-                f"repository {self.params.name}: the host does not say the name of its release",
-                hint="name the suites of the repository with `suites`",
+                f"repository {self.params.name}: the host does not report the name of its release",
+                hint="set `suites`",
             )
         return [codename]
 
@@ -355,7 +355,7 @@ def write(manager: str, params: RepositoryParams, suites: Sequence[str], key: by
     path, key_path = paths(manager, params)
     if manager == "apk":
         if key is not None and b"-----BEGIN PUBLIC KEY-----" not in key:
-            raise NotAKey('it does not begin with "-----BEGIN PUBLIC KEY-----", as keys of apk do')
+            raise NotAKey('it does not begin with "-----BEGIN PUBLIC KEY-----", as apk keys do')
         return Written(path, _apk(params), key_path, key)
     signer, marks = "", tuple[str, ...]()
     if key is not None:
@@ -442,7 +442,7 @@ def _fetched(ctx: StepContext, name: str, url: str) -> bytes:
         except HttpError as error:
             raise failed(what, error) from error
         if reply.status != 200:
-            raise StepFailed(f"{what}: the server answered {reply.status}", hint="look at `keyUrl`")
+            raise StepFailed(f"{what}: the server answered {reply.status}", hint="check `keyUrl`")
         cache[mark] = reply.body
     key: bytes = cache[mark]
     return key

@@ -33,7 +33,7 @@ class ScriptParams(RunParams):
 
     def model_post_init(self, context: object) -> None:
         if (self.src is None) == (self.content is None):
-            raise ValueError("script takes either src (a file) or content (a text), not both and not none")
+            raise ValueError("script takes either src (a file) or content (a text), and exactly one of them")
         if self.interpreter is not None:
             try:
                 words = shlex.split(self.interpreter)

@@ -132,8 +132,8 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
         if undo["active"] and self.params.state in _AGAIN:
             # What it read is put back after this, if it is undone too: a restart now would read it once more.
             ctx.log.warning(
-                f"{undo['service']} goes on with what it read when this run {self.params.state} it:"
-                " restart it if its files were put back"
+                f"{undo['service']} keeps running with the files that it read when this run {self.params.state} it:"
+                " restart it if they were restored"
             )
 
     def _look(self, ctx: StepContext) -> ServiceState:
@@ -151,7 +151,7 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
             )
         if params.state == "reloaded" and state.exists and not state.can_reload and not state.masked:
             raise StepFailed(
-                f"reload {params.name}: it cannot read its configuration again while it runs",
+                f"reload {params.name}: it cannot reload its configuration",
                 hint="use `state: restarted`",
             )
         return state

@@ -101,7 +101,7 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
             message = f"{self.params.path} is {word}" if self.params.path else "no swap space is in use"
             return Forecast.satisfied(message, {"active": list(now.active)})
         if self.params.state == "on" and not now.kind and self.params.size is None:
-            return Forecast.unknown(f"{self.params.path} is not there yet", seen=now)
+            return Forecast.unknown(f"{self.params.path} does not exist yet", seen=now)
         verb = {"on": "turn on", "off": "turn off", "absent": "remove"}[self.params.state]
         message = f"would {verb} {self.params.path or 'all swap space'}{self._strangers(now)}"
         return Forecast.change(message, [*shown, *diffs(ctx, [edit])], seen=now)
@@ -162,13 +162,11 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         params = self.params
         if not self._is_to_be_made(now):
             if not now.kind:
-                raise StepFailed(
-                    f"turn on {params.path}: there is no such file", hint="give its `size`, and it is made"
-                )
+                raise StepFailed(f"turn on {params.path}: there is no such file", hint="set `size` to create it")
             if now.path not in now.active and not now.signed:
                 raise StepFailed(
-                    f"turn on {params.path}: it is no swap space, and may hold something else",
-                    hint="run `mkswap` on it yourself if it is the right one; a file is made anew if you give its size",
+                    f"turn on {params.path}: it is not a swap space, and may contain data",
+                    hint="run `mkswap` on it yourself if it is the right one; with `size`, a file is created",
                 )
             idle = [path for path in (now.path,) if path not in now.active]
             save(ctx, [edit], off=[], on="".join(idle), made=0, removed=0)
@@ -177,7 +175,7 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         size = params.size or 0
         if now.free is not None and size > now.free + now.size:
             raise StepFailed(
-                f"make swap space {params.path}: {size >> 20} MiB are wanted and {now.free >> 20} MiB are free",
+                f"create swap space {params.path}: it needs {size >> 20} MiB, and {now.free >> 20} MiB are free",
                 hint="choose a smaller size, or a place with more room",
             )
         used = [now.path] if now.path in now.active else []
@@ -191,10 +189,10 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         if now.kind == "other":
             raise StepFailed(f"{params.path} is neither a file nor a block device", hint="choose another path")
         if now.kind == "device" and params.size is not None:
-            raise StepFailed(f"{params.path} is a device: its size is what it is", hint="leave `size` out")
+            raise StepFailed(f"{params.path} is a device: its size cannot be set", hint="remove `size`")
         if self._is_to_be_made(now) and now.kind == "file" and not now.signed and now.size:
             raise StepFailed(
-                f"{params.path} is there and is no swap space", hint="choose another path, or remove the file first"
+                f"{params.path} exists and is not a swap space", hint="choose another path, or remove the file first"
             )
         return now
 

@@ -89,7 +89,7 @@ class SymlinkStep(RestoringStep[SymlinkParams, Change]):
         hint = (
             "set `force: true` if the link may replace it"
             if state.kind == "file" and self.params.state == "present"
-            else "remove it first with a step that says so, or choose another path"
+            else "remove it first, or choose another path"
         )
         raise StepFailed(f"link {self.params.path}: it is {thing}, not a link", hint=hint)
 

@@ -203,7 +203,7 @@ class SyncStep(TreeStep[SyncParams, Plan]):
         params = self.params
         local = ctx.local_path(params.src)
         if not local.is_dir():
-            missing = "it is not a folder" if local.exists() else "it is not there"
+            missing = "it is not a folder" if local.exists() else "it does not exist"
             raise StepFailed(
                 f"sync {params.src}: {missing} on the control node ({local})", hint="use `copy` for a single file"
             )

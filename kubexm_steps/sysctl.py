@@ -130,7 +130,7 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
         if self.params.live and now.closed:
             raise StepFailed(
                 f"{', '.join(self._names(now.closed))} cannot be read",
-                hint="it is an action rather than a setting, or only root may read it: use `become`, or a command step",
+                hint="it is an action, not a setting, or only root can read it: use `become`, or a `command` step",
             )
         return now
 
@@ -140,7 +140,7 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
                 ctx.runner.kernel.set(former)
                 shown = "something else" if ctx.sensitive else repr(plain(made))
                 raise StepFailed(
-                    f"set {self._names([path])[0]}: the kernel made {shown} of it",
+                    f"set {self._names([path])[0]}: the kernel changed it to {shown}",
                     hint="write the whole value, as the kernel shows it",
                 )
 
@@ -160,11 +160,11 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
         module = next((name for start, name in _MODULES.items() if path.startswith(start)), "")
         close = difflib.get_close_matches(path.rpartition("/")[2], beside, n=1)
         if module:
-            hint = f"it comes with the module {module}: load it first with a kernel-module step"
+            hint = f"it belongs to the module {module}: load it first with a `kernel-module` step"
         elif close:
             hint = f"did you mean {key_of(path.rpartition('/')[0] + '/' + close[0])}?"
         else:
-            hint = "look at its name with `sysctl -a`; a kernel module that brings it may not be loaded yet"
+            hint = "check its name with `sysctl -a`; the kernel module that provides it may not be loaded yet"
         return StepFailed(f"the kernel has no setting {key}", hint=hint)
 
     def _names(self, paths: Any) -> list[str]:
@@ -174,7 +174,7 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
     def _message(self, what: str, now: Settings, *, names: bool = True) -> str:
         head = f"{', '.join(self.params.values)}: {what}" if names else what
         later = [
-            f"{file} sets {key_of(path)} to something else, and at boot it wins"
+            f"{file} sets {key_of(path)} to something else and takes precedence at boot"
             for file, path in overridden(now.others, self._path, self.params.values)
         ]
         return "; ".join([head, *later])

@@ -55,7 +55,7 @@ class TimerParams(Params):
         if not self.command or not self.command[0].strip():
             raise ValueError("say what it runs: `command`")
         if any("\0" in word for word in self.command):
-            raise ValueError("a command cannot hold a NUL character")
+            raise ValueError("a command cannot contain a NUL character")
         if isinstance(self.command, list) and (self.command[0][0] in "@-:+!" or "$" in self.command[0]):
             raise ValueError(f"systemd cannot start a program called {self.command[0]!r}; use a line of shell")
 

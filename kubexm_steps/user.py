@@ -25,7 +25,7 @@ _FROM_ELSEWHERE: Final = re.compile(r"\b(secret\s*\(|params\b|vars\b)")
 
 def _one_cell(text: str) -> str:
     if any(char in text for char in ":\n\r\0"):
-        raise ValueError("a colon or a line break cannot be in there: it is one cell of /etc/passwd")
+        raise ValueError("it cannot contain a colon or a line break: it is a field of /etc/passwd")
     return text
 
 
@@ -37,7 +37,7 @@ def _day(value: Any) -> Any:
     try:
         return datetime.date.fromisoformat(value.strip()).isoformat()
     except ValueError as error:
-        raise ValueError(f"{value!r} is no day; write it as 2030-12-31, or `never`") from error
+        raise ValueError(f"{value!r} is not a date; write it as 2030-12-31, or `never`") from error
 
 
 def _secret_only(text: str) -> str:
@@ -112,8 +112,8 @@ def password_hash(ctx: StepContext, params: UserParams) -> bytes:
     value = ctx.evaluate(params.password_hash or "")
     if not isinstance(value, str) or not _HASH.fullmatch(value):
         raise StepFailed(
-            f"user {params.name}: what passwordHash gives is no hash of a password",
-            hint="it begins with something like $6$ or $y$; `openssl passwd -6` or `mkpasswd` makes one",
+            f"user {params.name}: passwordHash is not the hash of a password",
+            hint="a hash begins with something like $6$ or $y$; `openssl passwd -6` or `mkpasswd` creates one",
         )
     if not ctx.holds_secret(value):
         raise StepFailed(
@@ -180,7 +180,7 @@ class UserStep(LookingStep[UserParams, Seen]):
             shown = attribute_diff(ctx, place, before, None)
             return Forecast.change(f"would remove {place}", [shown], seen=Seen(accounts, files))
         if missing := self._missing(accounts):
-            return Forecast.unknown(f"the group {missing[0]} is not there yet", seen=Seen(accounts))
+            return Forecast.unknown(f"the group {missing[0]} does not exist yet", seen=Seen(accounts))
         digest = self._digest(ctx, accounts)
         if user is None:
             shown = attribute_diff(ctx, place, None, self._wanted(accounts, None, digest))
@@ -199,7 +199,7 @@ class UserStep(LookingStep[UserParams, Seen]):
             return self._remove(ctx, accounts, user, files)
         if missing := self._missing(accounts):
             raise StepFailed(
-                f"user {params.name}: there is no group {missing[0]}", hint="make it first with a group step"
+                f"user {params.name}: there is no group {missing[0]}", hint="create it first with a `group` step"
             )
         digest = self._digest(ctx, accounts)
         if user is None:
@@ -263,13 +263,13 @@ class UserStep(LookingStep[UserParams, Seen]):
         about_shadow = params.password_hash is not None or params.locked is not None or params.expires is not None
         if about_shadow and not accounts.shadow and (user is None or user.local):
             raise StepFailed(
-                f"user {params.name}: passwords of this host cannot be looked at",
-                hint="only root may read /etc/shadow: `become: true` for this host",
+                f"user {params.name}: the passwords of this host cannot be read",
+                hint="only root can read /etc/shadow: set `become: true` for the host",
             )
         if params.locked is False and params.password_hash is None and not accounts.password:
             raise StepFailed(
                 f"unlock user {params.name}: it has no password to unlock",
-                hint="anybody could enter without one: give a `passwordHash` too",
+                hint="anyone could log in without one: set `passwordHash` too",
             )
         if params.password_hash is None:
             return ""
@@ -397,7 +397,7 @@ class UserStep(LookingStep[UserParams, Seen]):
         undo["ownGroup"] = group.name if group is not None else ""
         packed = ctx.runner.users.pack(files, KEEP_LIMIT) if files else b""
         if packed is None:
-            ctx.log.warning("cannot be undone: the home folder holds too much to be kept", limit=KEEP_LIMIT)
+            ctx.log.warning("cannot be undone: the home folder is too large to be kept", limit=KEEP_LIMIT)
         else:
             ctx.save_undo(undo | ({"packed": ctx.keep(packed)} if packed else {}))
         ctx.runner.users.remove(accounts, user.name)
@@ -418,7 +418,7 @@ class UserStep(LookingStep[UserParams, Seen]):
             why = f"it is the home of {listed(others)} too" if others else "it does not belong to the user alone"
             raise StepFailed(
                 f"remove {user.home or '/'}, the home of user {user.name}: {why}",
-                hint="leave `removeHome` out, and remove what is to go with a directory step",
+                hint="remove `removeHome`, and remove files with a `directory` step",
             )
         return [home, *([mail.path] if mail.kind == "file" and mail.uid == user.uid else [])]
 
@@ -461,7 +461,7 @@ class UserStep(LookingStep[UserParams, Seen]):
         elif group is not None and undo["ownGid"] is None and not group.members and not left.first_group_of(group):
             users.remove_group(left, user.name)
         if not undo["homeWasThere"] and accounts.home_exists and not users.unmake_home(user.home):
-            ctx.log.warning("the home folder stays: it holds more than the skeleton", home=user.home)
+            ctx.log.warning("the home folder is kept: it contains more than the skeleton", home=user.home)
 
     def _put_back(self, ctx: StepContext, accounts: Accounts, user: User, undo: Mapping[str, Any]) -> None:
         users = ctx.runner.users
@@ -470,7 +470,7 @@ class UserStep(LookingStep[UserParams, Seen]):
         if undo["password"] is not None:
             users.set_password(user.name, ctx.kept(undo["password"]))
         if undo.get("madeHome") and not users.unmake_home(undo["madeHome"]):
-            ctx.log.warning("the home folder stays: it holds more than the skeleton", home=undo["madeHome"])
+            ctx.log.warning("the home folder is kept: it contains more than the skeleton", home=undo["madeHome"])
 
     def _bring_back(self, ctx: StepContext, accounts: Accounts, user: User | None, undo: Mapping[str, Any]) -> None:
         users, name = ctx.runner.users, self.params.name
@@ -509,6 +509,6 @@ def _locks_a_password(accounts: Accounts) -> bool:
 def _refuse_foreign(user: User) -> None:
     if not user.local:
         raise StepFailed(
-            f"user {user.name}: it is not in /etc/passwd, but comes from a directory",
+            f"user {user.name}: it comes from a directory service, not from /etc/passwd",
             hint="change it there, or choose another name",
         )

@@ -91,7 +91,7 @@ class WaitStep(Step[WaitParams, str]):
     def precheck(self, ctx: StepContext) -> Forecast[str]:
         seen = self._look(ctx, min(self.params.deadline, _LONGEST_TRY))
         if not seen:
-            return Forecast.satisfied(f"{self._what(ctx)}: it is so", {"seconds": 0.0})
+            return Forecast.satisfied(f"{self._what(ctx)}: the condition is met", {"seconds": 0.0})
         return Forecast.unknown(f"waits for {self._what(ctx)}: {seen}", seen=seen)
 
     def run(self, ctx: StepContext, forecast: Forecast[str]) -> Result:
@@ -101,7 +101,7 @@ class WaitStep(Step[WaitParams, str]):
             if left <= 0:
                 raise StepFailed(
                     f"waited {format_duration(self.params.deadline)} for {self._what(ctx)}; last seen: {seen}",
-                    hint="find out why it does not come up, or give it a longer `deadline`",
+                    hint="find out why it is not ready, or set a longer `deadline`",
                 )
             ctx.progress(f"waiting for {self._what(ctx)}: {seen}", took, self.params.deadline)
             ctx.sleep(min(self.params.interval, left))
@@ -117,12 +117,12 @@ class WaitStep(Step[WaitParams, str]):
         if params.port is not None:
             address, port = self._address(ctx), params.port
             seen = patiently(ctx, lambda _: _try_port(address, port, timeout))
-            return seen if params.state == "present" else "" if seen else "it still takes connections"
+            return seen if params.state == "present" else "" if seen else "it still accepts connections"
         if params.file is not None:
             there = ctx.runner.inspect(params.file, digest=False).exists
             if params.state == "present":
-                return "" if there else "it is not there"
-            return "it is still there" if there else ""
+                return "" if there else "it does not exist"
+            return "it still exists" if there else ""
         if params.url is not None:
             return self._try_url(ctx, params.url, timeout)
         done = ctx.runner.run(make_command(params.command or ""), check=False, live=False)

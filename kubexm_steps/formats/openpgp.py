@@ -27,7 +27,7 @@ def dearmor(data: bytes) -> bytes:
     blocks = _BLOCK.findall(data.replace(b"\r\n", b"\n"))
     if not blocks:
         if b"-----BEGIN" in data:
-            raise NotAKey("it holds no public key block")
+            raise NotAKey("it contains no public key block")
         return data
     return b"".join(_decoded(block) for block in blocks)
 
@@ -56,7 +56,7 @@ def fingerprints(data: bytes) -> list[str]:
             lead = b"\x9a" if version == 5 else b"\x9b"
             found.append(hashlib.sha256(lead + size.to_bytes(4, "big") + body).hexdigest().upper())
     if not found:
-        raise NotAKey("it holds no OpenPGP public key")
+        raise NotAKey("it contains no OpenPGP public key")
     return found
 
 
@@ -75,7 +75,7 @@ def _decoded(block: bytes) -> bytes:
     except binascii.Error as error:
         raise NotAKey(f"its text is damaged: {error}") from error
     if expected and int.from_bytes(expected, "big") != _crc24(data):
-        raise NotAKey("its text is damaged: the checksum at its end is another")
+        raise NotAKey("its text is damaged: the checksum does not match")
     return data
 
 
@@ -96,10 +96,10 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         head = data[at]
         if not head & 0x80:
-            raise NotAKey("it is not in OpenPGP's form")
+            raise NotAKey("it is not in OpenPGP format")
         tag, at, size = _length(data, at, head)
         if size < 0 or at + size > len(data):
-            raise NotAKey("it is cut off")
+            raise NotAKey("it is truncated")
         yield tag, data[at : at + size]
         at += size
 

@@ -57,7 +57,7 @@ class RunParams(Params):
     @model_validator(mode="after")
     def _changes_nothing(self) -> Self:
         if self.read_only and self.changed_when is not None and not only_asks(self.changed_when):
-            raise ValueError("readOnly says that it never changes anything; leave changedWhen out")
+            raise ValueError("readOnly already means that nothing changes; remove changedWhen")
         return self
 
 
@@ -162,7 +162,7 @@ def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: s
                 else "changedWhen gave neither true nor false",
                 command=shown,
                 exit_code=done.exit_code,
-                hint="compare with something: `'created' in stdout`",
+                hint="use a comparison, such as `'created' in stdout`",
                 outputs=outputs,
             )  # fmt: skip
         changed = answer

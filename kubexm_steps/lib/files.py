@@ -25,7 +25,6 @@ SHOWN_LIMIT: Final = 1 << 20
 NEW_FILE: Final = 0o644
 SECRET_FILE: Final = 0o600
 HIDDEN: Final = "content hidden"
-NO_ATTRIBUTES: Final = "the host has no GNU tar to keep them with"
 _WARNED: Final = "kubexm: said that extended attributes are not kept"
 EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
@@ -75,7 +74,7 @@ class Wanted(Struct, frozen=True):
     group: str | None = None
     create_parents: bool = False
     new_mode: int = NEW_FILE
-    """The mode of a file that is not there yet, unless ``mode`` says otherwise; one that is there keeps its own."""
+    """The mode of a file that does not exist yet, unless ``mode`` says otherwise; one that is there keeps its own."""
 
 
 class Change(Struct, frozen=True):
@@ -161,7 +160,7 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
     if before.kind == "directory":
         raise StepFailed(
             f"write {wanted.path}: it is a folder",
-            hint="choose another path, or remove the folder first with a directory step",
+            hint="choose another path, or remove the folder first with a `directory` step",
         )
     if before.kind == "other":
         raise StepFailed(f"write {wanted.path}: it is a device, pipe or socket", hint="choose another path")
@@ -187,7 +186,7 @@ def forecast_file(ctx: StepContext, wanted: Wanted, before: FileState | None = N
         return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
     folder = posixpath.dirname(wanted.path)
     if before.above and not wanted.create_parents:
-        return Forecast.unknown(f"the folder {folder} is not there yet", seen=change)
+        return Forecast.unknown(f"the folder {folder} does not exist yet", seen=change)
     if not before.folder and wanted.create_parents:
         change = replace(change, folders=ctx.runner.missing_folders(folder, before))
     verb = "create" if change.created else "change"
@@ -269,11 +268,11 @@ def forecast_absence(ctx: StepContext, path: str) -> Forecast[Change]:
     """How ``apply_file`` would remove the file or link."""
     state = ctx.runner.inspect(path)
     if state.kind == "absent":
-        return Forecast.satisfied(f"{path} is not there", _gone(path))
+        return Forecast.satisfied(f"{path} does not exist", _gone(path))
     if state.kind == "directory":
-        raise StepFailed(f"remove {path}: it is a folder", hint="use a directory step with `state: absent` for folders")
+        raise StepFailed(f"remove {path}: it is a folder", hint="use a `directory` step with `state: absent`")
     if state.kind == "other":
-        raise StepFailed(f"remove {path}: it is a device, pipe or socket, which this step leaves alone")
+        raise StepFailed(f"remove {path}: it is a device, pipe or socket, which this step does not remove")
     before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
     note = f"link to {state.target} removed" if state.kind == "link" else "removed"
     return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)], seen=removal(state))
@@ -311,7 +310,7 @@ def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]
     """
     total = sum(change.before.size for change in changes if change.content and change.before.kind == "file")
     if total > KEEP_LIMIT:
-        ctx.log.warning("cannot be undone: too much content is replaced", bytes=total, limit=KEEP_LIMIT)
+        ctx.log.warning("cannot be undone: the replaced content is too large to be kept", bytes=total, limit=KEEP_LIMIT)
         return {}
     undo = {"files": [_record(ctx, change) for change in changes], "folders": list(folders), **more}
     ctx.save_undo(undo)
@@ -356,7 +355,9 @@ def warn_of_attributes(ctx: StepContext, path: str) -> None:
     """Say, once a host, that an undo will not bring back extended attributes."""
     if not ctx.cache("host").get(_WARNED):
         ctx.cache("host")[_WARNED] = True
-        ctx.log.warning(f"an undo brings back no extended attributes: {NO_ATTRIBUTES}", path=path)
+        ctx.log.warning(
+            "an undo does not restore extended attributes: the host has no GNU tar to keep them with", path=path
+        )
 
 
 P = TypeVar("P", bound=Params)
@@ -422,7 +423,7 @@ def clear_made(ctx: StepContext, folders: Sequence[str]) -> None:
 def remove_made(ctx: StepContext, folders: Sequence[str]) -> None:
     """Remove folders that a step had made, as far as nothing else is in them by now."""
     if stay := ctx.runner.remove_empty(folders):
-        ctx.log.warning("the folder stays: there is something else in it", path=stay[0])
+        ctx.log.warning("the folder is kept: it contains something else", path=stay[0])
 
 
 def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
@@ -464,7 +465,9 @@ def read_local(path: Path) -> bytes:
         raise local_failure("read", path, error) from error
 
 
-def local_failure(what: str, path: Path, error: OSError, hint: str = "this file belongs beside the spec") -> StepFailed:
+def local_failure(
+    what: str, path: Path, error: OSError, hint: str = "the path is relative to the spec's file"
+) -> StepFailed:
     """The failure of something on the control node."""
     reason = (error.strerror or str(error)).lower()
     return StepFailed(f"{what} {path} on the control node: {reason}", hint=hint)

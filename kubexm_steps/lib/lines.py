@@ -94,5 +94,5 @@ def _spans(lines: Sequence[str], begin: str, end: str, where: str) -> list[tuple
 def _unpaired(where: str, marker: str, number: int) -> StepFailed:
     return StepFailed(
         f"{where}, line {number + 1}: the marker {marker!r} has no partner",
-        hint="somebody took one of the two markers away: put it back, or remove this one by hand",
+        hint="the other marker was removed: restore it, or remove this one by hand",
     )

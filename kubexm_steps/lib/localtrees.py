@@ -47,7 +47,7 @@ def read_tree(local: Path, path: str, left_out: LeftOut) -> Tree:
         elif entry.is_file():
             tree.files[target] = entry
         else:
-            raise StepFailed(f"copy {entry}: it is a device, pipe or socket", hint="keep such things out of the folder")
+            raise StepFailed(f"copy {entry}: it is a device, pipe or socket", hint="remove it from the folder")
     return tree
 
 

@@ -59,8 +59,8 @@ class PartStep(RestoringStep[Q, Change | None], Generic[Q]):
             before = ctx.runner.inspect(path)
         if before.kind == "absent" and not params.create_file:
             if params.state == "absent":
-                return Forecast.satisfied(f"{path} is not there", {"path": path, "sha256": "", "size": 0})
-            return Forecast.unknown(f"the file {path} is not there yet")
+                return Forecast.satisfied(f"{path} does not exist", {"path": path, "sha256": "", "size": 0})
+            return Forecast.unknown(f"the file {path} does not exist yet")
         if before.kind == "file":
             # Bytes that are no UTF-8 go through unchanged.
             text = ctx.runner.read_to_edit(path).decode("utf-8", "surrogateescape")
@@ -71,6 +71,6 @@ class PartStep(RestoringStep[Q, Change | None], Generic[Q]):
         """Write the new text."""
         if forecast.seen is None:
             raise StepFailed(
-                f"change {self.params.path}: there is no such file", hint="set `createFile: true` to make it"
+                f"change {self.params.path}: there is no such file", hint="set `createFile: true` to create it"
             )
         return apply_file(ctx, forecast.seen)

@@ -56,12 +56,16 @@ def must_exist(ctx: StepContext, name: str, state: ServiceState) -> None:
         raise StepFailed(
             f"service {name}: its definition cannot be used: {state.error}",
             stderr=ctx.runner.services.told(name),
-            hint=f"look at {state.path or 'its file'}: `systemd-analyze verify {state.name}`",
+            hint=f"check {state.path or 'its file'}: `systemd-analyze verify {state.name}`",
         )
     if state.exists:
         return
     alike = difflib.get_close_matches(name, ctx.runner.services.names(), n=3)
-    hint = f"did you mean {' or '.join(alike)}?" if alike else "install what brings it first, or make a unit for it"
+    hint = (
+        f"did you mean {' or '.join(alike)}?"
+        if alike
+        else "install the package that provides it first, or create it with a `systemd-unit` step"
+    )
     raise StepFailed(f"service {name}: there is no such service on the host", hint=hint)
 
 
@@ -139,18 +143,18 @@ def _failure(
 
 def _hint(ctx: StepContext, verb: str, name: str, said: str) -> str:
     if "access denied" in said or "authentication" in said or "permission denied" in said or "superuser" in said:
-        return "work as a user who may: `become: true` for this host"
+        return "the user lacks the permission: set `become: true` for the host"
     if "file exists" in said or "already exists" in said:
-        return f"a file of yours is in the place of the mask: remove the unit {name} first"
+        return f"a file is in the place of the mask: remove the unit {name} first"
     if "masked" in said:
         return "it is masked: set `masked: false` too"
     if "no installation config" in said or "not meant to be enabled" in said:
-        return "it has no [Install] section: it is started by what needs it, so leave `enabled` out"
+        return "it has no [Install] section: other units start it, so remove `enabled`"
     if ctx.runner.services.manager == "openrc":
-        return f"look at `rc-service {name} status` and its log on the host"
+        return f"see `rc-service {name} status` and its log on the host"
     if verb in ("enable", "disable", "mask", "unmask"):
-        return f"look at `systemctl status {name}` on the host"
-    return f"on the host: `journalctl -u {name}` tells more"
+        return f"see `systemctl status {name}` on the host"
+    return f"see `journalctl -u {name}` on the host"
 
 
 def record(state: ServiceState) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from kubexm_exec.step import Params, Standing, Step, StepContext, StepFailed, Un
 from kubexm_exec.step.host import FileState, ancestors
 from kubexm_exec.step.trees import TreeLook
 
-OLDER: Final = "the run was written down by an earlier version of kubexm, which did not keep what it left"
-BROKE_OFF: Final = "it broke off before it was known what it left"
+OLDER: Final = "the run was recorded by an earlier version of kubexm, which did not record what it left"
+BROKE_OFF: Final = "it was interrupted before it recorded what it left"
 _ROUNDS: Final = 50_000
 """Of the digest of something that holds a secret: whoever reads the journal could try guesses against a plain one."""
 _NOUNS: Final = {"absent": "gone", "file": "a file", "directory": "a folder", "link": "a link", "other": "no file"}

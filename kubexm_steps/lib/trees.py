@@ -129,7 +129,7 @@ def forecast_plan(
     """What ``apply_plan`` would do; ``same`` is said, and the outputs are given, if that is nothing."""
     above = posixpath.dirname(params.path)
     if not params.create_parents and not plan.look.states[above].exists:
-        return Forecast.unknown(f"the folder {above} is not there yet", seen=plan)
+        return Forecast.unknown(f"the folder {above} does not exist yet", seen=plan)
     if not plan.any:
         return Forecast.satisfied(same, outputs)
     return Forecast.change(f"would {copied(plan, 'copy', 'remove')}", plan_diffs(ctx, plan), seen=plan)
@@ -207,13 +207,13 @@ class _Places:
         there = what.get(kind, f"a {kind}")
         if not self._delete:
             raise StepFailed(
-                f"copy to {path}: {wanted} is wanted there, and it is {there}",
+                f"copy to {path}: expected {wanted}, found {there}",
                 hint="remove it first, or choose another path",
             )
         if path in self._kept:
             raise StepFailed(
-                f"copy to {path}: {wanted} is wanted there, and it is {there} with excluded things in it",
-                hint="move those away first, or exclude the folder itself",
+                f"copy to {path}: expected {wanted}, found {there} with excluded content",
+                hint="move the excluded content away first, or exclude the folder itself",
             )
         (self._plan.emptied if state.kind == "directory" else self._plan.gone).append(state)
         return FileState(path)
@@ -299,8 +299,8 @@ def _check_owners(plan: Plan) -> None:
             continue
         if folder.mode & 0o022 or folder.uid not in (0, look.uid):
             raise StepFailed(
-                f"copy to {before.path}: it is a file of user {before.owner}, and others may put files there",
-                hint="give it an `owner`, or remove it first",
+                f"copy to {before.path}: it belongs to user {before.owner}, in a folder that others can write",
+                hint="set `owner`, or remove it first",
             )
 
 
@@ -323,7 +323,7 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
     total = sum(state.size for state in replaced)
     others = [state for state in plan.gone if state.kind == "other"]
     if total > KEEP_LIMIT or others:
-        why = "too much content is replaced" if not others else f"{others[0].path} cannot be kept"
+        why = "the replaced content is too large to be kept" if not others else f"{others[0].path} cannot be kept"
         ctx.log.warning(f"cannot be undone: {why}", bytes=total, limit=KEEP_LIMIT)
         return
     contents = dict(zip((state.path for state in replaced), ctx.runner.trees.read(replaced), strict=True))
@@ -462,11 +462,11 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
     made = [path for path in undo["made"] if path.startswith(f"{root.rstrip('/')}/")]
     clear_made(ctx, [path for path in undo["made"] if not path.startswith(f"{root.rstrip('/')}/")])
     for path in undo.get("lost", ()):
-        ctx.log.warning("it came between two attempts, the later one removed it, and it stays away", path=path)
+        ctx.log.warning("it appeared between two attempts, the later one removed it, and it is not restored", path=path)
     places = dict.fromkeys([*(record["path"] for record in (*records, *removed)), *made])
     look = look_at(ctx, root, [root, *places], records, below=True)
     if look.states[root].kind == "link" and root not in undo["linked"]:
-        raise StepFailed(f"write to {root}: it is a link by now", hint="remove the link, and try once more")
+        raise StepFailed(f"write to {root}: it has become a link", hint="remove the link and try again")
     states = without_what_is_behind(look.states, places)
     change = TreeChange(folder_mode=0o700, exact=True)
     # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.

@@ -48,7 +48,7 @@ def parse_mode(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f'a mode is a string such as "0644", not {type(value).__name__}')
     if _could_be_meant_as_octal(value) or not 0 <= value <= 0o7777 or not _is_sensible(value):
-        raise ValueError(f'the number {value} is not clear as a mode; write it in quotes, such as "0644"')
+        raise ValueError(f'the number {value} is ambiguous as a mode; write it in quotes, such as "0644"')
     return value
 
 
@@ -75,9 +75,9 @@ def show_mode(mode: int) -> str:
 
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError(f'a path on a host starts with "/", and {path!r} does not')
+        raise ValueError(f'{path!r} is not an absolute path: a path on a host starts with "/"')
     if "\0" in path:
-        raise ValueError("a path cannot hold a NUL character")
+        raise ValueError("a path cannot contain a NUL character")
     return path.rstrip("/") or "/"
 
 

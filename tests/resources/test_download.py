@@ -153,7 +153,7 @@ def test_without_a_digest_a_file_of_the_host_is_taken_for_the_right_one(worlds: 
     target.write_bytes(b"anything")
     forecast = worlds(web.url(), sha256=None, fetchOn="host").forecast()
     assert forecast.state is ForecastState.SATISFIED
-    assert "without `sha256` nobody knows" in forecast.message
+    assert "without `sha256` its content is not verified" in forecast.message
 
 
 def test_in_a_check_nothing_is_fetched_even_if_the_digest_is_missing(worlds: Any, web: Web) -> None:

@@ -110,7 +110,7 @@ def test_a_password_itself_is_refused_and_not_repeated(
 ) -> None:
     monkeypatch.setenv("KX_HASH", "correct horse battery")
     made = world(kxu, tmp_path, "user", name="kxu", passwordHash="secret('env:KX_HASH')")
-    with pytest.raises(StepFailed, match="no hash of a password") as caught:
+    with pytest.raises(StepFailed, match="not the hash of a password") as caught:
         made.forecast()
     made.close()
     assert "horse" not in f"{caught.value}{caught.value.hint}"

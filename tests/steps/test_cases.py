@@ -110,7 +110,7 @@ def test_undo_of_what_an_earlier_version_did_is_done_and_says_that_nobody_looked
     finally:
         world.close()
     assert state == "undone"
-    assert "written down by an earlier version" in said
+    assert "recorded by an earlier version" in said
     assert path.read_text() == "before"
 
 

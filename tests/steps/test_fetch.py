@@ -129,7 +129,7 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").chmod(0)
     world = StepTest(tmp_path, "fetch", {"path": str(tmp_path / "file"), "to": "got"})
     try:
-        with pytest.raises(StepFailed, match="it may not be read"):
+        with pytest.raises(StepFailed, match="it cannot be read"):
             world.forecast()
     finally:
         world.close()

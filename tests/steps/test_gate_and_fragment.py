@@ -21,7 +21,7 @@ def gate(tmp_path: Path, answers: str | None = None, **more: object) -> StepTest
 
 def test_what_somebody_will_answer_is_not_known_before(tmp_path: Path) -> None:
     forecast = gate(tmp_path).forecast()
-    assert (forecast.state, forecast.message) == (ForecastState.UNKNOWN, "somebody has to approve: Go on?")
+    assert (forecast.state, forecast.message) == (ForecastState.UNKNOWN, "needs approval: Go on?")
 
 
 def test_a_yes_goes_on_and_changes_nothing(tmp_path: Path) -> None:

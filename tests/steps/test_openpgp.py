@@ -60,7 +60,7 @@ def test_armour_in_the_forms_that_are_around_is_read(text: str) -> None:
         (KEY.replace("=7jU0", "=AAAA").encode(), "checksum"),
         (KEY.replace("mDME", "m").encode(), "damaged"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no public key block"),
-        (b"<html>not found</html>", "not in OpenPGP's form"),
+        (b"<html>not found</html>", "not in OpenPGP format"),
         (b"", "no OpenPGP public key"),
         (dearmor(KEY.encode())[:40], "cut off"),
     ],

@@ -32,7 +32,7 @@ def test_a_service_that_read_what_is_put_back_afterwards_is_named(machine: Machi
     try:
         done = run("kubexm-run", "spec.yaml", cwd=tmp_path, env=environment(HOME=str(tmp_path)), timeout=60)
         assert "Rolled back: 2 actions undone" in done.stdout, done.stdout + done.stderr
-        assert "kxs.service goes on with what it read when this run restarted it" in done.stderr
+        assert "kxs.service keeps running with the files that it read when this run restarted it" in done.stderr
         assert machine.sh("systemctl is-active kxs; ls /srv").split() == ["active"]
     finally:
         machine.sh("systemctl stop kxs; rm -f /etc/systemd/system/kxs.service /srv/kxs.conf; systemctl daemon-reload")

@@ -39,7 +39,7 @@ from kubexm_exec.plugins import step_registry
         ("swap", {"path": "/x", "size": "100K"}, "whole mebibytes"),
         ("swap", {"path": "/x", "size": "1G", "state": "off"}, "size cannot be used"),
         ("hostname", {"name": "a_b c"}, "not the name of a host"),
-        ("hostname", {"name": "localhost"}, "no name to give"),
+        ("hostname", {"name": "localhost"}, "cannot be the name"),
         ("hostname", {"name": "a" * 65}, "64 characters"),
         ("host-entry", {}, "which names belong"),
         ("host-entry", {"entries": {"10.0.0": "a"}}, "not an IP address"),

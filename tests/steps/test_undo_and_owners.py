@@ -179,7 +179,7 @@ def test_an_undo_says_which_folder_stays_because_of_what_others_put_there(
     world.rollback()
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["theirs"]
     [said] = caplog.messages
-    assert "the folder stays: there is something else in it" in said
+    assert "the folder is kept: it contains something else" in said
     assert f"{tmp_path}/a/b'" in said
 
 
@@ -263,7 +263,7 @@ def test_host_that_cannot_keep_extended_attributes_is_named_before_a_file_is_rep
     try:
         world.forecast()
         [said] = caplog.messages
-        assert "an undo brings back no extended attributes: the host has no GNU tar" in said
+        assert "an undo does not restore extended attributes: the host has no GNU tar" in said
         world.run()
         assert world.undo_run() == ("undone", "")
     finally:
@@ -411,7 +411,7 @@ def test_sockets_of_a_removed_folder_are_named(tmp_path: Path, caplog: pytest.Lo
     try:
         world.run()
         [said] = caplog.messages
-        assert "no undo brings them back" in said
+        assert "an undo does not restore them" in said
         assert f"{tmp_path}/d/sub/s" in said
         assert world.undo_run() == ("undone", "")
         assert len(caplog.messages) == 2

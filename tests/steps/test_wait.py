@@ -53,7 +53,7 @@ def test_what_is_so_already_is_satisfied(tmp_path: Path) -> None:
 def test_what_is_not_so_yet_is_unknown_and_says_what_is_seen(tmp_path: Path) -> None:
     forecast = world(tmp_path, file=f"{tmp_path}/there").forecast()
     assert forecast.state is ForecastState.UNKNOWN
-    assert forecast.message == f"waits for file {tmp_path}/there: it is not there"
+    assert forecast.message == f"waits for file {tmp_path}/there: it does not exist"
 
 
 def test_it_goes_on_when_the_file_comes(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_it_goes_on_when_the_command_succeeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ({"file": "/kx/missing"}, "waited 50ms for file /kx/missing; last seen: it is not there"),
-        ({"file": "/tmp", "state": "absent"}, "waited 50ms for file /tmp to be gone; last seen: it is still there"),
+        ({"file": "/kx/missing"}, "waited 50ms for file /kx/missing; last seen: it does not exist"),
+        ({"file": "/tmp", "state": "absent"}, "waited 50ms for file /tmp to be gone; last seen: it still exists"),
         ({"command": "echo why >&2; exit 3"}, "last seen: exit code 3: why"),
     ],
 )
