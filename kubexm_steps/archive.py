@@ -94,8 +94,6 @@ class ArchiveParams(FollowParams):
 
 
 class ArchiveOutputs(Outputs):
-    """What later steps can know of it."""
-
     path: str = Field(description="The folder, or the packed archive.")
     entries: int = Field(0, description="Number of entries in the archive; 0 after packing, or if `creates` existed.")
 
@@ -107,7 +105,7 @@ class _Plan(Struct, frozen=True):
     changes: list[Change]
     folders: list[str]
     foreign: list[Change]
-    """What is the same but belongs to somebody else than it should."""
+    """What has the right content but another owner."""
     names: Mapping[str, bool]
     """Of each name in the archive but those of folders, whether it is put in place; else it stays as it is."""
 

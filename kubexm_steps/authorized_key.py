@@ -1,4 +1,4 @@
-"""The step type ``authorized-key``: public keys that let somebody in as a user."""
+"""The step type ``authorized-key``: public keys that can log in as a user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import KeyFile
 from kubexm_spec.models.common import no_items
-from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.edits import held_record
 from kubexm_steps.lib.files import (
     Change,
@@ -28,7 +27,7 @@ from kubexm_steps.lib.files import (
     restore,
 )
 from kubexm_steps.lib.standing import attributes_of, files_standing
-from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, refuse, show_mode
+from kubexm_steps.lib.types import ONE_OR_MANY, AccountName, HostPath, refuse, show_mode
 
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600
@@ -44,7 +43,7 @@ _OPTION: Final = re.compile(r'[A-Za-z0-9-]+(="(?:[^"\\]|\\.)*")?')
 
 
 class Key(Struct, frozen=True):
-    """A key that lets somebody in."""
+    """A public key."""
 
     kind: str
     body: str
@@ -189,8 +188,6 @@ class AuthorizedKeyParams(Params):
 
 
 class AuthorizedKeyOutputs(Outputs):
-    """What later steps can know of the keys."""
-
     user: str = Field(description="User that the keys log in as.")
     path: str = Field("", description="File with the keys; empty if there is no such user.")
     keys: int = Field(0, description="Total number of keys of the user.")

@@ -100,8 +100,6 @@ class CaCertificateParams(Params):
 
 
 class CaCertificateOutputs(Outputs):
-    """What later steps can know of the certificate."""
-
     path: str = Field(description="Its file on the host.")
     fingerprint: str = Field("", description="Its sha256; empty if it is absent.")
     subject: str = Field("", description="Subject of the certificate.")

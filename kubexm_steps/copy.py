@@ -35,8 +35,6 @@ class CopyParams(TreeParams):
 
 
 class CopyOutputs(Outputs):
-    """What later steps can know of the copy."""
-
     path: str = Field(description="The file or folder on the host.")
     files: int = Field(description="Number of files and links.")
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")

@@ -12,11 +12,10 @@ from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, 
 from kubexm_exec.step.host import quote
 from kubexm_exec.step.system import CronLook
 from kubexm_steps.lib import edits
-from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.edits import Edit
 from kubexm_steps.lib.files import HIDDEN, RestoringStep, restore
 from kubexm_steps.lib.standing import differing
-from kubexm_steps.lib.types import Line, Text, Variable, refuse, shaped
+from kubexm_steps.lib.types import AccountName, Line, Text, Variable, refuse, shaped
 from kubexm_steps.lib.units import new_mode
 
 FOLDER: Final = "/etc/cron.d"
@@ -124,8 +123,6 @@ class CronParams(Params):
 
 
 class CronOutputs(Outputs):
-    """What later steps can know of the entry."""
-
     name: str = Field(description="Name of the entry.")
     path: str = Field("", description="Its own file, if it has one.")
 
@@ -222,7 +219,7 @@ class CronStep(RestoringStep[CronParams, CronLook]):
         now = self._look(ctx).table
         wanted = before or ""
         if (now or "") != ctx.kept(undo["after"]).decode("utf-8", "surrogateescape"):
-            # Somebody else was here since: only the entry itself is put back.
+            # The table was changed since: only the entry itself is restored.
             wanted = with_entry(now or "", params.name, entry(before or "", params.name))
         if wanted != (now or "") or (now is not None and not wanted and before is None):
             _write(ctx, params.user, now, wanted, keep_empty=before is not None)

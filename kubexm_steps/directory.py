@@ -105,8 +105,6 @@ class DirectoryParams(OwnedParams):
 
 
 class DirectoryOutputs(Outputs):
-    """What later steps can know of the folder."""
-
     path: str = Field(description="The folder on the host.")
 
 
@@ -209,7 +207,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 
     def _made_standing(self, ctx: StepContext, made: Sequence[str], left: Mapping[str, Any]) -> Standing:
         """Compare folders that were made, and see whether something else is in them."""
-        # Each is closed until it belongs to whom it should.
+        # Each is 0700 until it has its owner.
         closed = {"kind": "directory", "mode": _SECRET_FOLDER, "owner": "", "group": ""}
         lefts = [{**closed, "mode": _NEW_FOLDER}] * (len(made) - 1) + [dict(left)]
         records = [
@@ -325,17 +323,14 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
 
 
 def packed_standing(ctx: StepContext, path: str, packed: bytes) -> Standing:
-    """What an undo finds of a folder that was removed, where there is one again.
-
-    What is as it was may be what could not be removed, or what an undo has brought back; all else is somebody's.
-    """
+    """What an undo finds of a removed folder that exists again; what is not as it was belongs to somebody else."""
     records = _records(path, packed)
     known = {record["path"] for record in records}
     below = ctx.runner.trees.look(path, [path], below=True).below
     # Of a folder that was not in it, only the topmost.
     guests = [state.path for state in below if state.path not in known and posixpath.dirname(state.path) in known]
     found = files_standing(ctx, records, root=path)
-    # Beside all that was there they are in nobody's way.
+    # If everything is as it was, additional files are no obstacle.
     theirs = [] if found.before else [Standing(changed=(f"{guest} (it was not there)",)) for guest in guests]
     return together(found, *theirs)
 

@@ -193,7 +193,7 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
 
     def _change(self, ctx: StepContext, digest: str, before: FileState) -> Change:
         change = compare(ctx, wanted_file(self.params, Content(digest, 0) if digest else None), before)
-        # Without a digest nobody knows before what will be in it.
+        # Without a digest its content is not known before.
         return change if digest or not change.content else structs.replace(change, becomes="")
 
     def _fine(self, digest: str) -> str:
@@ -205,7 +205,7 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
         return {"path": self.params.path, "sha256": "" if ctx.sensitive else before.sha256, "size": before.size}
 
     def _on_host(self, ctx: StepContext, resource: Resource, change: Change) -> tuple[str, int]:
-        # Without an owner it belongs to whom the replaced file belongs.
+        # Without `owner` and `group`, those of the replaced file are kept.
         before = change.before
         kept = (before.uid, before.gid) if before.kind == "file" else (None, None)
         with ExitStack() as stack:

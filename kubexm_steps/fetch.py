@@ -61,8 +61,6 @@ class FetchParams(FollowParams):
 
 
 class FetchOutputs(Outputs):
-    """What later steps can know of the file."""
-
     path: str = Field(description="The file on the control node.")
     found: bool = Field(True, description="Whether it exists on the host.")
     sha256: str = Field("", description="Digest of its content; empty if it does not exist or the step is sensitive.")
@@ -212,7 +210,7 @@ class FetchStep(LookingStep[FetchParams, Seen]):
         return local
 
     def _real(self, path: Path) -> Path:
-        """Without links; refuses one that somebody else may have put there."""
+        """The path without links; a link that another user may have created is refused."""
         try:
             return Path(real(str(path)))
         except OSError as error:

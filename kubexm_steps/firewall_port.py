@@ -59,8 +59,6 @@ class FirewallPortParams(Params):
 
 
 class FirewallPortOutputs(Outputs):
-    """What later steps can know of the opening."""
-
     backend: str = Field(description="The firewall: `firewalld`, `ufw` or `nftables`; empty if none is active.")
 
 

@@ -1,4 +1,4 @@
-"""The step type ``gate``: somebody has to approve before it goes on."""
+"""The step type ``gate``: a person has to approve before the run continues."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ class GateParams(Params):
 
 
 class GateOutputs(Outputs):
-    """What later steps can know of the answer."""
-
     approved: bool = Field(description="Always true: the answer no fails the step.")
 
 

@@ -59,8 +59,6 @@ class GitParams(FollowParams):
 
 
 class GitOutputs(Outputs):
-    """What later steps can know of the checkout."""
-
     path: str = Field(description="Folder of the checkout.")
     commit: str = Field(description="The commit that is checked out.")
 

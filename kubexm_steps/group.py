@@ -10,10 +10,9 @@ from pydantic import Field
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import Accounts, Group
-from kubexm_steps.lib.accounts import AccountName, AccountNames, unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.standing import OLDER, LookingStep, mapped
-from kubexm_steps.lib.types import refuse
+from kubexm_steps.lib.types import AccountName, AccountNames, refuse, unique
 
 
 class GroupParams(Params):
@@ -38,8 +37,6 @@ class GroupParams(Params):
 
 
 class GroupOutputs(Outputs):
-    """What later steps can know of the group."""
-
     name: str = Field(description="Name of the group.")
     gid: int | None = Field(None, description="Group id; null if it was removed.")
 

@@ -49,8 +49,6 @@ class HostEntryParams(Params):
 
 
 class HostEntryOutputs(Outputs):
-    """What later steps can know of the hosts file."""
-
     path: str = Field(description="The hosts file.")
 
 

@@ -37,8 +37,6 @@ class HostnameParams(Params):
 
 
 class HostnameOutputs(Outputs):
-    """What later steps can know of the name."""
-
     name: str = Field(description="The name of the host.")
 
 

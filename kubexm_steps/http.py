@@ -64,8 +64,6 @@ class HttpParams(Params):
 
 
 class HttpOutputs(Outputs):
-    """What later steps can know of the answer."""
-
     status: int = Field(description="Status code.")
     headers: dict[str, str] = Field(description="Headers, names in lower case.")
     body: str = Field(description="Body as text (its first 1 MiB).")

@@ -45,8 +45,6 @@ class KernelModuleParams(Params):
 
 
 class KernelModuleOutputs(Outputs):
-    """What later steps can know of the module."""
-
     name: str = Field(description="The module, as the kernel spells it.")
     builtin: bool = Field(description="Whether it is built into the kernel.")
 

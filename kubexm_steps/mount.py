@@ -53,8 +53,6 @@ class MountParams(Params):
 
 
 class MountOutputs(Outputs):
-    """What later steps can know of the mount."""
-
     path: str = Field(description="The mount point, with links resolved.")
     mounted: bool = Field(description="Whether something is mounted there.")
 

@@ -135,8 +135,6 @@ class PackageParams(Params):
 
 
 class PackageOutputs(Outputs):
-    """What later steps can know of the packages."""
-
     versions: dict[str, str] = Field(
         default_factory=dict, description="Installed version of each package; empty if it is absent."
     )

@@ -40,8 +40,6 @@ class RebootParams(Params):
 
 
 class RebootOutputs(Outputs):
-    """What later steps can know of the reboot."""
-
     rebooted: bool = Field(description="Whether it rebooted.")
     boot_id: str = Field(description="Id of the current boot.")
     seconds: float = Field(description="Time until the host was back.")

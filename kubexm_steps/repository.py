@@ -136,8 +136,6 @@ class RepositoryParams(Params):
 
 
 class RepositoryOutputs(Outputs):
-    """What later steps can know of the repository."""
-
     path: str = Field(description="File that defines it on the host.")
     key_path: str = Field("", description="File with its key; empty without one.")
     fingerprints: list[str] = Field(default_factory=no_items, description="Fingerprints of its keys.")
@@ -201,7 +199,8 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
             word = "does not exist" if self.params.state == "absent" else "is as it should be"
             return Forecast.satisfied(f"repository {self.params.name} {word}", self._outputs(written))
         verb = "remove" if self.params.state == "absent" else "write"
-        diffs = [self._diff(ctx, change) for change in changes]
+        removed = self.params.state == "absent"
+        diffs = [Diff(each.wanted.path, note="removed") if removed else file_diff(ctx, each) for each in changes]
         if not changes:
             diffs = [Diff(written.key_path, note="rpm would trust this key")]
         seen = Seen(manager, written, changes, untrusted)
@@ -307,18 +306,11 @@ class RepositoryStep(RestoringStep[RepositoryParams, Seen]):
         """What has to change; the key first, so that there is no moment in which the repository has none."""
         key, main = ctx.runner.inspect_all([written.key_path, written.path])
         if self.params.state == "absent":
-            there = [state for state in (main, key) if state.exists]
-            return [removal(state) for state in there]
+            return [removal(state) for state in (main, key) if state.exists]
         # The key is public, and apt reads it as a user of its own.
         wanted = [(Wanted(written.key_path, Content.of(written.key), 0o644), key)] if written.key is not None else []
         wanted.append((Wanted(written.path, Content.of(written.text)), main))
-        changes = [compare(ctx, each, state) for each, state in wanted]
-        return [change for change in changes if change.any]
-
-    def _diff(self, ctx: StepContext, change: Change) -> Diff:
-        if self.params.state == "present":
-            return file_diff(ctx, change)
-        return Diff(change.wanted.path, note="removed")
+        return [change for each, state in wanted if (change := compare(ctx, each, state)).any]
 
     def _untrusted(self, ctx: StepContext, manager: str, written: Written) -> list[str]:
         """The ids of the keys that rpm has still to be told."""

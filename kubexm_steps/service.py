@@ -66,8 +66,6 @@ class ServiceParams(Params):
 
 
 class ServiceOutputs(Outputs):
-    """What later steps can know of the service."""
-
     name: str = Field(description="Name of the service, as the host knows it.")
     active: bool = Field(description="Whether it runs.")
     enabled: bool = Field(description="Whether it starts at boot.")

@@ -68,8 +68,6 @@ class SwapParams(Params):
 
 
 class SwapOutputs(Outputs):
-    """What later steps can know of the swap space."""
-
     active: list[str] = Field(description="All swap spaces in use.")
 
 

@@ -28,8 +28,6 @@ class SymlinkParams(FollowParams):
 
 
 class SymlinkOutputs(Outputs):
-    """What later steps can know of the link."""
-
     path: str = Field(description="The link on the host.")
     target: str = Field("", description="Target; empty if it was removed.")
 

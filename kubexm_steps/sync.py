@@ -154,8 +154,6 @@ class SyncParams(TreeParams):
 
 
 class SyncOutputs(Outputs):
-    """What later steps can know of the folder."""
-
     path: str = Field(description="The folder on the host.")
     files: int = Field(description="Number of files and links in the source, without excluded ones.")
 

@@ -52,8 +52,6 @@ class SysctlParams(Params):
 
 
 class SysctlOutputs(Outputs):
-    """What later steps can know of the settings."""
-
     file: str = Field(description="The file that sets them at boot.")
 
 
@@ -130,7 +128,7 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
         if self.params.live and now.closed:
             raise StepFailed(
                 f"{', '.join(self._names(now.closed))} cannot be read",
-                hint="it is an action, not a setting, or only root can read it: use `become`, or a `command` step",
+                hint="it is an action rather than a setting, or only root can read it: set `become`, or use `command`",
             )
         return now
 

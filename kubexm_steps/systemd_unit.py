@@ -64,8 +64,6 @@ class SystemdUnitParams(Params):
 
 
 class SystemdUnitOutputs(Outputs):
-    """What later steps can know of the unit."""
-
     name: str = Field(description="Name of the unit.")
     path: str = Field("", description="Its file; empty if it has none in `folder`.")
     active: bool = Field(False, description="Whether it runs.")

@@ -11,11 +11,10 @@ from kubexm_exec.step import Duration, Forecast, Outputs, Params, Result, StepCo
 from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_spec.models.common import no_items
 from kubexm_steps.lib import units as _units
-from kubexm_steps.lib.accounts import AccountName
 from kubexm_steps.lib.attributes import attribute_diff
 from kubexm_steps.lib.edits import Edit, apply, diffs
 from kubexm_steps.lib.services import do
-from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, Line, Text, Variable, refuse, shaped
+from kubexm_steps.lib.types import ONE_OR_MANY, AccountName, HostPath, Line, Text, Variable, refuse, shaped
 from kubexm_steps.lib.units import FOLDER
 
 _WAIT: Final = 30.0
@@ -61,8 +60,6 @@ class TimerParams(Params):
 
 
 class TimerOutputs(Outputs):
-    """What later steps can know of the timer."""
-
     name: str = Field(description="Name of the timer's unit.")
     active: bool = Field(False, description="Whether it is active.")
 

@@ -13,11 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.step import Expression, Forecast, Outputs, Params, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.accounts import Accounts, User, UserChange
-from kubexm_steps.lib.accounts import AccountName, AccountNames, unique
 from kubexm_steps.lib.attributes import attribute_diff, changed, listed
 from kubexm_steps.lib.files import KEEP_LIMIT
 from kubexm_steps.lib.standing import BROKE_OFF, LookingStep, digest, is_digest, mapped, together
-from kubexm_steps.lib.types import Account, HostPath, Text, refuse
+from kubexm_steps.lib.types import Account, AccountName, AccountNames, HostPath, Text, refuse, unique
 
 _HASH: Final = re.compile(r"[!]?\$[0-9a-z]+\$[A-Za-z0-9./$=,+-]+|[!]?[A-Za-z0-9./]{13}")
 _FROM_ELSEWHERE: Final = re.compile(r"\b(secret\s*\(|params\b|vars\b)")
@@ -97,8 +96,6 @@ class UserParams(Params):
 
 
 class UserOutputs(Outputs):
-    """What later steps can know of the user."""
-
     name: str = Field(description="Name of the user.")
     uid: int | None = Field(None, description="User id; null if it was removed.")
     gid: int | None = Field(None, description="Id of the primary group.")
@@ -222,7 +219,7 @@ class UserStep(LookingStep[UserParams, Seen]):
         now = self._fields(accounts, user)
         before = {} if did == "create" else {name: undo[name] for name in now if undo[name] is not None}
         if did == "remove":
-            # Somebody made it again, or an undo did, which may have come only half the way.
+            # It was created again: by somebody else, or by an undo that was interrupted.
             found = mapped(before, before, now, noun + " ({})")
             return replace(found, before=False)
         if left is None:
@@ -502,7 +499,7 @@ def _password(accounts: Accounts) -> str:
 
 
 def _locks_a_password(accounts: Accounts) -> bool:
-    """Whether somebody locked a password that is there: it stays locked unless the step says otherwise."""
+    """Whether there is a locked password: it stays locked unless the step says otherwise."""
     return accounts.locked and bool(accounts.password)
 
 

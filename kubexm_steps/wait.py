@@ -64,8 +64,6 @@ class WaitParams(Params):
 
 
 class WaitOutputs(Outputs):
-    """What later steps can know of the waiting."""
-
     seconds: float = Field(description="Time it took.")
 
 

@@ -71,7 +71,7 @@ def _record(ctx: StepContext, edit: Edit) -> Mapping[str, Any]:
 
 
 def held_record(ctx: StepContext, held: Held, left: Sequence[Any]) -> dict[str, Any]:
-    """A file whose bytes are at hand, as ``restore`` takes it, with what is left there."""
+    """The record of a file whose content is known, for ``restore``."""
     if not held.exists:
         return {"path": held.path, "kind": "absent", "left": left}
     record = {"path": held.path, **attributes_of(held.state), "left": left, "content": ctx.keep(held.data)}

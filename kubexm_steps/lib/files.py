@@ -128,7 +128,7 @@ class Change(Struct, frozen=True):
         if self.created:
             what = "created" if self.before.kind == "absent" else f"link to {self.before.target} becomes a file"
             owners = {"owner": self.wanted.owner, "group": self.wanted.group}
-            # Numbers come from steps that know whose file it is, and tell nobody anything.
+            # Numbers are set by steps themselves, and say nothing to people.
             named = [f"{noun} {name}" for noun, name in owners.items() if name and not name.isdigit()]
             return [what, show_mode(self.mode), *named]
         notes = [f"{show_mode(self.before.mode)} -> {show_mode(self.mode)}"] if self.permissions else []
@@ -150,7 +150,7 @@ def wanted_file(params: OneFileParams, content: Content | None) -> Wanted:
 
 
 def is_secret(ctx: StepContext, wanted: Wanted) -> bool:
-    """Whether nobody else may read the file: the step says so, or a secret is in it."""
+    """Whether only its owner may read the file: the step is sensitive, or a secret is in it."""
     data = None if wanted.content is None else wanted.content.data
     return ctx.sensitive or (data is not None and ctx.holds_secret(data))
 
@@ -250,7 +250,7 @@ def apply_change(ctx: StepContext, change: Change) -> None:
     if not change.content:
         if change.ownership:
             ctx.runner.chown(wanted.path, wanted.owner, wanted.group)
-        # Giving a file away takes its set-user-id bits off, so the mode comes last.
+        # A change of owner clears set-user-id bits, so the mode comes last.
         if change.permissions or (change.ownership and change.mode & 0o6000):
             ctx.runner.chmod(wanted.path, change.mode)
         return
@@ -335,7 +335,7 @@ def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
     if state.kind == "file":
         if change.content:
             record["content"] = ctx.keep(ctx.runner.content(state, limit=KEEP_LIMIT))
-        # Whoever gives a file away takes its capabilities off.
+        # A change of owner removes capabilities.
         if change.content or change.ownership:
             record |= attributes_record(ctx, state)
         if "attributes" in record and "content" not in record and state.size <= KEEP_LIMIT:
@@ -412,7 +412,7 @@ def restore(ctx: StepContext, undo: Mapping[str, Any]) -> None:
 
 
 def clear_made(ctx: StepContext, folders: Sequence[str]) -> None:
-    """Remove what somebody has put in the place of folders that a step had made; what a link leads to is left alone."""
+    """Remove what has replaced folders that a step had made; the target of a link is left alone."""
     cleared = ""
     for state in ctx.runner.inspect_all(folders, digest=False):
         if state.kind not in ("absent", "directory") and not (cleared and state.path.startswith(f"{cleared}/")):
@@ -443,7 +443,7 @@ def restore_file(ctx: StepContext, record: Mapping[str, Any]) -> None:
         else:
             ctx.runner.write(path, data, **whose)
     else:
-        # To give a file to whom it belongs would take its capabilities off too.
+        # Even a change to the same owner removes capabilities.
         if not ctx.runner.inspect(path, digest=False).owned_by(record["owner"], record["group"]):
             ctx.runner.chown(path, record["owner"], record["group"])
         ctx.runner.chmod(path, record["mode"])

@@ -31,7 +31,7 @@ def request(
     """
 
     def work(cancel: Cancel) -> Reply:
-        # 80 ms, and most runs ask nobody.
+        # It takes 80 ms, and most runs send no request.
         from kubexm_exec.step.http import Request, Trust, fetch
 
         asked = Request(method, url, headers or {}, own or {}, body)

@@ -53,10 +53,7 @@ def with_block(
     """
     lines, ending = split(text)
     spans = _spans(lines, begin, end, where)
-    if block is None:
-        wanted: list[str] = []
-    else:
-        wanted = [begin, *block, end]
+    wanted = [] if block is None else [begin, *block, end]
     if not spans:
         if not wanted:
             return text

@@ -67,5 +67,5 @@ def _walk(top: Path, folder: Path, left_out: LeftOut) -> Iterator[Path]:
 
 
 def permissions(local: Path) -> int:
-    """Who may read, write and run it; bits that make it run as somebody else are never carried to a host."""
+    """Its mode without set-user-id, set-group-id and sticky bits, which are never sent to a host."""
     return stat.S_IMODE(local.stat().st_mode) & 0o777

@@ -1,4 +1,4 @@
-"""Whether what a step left on a host is still so when it is to be undone, or somebody else was there since."""
+"""Whether a host still is as a step left it when the step is undone, or somebody else has changed it since."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import posixpath
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Generic
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from kubexm_exec.step.trees import TreeLook
 OLDER: Final = "the run was recorded by an earlier version of kubexm, which did not record what it left"
 BROKE_OFF: Final = "it was interrupted before it recorded what it left"
 _ROUNDS: Final = 50_000
-"""Of the digest of something that holds a secret: whoever reads the journal could try guesses against a plain one."""
+"""Of the digest of content with a secret: a plain one could be tried against guesses by a reader of the journal."""
 _NOUNS: Final = {"absent": "gone", "file": "a file", "directory": "a folder", "link": "a link", "other": "no file"}
 
 
@@ -99,7 +100,7 @@ def file_left(
     left: dict[str, Any] = {"kind": "file", "mode": mode}
     if sha256 is not None:
         left["sha256"] = digest(ctx, sha256, secret=secret)
-    # A new one belongs to whom the step works as.
+    # A new file belongs to the user that the step works as.
     left["owner"] = owner or (str(before.uid) if there else "")
     left["group"] = group or (str(before.gid) if there else "")
     return left
@@ -196,22 +197,19 @@ class _Me:
     def __init__(self, ctx: StepContext, states: Mapping[str, FileState]) -> None:
         self._ctx = ctx
         self._states = states
-        self._ids: tuple[str, str] | None = None
+
+    @cached_property
+    def _numbers(self) -> list[str]:
+        return self._ctx.runner.shell("id -u && id -g", live=False).out.split()
 
     def owns(self, state: FileState) -> bool:
-        return str(state.uid) == self._numbers()[0]
+        return str(state.uid) == self._numbers[0]
 
     def groups(self, state: FileState) -> bool:
         folder = self._states.get(posixpath.dirname(state.path))
         if folder is not None and folder.mode & 0o2000:
             return state.gid == folder.gid
-        return str(state.gid) == self._numbers()[1]
-
-    def _numbers(self) -> tuple[str, str]:
-        if self._ids is None:
-            uid, gid = self._ctx.runner.shell("id -u && id -g", live=False).out.split()
-            self._ids = uid, gid
-        return self._ids
+        return str(state.gid) == self._numbers[1]
 
 
 def _file(ctx: StepContext, record: Mapping[str, Any], now: FileState, me: _Me) -> Standing:

@@ -291,7 +291,7 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
 
 
 def _check_owners(plan: Plan) -> None:
-    """Where others may put files, one of theirs may wait for what is written into it; not if all the folder is his."""
+    """Refuse to replace a file of another user in a folder that others can write; that of the folder may have one."""
     look = plan.look
     for file in plan.files:
         before, folder = file.before, look.states.get(posixpath.dirname(file.before.path))
@@ -432,7 +432,7 @@ def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[s
         if path in files or record["kind"] == "absent" or none.isdisjoint(_above(path, root)):
             records.append(record)
             continue
-        # It came from somebody else in between: it has no place where it could be brought back to.
+        # Somebody else created it in between, in a folder that did not exist before: it cannot be restored.
         lost.append(path)
         records.append({"path": path, "kind": "absent", "left": record.get("left", [])})
     for record in later["removed"]:
@@ -469,7 +469,7 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
         raise StepFailed(f"write to {root}: it has become a link", hint="remove the link and try again")
     states = without_what_is_behind(look.states, places)
     change = TreeChange(folder_mode=0o700, exact=True)
-    # Only what is reached as it was when it was made: behind a link that is there by now, it is somebody else's.
+    # Only what is not behind a link that was not there before: that belongs to somebody else.
     ours = {state.path for state in look.below}
     ours |= {
         path for path in places if any(path.startswith(f"{folder}/") for folder in undo["linked"] if folder != root)
@@ -480,7 +480,7 @@ def restore_tree(ctx: StepContext, undo: Mapping[str, Any]) -> None:
             _put_back(ctx, record, states[record["path"]], change, ours)
     for record in sorted(removed, key=lambda record: str(record["path"]).count("/")):
         _put_folder_back(record, states[record["path"]], change)
-    # What somebody has put in the place of a folder.
+    # What has replaced a folder.
     kept = {record["path"] for record in records if record["kind"] != "absent"}
     change.gone += [
         path

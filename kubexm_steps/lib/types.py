@@ -73,6 +73,11 @@ def show_mode(mode: int) -> str:
     return f"{mode:04o}"
 
 
+def unique(names: list[str]) -> tuple[str, ...]:
+    """The names sorted, each once."""
+    return tuple(sorted(set(names)))
+
+
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f'{path!r} is not an absolute path: a path on a host starts with "/"')
@@ -137,6 +142,18 @@ Mode = Annotated[
 
 Account = Annotated[str, shaped(r"[^-:/\0\n][^:/\0\n]*", "the name or number of a user or group"), DIGITS]
 """A user or a group, by name or by number."""
+
+AccountName = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?",
+        "a name for a user or group: at most 32 letters, digits, `_`, `-` and `.`, and no digit or `-` first",
+    ),
+]
+"""The name of a user or a group that may have to be made."""
+
+AccountNames = Annotated[list[AccountName], ONE_OR_MANY]
+"""Names of users or groups; a single one needs no list."""
 
 Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | int | float)]
 """Text; a number that an expression gave is taken as its digits."""

@@ -62,7 +62,7 @@ def test_armour_in_the_forms_that_are_around_is_read(text: str) -> None:
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no public key block"),
         (b"<html>not found</html>", "not in OpenPGP format"),
         (b"", "no OpenPGP public key"),
-        (dearmor(KEY.encode())[:40], "cut off"),
+        (dearmor(KEY.encode())[:40], "truncated"),
     ],
 )
 def test_what_is_no_key_says_why(data: bytes, reason: str) -> None:

@@ -62,7 +62,7 @@ URL = "https://packages.example.com/debian"
         ({"name": "x", "url": "packages"}, "not an address"),
         ({"name": "x", "url": f"{URL}\nEvil: yes"}, "not an address"),
         ({"name": "x", "url": URL, "key": KEY, "keyFile": "a"}, "exclude each other"),
-        ({"name": "x", "url": URL, "key": KEY, "trusted": True}, "without a key"),
+        ({"name": "x", "url": URL, "key": KEY, "trusted": True}, "uses no key"),
         ({"name": "x", "url": URL, "keyUrl": URL}, "`fingerprint` or `keySha256`"),
         ({"name": "x", "url": URL, "fingerprint": FINGERPRINT}, "need a key"),
         ({"name": "x", "url": URL, "key": KEY, "fingerprint": "F85D83D7"}, "too short"),
