@@ -377,7 +377,7 @@ def test_a_file_that_somebody_has_put_where_others_may_is_not_filled(
     path = ground.theirs / "token"
     path.touch()
     os.chown(path, MALLORY, MALLORY)
-    with pytest.raises(StepFailed, match="it belongs to user"):
+    with pytest.raises(StepFailed, match="it is a file of user"):
         StepTest(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host).run()
     assert path.read_text() == ""
     StepTest(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
