@@ -11,11 +11,11 @@ _ADDRESS: Final = re.compile(r"[\w:][\w.:%-]*")
 _USER: Final = re.compile(r"[\w#](?:[\w.@+\\~-]*[\w.@+~-])?\$?")
 
 HOST_RULE: Final = "letters, digits and . _ - : @ %, with a letter, a digit or _ at the beginning"
-"""What the name of a host can be, for people."""
+"""What the name of a host can be, in words."""
 ADDRESS_RULE: Final = "a name such as web1.example.org, or an address such as 10.0.0.1, fe80::1 or fe80::1%eth0"
-"""What an address can be, for people."""
+"""What an address can be, in words."""
 USER_RULE: Final = "letters, digits and . _ - @ + \\ ~, with a letter, a digit or _ at the beginning"
-"""What a user to log in as can be, for people."""
+"""What a login user can be, in words."""
 
 
 def is_host_name(text: str) -> bool:

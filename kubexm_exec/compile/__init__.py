@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Compilation(Struct):
-    """What compiling gave: the graph if there was no error, and all findings."""
+    """The result: the graph if there was no error, and all findings."""
 
     diagnostics: Diagnostics
     graph: ExecutionGraph | None = None
@@ -89,7 +89,7 @@ def compile_state(state: State) -> ExecutionGraph | None:
 
 
 def _run_passes(state: State) -> None:
-    """As many findings at once as there can be: it ends only where the next passes would have nothing to build on."""
+    """Report as many findings at once as possible: stop only where the next passes would have nothing to build on."""
     for stops, passes in _stages():
         errors = state.diagnostics.errors
         if errors and (stops is None or any(finding.code in stops for finding in errors)):
@@ -155,7 +155,7 @@ def _assemble(state: State) -> ExecutionGraph:
 
 
 def _target(state: State) -> str:
-    """What the run works on: what the pipeline says, else its inventory by name or place, else itself."""
+    """The target of the run: the pipeline's `lock`, else its inventory by name or path, else the pipeline itself."""
     from kubexm_spec.models.inventory import InventoryDocument
 
     document = state.bundle.pipeline.document

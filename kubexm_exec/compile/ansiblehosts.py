@@ -15,11 +15,11 @@ from kubexm_spec.inventories.converted import MergedSource
 from kubexm_spec.models import HostSpec, InventoryBody
 
 _DEEPEST: Final = 20
-"""How many variables may be made of one another."""
+"""The longest chain of variables that refer to each other."""
 
 
 def finish_hosts(state: State, inventory: Loaded[InventoryBody]) -> None:
-    """Evaluate the expressions, and give the hosts what comes out as if it had been written."""
+    """Evaluate the expressions, and give their values to the hosts as if they had been written."""
     source, body = inventory.source, inventory.document
     if not isinstance(source, MergedSource) or not source.unfinished:
         return

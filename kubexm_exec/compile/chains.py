@@ -126,7 +126,7 @@ def is_parallel(draft: StepDraft) -> bool:
 
 
 def last_of(draft: StepDraft, linked: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """Those of some linked nodes that whoever comes after a step waits for; none of an empty loop."""
+    """The linked nodes of a step that the next one waits for; none of an empty loop."""
     own = {node.id for node in draft.nodes if node.skip != NO_ITEMS}
     nodes = [node for node in linked if node.id in own]
     if is_parallel(draft):
@@ -135,7 +135,7 @@ def last_of(draft: StepDraft, linked: Sequence[ExecutionNode]) -> list[Execution
 
 
 def last_of_chain(drafts: Sequence[StepDraft], linked: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """The nodes that whoever comes after a chain of hooks waits for."""
+    """The nodes that work after a chain of hooks waits for."""
     return next((last for draft in reversed(drafts) if (last := last_of(draft, linked))), [])
 
 

@@ -29,7 +29,7 @@ def add_hashes(state: State) -> None:
 
 
 def inputs_of(state: State, node: ExecutionNode) -> dict[str, Any]:
-    """What a node refers to, for people: names as they are written in expressions, each with its raw value."""
+    """The values that a node refers to, by the names that expressions use, in full instead of as digests."""
     return _Collector(state, detailed=True).inputs(node)
 
 

@@ -14,7 +14,7 @@ ALL: Final = "all"
 
 
 class PatternError(Exception):
-    """A pattern that means no host; says what may be meant."""
+    """A pattern that matches no host; the hint says what may be meant."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

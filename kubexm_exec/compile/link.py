@@ -27,7 +27,7 @@ from kubexm_exec.model.graph import Dependency, ExecutionFragment, ExecutionNode
 from kubexm_exec.values.evaluate import NO_ITEMS
 
 _DIRECT = 4
-"""So many entries times needs are linked directly; more get a gate in between, so that edges stay linear."""
+"""Up to this many edges (entries times needs) are direct; a gate replaces more, so that their number stays linear."""
 
 
 def link(state: State) -> None:
@@ -57,7 +57,7 @@ def _end(scope: str) -> NodeID:
 
 
 def _after(fragment: ExecutionFragment, waits: list[Dependency]) -> list[Dependency]:
-    """Wait for a fragment; for what it would wait for itself, if it is empty."""
+    """Wait for a fragment, or, if it is empty, for what it would wait for."""
     return [barrier(node) for node in fragment.exit_nodes] or waits
 
 
@@ -157,8 +157,8 @@ def _link_task(draft: TaskDraft, opens: list[Dependency], bodies: dict[str, Exec
     body = _link_steps(draft, opens_body)
     result.extend(body.nodes)
     pre = [node for step in draft.hooks.get(Hook.PRE, []) for node in step.nodes]
-    # A batch that was not let go is a failure of the task, even if no single step had too many failures; and so is it
-    # that no host is left for what runs once.
+    # The task fails if a batch was not started, even if no single step had too many failures, or if no host is left
+    # for what runs once.
     gates = [barrier(node.id) for node in (*chooses, *body.nodes) if node.batch_budget is not None or node.candidates]
     extra_ends = [barrier(_end(target)) for target in aligned]
     members = [*(barrier(node.id) for node in pre), *members_of(body.nodes), *gates, *extra_ends]
@@ -186,7 +186,7 @@ class _Linker:
         self.opens = opens
         self.steps = {step.spec.name: step for step in draft.steps}
         self.ends: dict[str, list[ExecutionNode]] = {}
-        """What whoever comes after a step waits for: on each host its last node, or that of the steps before it."""
+        """What the next step waits for: on each host the last node of a step, or of the steps before it."""
         self.needed: set[str] = set()
 
     def link(self) -> list[ExecutionNode]:
@@ -209,7 +209,7 @@ class _Linker:
         else:
             waits = [*same_host(before), *([] if covers(before, step.hosts) else self.opens)]
         nodes, last = _with_hooks(step, waits)
-        # Nobody really waits for an empty loop, which has no hosts; but it has its place, and no outputs are known too.
+        # Nothing waits for an empty loop, which has no hosts; but it has its place, and its outputs are known.
         empty = [node for node in nodes if node.skip == NO_ITEMS]
         self.ends[step.spec.name] = [*([] if covers(last, step.hosts) else before), *last, *empty]
         return [*result, *nodes]

@@ -54,7 +54,7 @@ def _item_hooks(state: State, hook: StepDraft, items: list[ExecutionNode]) -> li
 
 
 def _spots(draft: StepDraft) -> list[tuple[str, StepDraft]]:
-    """The step at each of its places, with what its nodes there have at the end of their ids."""
+    """The step at each of its places, with the suffix of its node ids there."""
     if draft.served is None:
         return [("", draft)]
     return [
@@ -230,7 +230,7 @@ def _node(
             retry=_retry(draft.setting("retry")),
             timeout=draft.setting("timeout"),
             ignore_errors=bool(draft.setting("ignore_errors")),
-            # Work that is done once is done or not: nobody else does it.
+            # Work that is done once has no other host to do it.
             max_failures="0" if draft.once else draft.setting("max_failures") or "0",
         ),
         constraints=_constraints(draft.setting("resources")),
@@ -255,7 +255,7 @@ def _constraints(spec: ResourcesSpec | None) -> Constraints:
 
 
 def choose_first(state: State) -> None:
-    """Pass: what runs once has the first of its hosts, as long as that has not left the run."""
+    """Pass: what runs once gets the first of its hosts; the run chooses another one if that host is lost."""
     for node in state.nodes.values():
         if node.once:
             first = state.nodes[node.once].candidates[:1]
@@ -296,7 +296,7 @@ def select_nodes(state: State) -> None:
 
 
 def _tell_hooks_outside(state: State, steps: list[ExecutionNode]) -> None:
-    """Somebody counts on a hook around work that is done; around work that is left out nobody expects any."""
+    """Warn of hooks that --limit excludes around steps that run; around excluded steps no hook is expected."""
     around = {scope for node in steps for scope in (("", ""), (node.module, ""), (node.module, node.task))}
     hooks = [hook.id for hook in state.all_drafts() if hook.outside and (hook.module, hook.task) in around]
     if hooks:

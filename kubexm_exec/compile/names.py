@@ -33,13 +33,13 @@ _ELSEWHERE = {
     "group_names": "host.groups",
     "ansible_facts": "facts",
 }
-"""Names of ansible, and what they are called here."""
+"""Ansible's names, and ours for the same."""
 _MANY = 50
-"""So many hosts are asked for the variables they have; more would only make a suggestion slow."""
+"""Hosts whose variables are suggested; more would only make a suggestion slow."""
 
 
 class Looker(Struct, frozen=True):
-    """Who looks: a node (of a scope), its draft if it is a step, and the names it has beyond the usual."""
+    """What evaluates a reference: a node (of a scope), its draft if it is a step, and extra names that it has."""
 
     node: ExecutionNode
     draft: StepDraft | None = None
@@ -333,7 +333,7 @@ class Names:
         return scope_graph(self.state)
 
     def _scope_done(self, scope_id: str, looker: Looker) -> bool:
-        """Whether a whole task or module is done before whoever looks."""
+        """Whether a whole task or module is done before the looker."""
         if self.state.documents is None:
             return True
         here = looker.node
@@ -355,7 +355,7 @@ class Names:
         return self._earlier[key]
 
     def _before(self, target: str, looker: Looker) -> bool:
-        """Whether a node is surely done before whoever looks."""
+        """Whether a node is certainly done before the looker."""
         there, here = self.state.nodes[target], looker.node
         if looker.at_end and there.module == here.module and there.task == (here.task or there.task):
             return True

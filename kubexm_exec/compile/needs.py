@@ -27,7 +27,7 @@ class NeedsOf:
     def __init__(self, state: State) -> None:
         self.state = state
         self.modules: dict[str, list[str] | None] = {}
-        """The tasks of each module; None if its document cannot be used, so that nobody knows them."""
+        """The tasks of each module; None if its document cannot be used, so that they are unknown."""
         for number, module in enumerate(state.bundle.pipeline.document.modules):
             self.modules.setdefault(module.name, self._tasks(number, module))
 

@@ -1,4 +1,4 @@
-"""What somebody who compiles a spec chooses: values of parameters, the inventory, limits, tags."""
+"""The options of a compilation: values of parameters, the inventory, limits, tags."""
 
 from __future__ import annotations
 

@@ -43,13 +43,13 @@ class Plan(Struct, frozen=True):
     packages: dict[str, dict[str, str]]
 
     def spec_from(self, folder: str = "") -> str:
-        """Its spec as somebody names it in a folder, which may be another than where it was made."""
+        """The path of its spec from a folder, which need not be the one it was made in."""
         if self.spec.startswith("kubexm:"):
             return self.spec
         return os.path.relpath(os.path.join(self.root, os.path.basename(self.spec)), folder or None)  # noqa: PTH118, PTH119
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with a digest of all of it, so that a plan that somebody edited is not run."""
+        """Plain data with a digest of all of it, so that an edited plan is not run."""
         data = {
             "kind": KIND,
             "spec": self.spec,
@@ -117,10 +117,7 @@ def load_plan(path: str | os.PathLike[str], folder: str = "") -> Plan:
 
 
 def check_plan(plan: Plan, steps: Registry[Any], folder: str = "") -> None:
-    """Raise StalePlanError if a file or a package is not what it was when the plan was made.
-
-    Files are named as in a folder.
-    """
+    """Raise StalePlanError if a file or a package has changed since; it names files by their path from a folder."""
     from kubexm_exec.compile.files import file_digest
 
     changes: list[str] = []

@@ -22,7 +22,7 @@ from kubexm_spec.diagnostics import Note, Span
 from kubexm_spec.yaml.source import Place
 
 _OF_STEPS = frozenset({"steps", "tasks", "modules", "item"})
-"""Names of what a step has or finds out."""
+"""Names whose values depend on a step."""
 
 _Variable = tuple[str, str, str]
 """What a value is called: kind, scope or place, name."""
@@ -175,7 +175,7 @@ class _Checker:
                 self._follow(written, replace(looker, lenient=lenient) if lenient else looker, notes)
 
     def _no_secret(self, argument: str, span: Span, notes: Sequence[Note]) -> None:
-        """A reference that nobody can resolve; what is not even meant as one may be the secret itself."""
+        """A reference that no provider can resolve; what does not look like one may be the secret itself."""
         guess = meant_provider(argument)
         if guess:
             summary = "this is not a reference of an installed secret provider"
@@ -248,7 +248,7 @@ class _Checker:
         self.state.diagnostics.error("cycle", summary, notes[0].span, hint=hint, notes=notes)
 
     def unseen(self, scope: Scope, node: ExecutionNode) -> None:
-        """Check what no step refers to, as far as that goes without knowing who will: names must be somewhere."""
+        """Check values that no step refers to, as far as possible without a step: their names must exist somewhere."""
         looker = Looker(
             replace(node, task="", hosts=()), at_end=True, extra=frozenset({"item", "origin", "steps", "tasks"})
         )

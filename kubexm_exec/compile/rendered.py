@@ -1,4 +1,4 @@
-"""Pass: evaluates what is known before the run, and checks the values that come out."""
+"""Pass: evaluates the parameters that are known before the run, and checks their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubexm_exec.values.expressions import ExpressionError, UnknownValueError, i
 from kubexm_spec.yaml.source import Path
 
 _TRIED = 20
-"""So many hosts are tried until one is found on which the step would run."""
+"""Hosts that are tried to find one on which the step would run."""
 
 
 def check_rendered(state: State) -> None:

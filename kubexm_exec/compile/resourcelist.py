@@ -44,7 +44,7 @@ class Declared(Struct, frozen=True):
 
 
 class Possible(Struct, frozen=True):
-    """What a resource may come to: a source, or the reason why that cannot be said yet."""
+    """A possible source of a resource, or the reason why it is not known yet."""
 
     source: Source | None = None
     unknown: str = ""
@@ -87,7 +87,7 @@ def inline_spec(draft: StepDraft) -> ResourceSpec | None:
 def possible(
     state: State, evaluator: Evaluator, one: Declared, architectures: Sequence[str] = (), *, whole: bool = False
 ) -> list[Possible]:
-    """All that a resource may come to on the hosts that use it, each once."""
+    """The sources that a resource may have on the hosts that use it, each once."""
     found: dict[Possible, None] = {}
     base = base_of(state.scopes, one.scope)
     for context in _contexts(evaluator, state, one):
@@ -120,7 +120,7 @@ def _in_context(
     whole: bool,
 ) -> Iterator[Possible]:
     def attempt(variant: str | None, known: str | None) -> Possible:
-        """What it comes to as that variant, on a host of which the architecture is known, or nothing."""
+        """The source of a variant, on a host whose architecture may be known."""
         names = context if known is None else {**context, "facts": ArchitectureOnly(known)}
         try:
             return Possible(render(evaluator, one.spec, one.name, base, names, variant=variant, whole=whole))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 from kubexm_exec.compile.params import bind, bind_outside, check_declarations, secret_names
 from kubexm_exec.compile.state import Guard, State
@@ -63,10 +63,10 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
         if spec.uses is not None:
             state.unusable.add(scope_id)
         base = state.scopes[parent].base
-        own = _resources(state, scope_id, spec.resources, place.child("resources")) if _is_module(spec) else {}
-        state.scopes[scope_id] = Scope(
-            id=scope_id, parent=parent, vars=spec.vars, outputs=spec.outputs, resources=own, base=base
-        )
+        own: dict[str, Any] = {}
+        if isinstance(spec, ModuleBody):  # a task has `resources` too, but those are limits
+            own = _resources(state, scope_id, spec.resources, place.child("resources"))
+        state.scopes[scope_id] = Scope(scope_id, parent, vars=spec.vars, outputs=spec.outputs, resources=own, base=base)
         return
     document = used.document
     for name in document.vars:
@@ -86,6 +86,9 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
     )
     for name in spec.with_:
         state.param_places[(scope_id, name)] = place.child("with", name)
+    resources: dict[str, Any] = {}
+    if isinstance(document, ModuleDocument):
+        resources = _resources(state, scope_id, document.resources, used.place("resources"))
     state.param_specs[scope_id] = document.params
     state.params_declared[scope_id] = used.place("params")
     state.secrets[scope_id] = frozenset(secret_names(document.params))
@@ -98,16 +101,9 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
         own_params=True,
         vars={**document.vars, **spec.vars},
         outputs={**document.outputs, **spec.outputs},
-        resources=_resources(state, scope_id, document.resources, used.place("resources"))
-        if _is_module(document)
-        else {},
+        resources=resources,
         base=str(used.folder),
     )
-
-
-def _is_module(spec: object) -> TypeGuard[ModuleBody]:
-    """A task has `resources` too, but those are limits."""
-    return isinstance(spec, ModuleBody)
 
 
 def _resources(state: State, scope_id: str, specs: Mapping[str, ResourceSpec], place: Place) -> dict[str, Any]:

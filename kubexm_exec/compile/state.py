@@ -1,4 +1,4 @@
-"""What the passes of the compiler hand on: the drafts of tasks and modules, and everything found on the way."""
+"""What the passes of the compiler share: the drafts of tasks and modules, and everything found so far."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StepDraft(Struct):
     step_type: type[AnyStep] | None = None
     """The step type, once it is known to exist."""
     broken: bool = False
-    """It refers to something that is not there, so that its values are not looked at any closer."""
+    """It refers to something that does not exist, so that its values are not checked any further."""
 
     def setting(self, name: str) -> Any:
         """The step's own value of a policy key, or the inherited one."""
@@ -143,15 +143,15 @@ class State(Struct):
     host_entries: dict[str, int] = field(default_factory=dict)
     """The number of the inventory's entry that each host came from."""
     beyond_reach: dict[str, tuple[RegistryError, Place]] = field(default_factory=dict)
-    """Hosts whose connector is not installed, if that matters only to those who need them; and where that is said."""
+    """Hosts whose connector is not installed (an error only if a node uses them), with the place of the connector."""
     all_hosts: tuple[str, ...] = ()
     """The inventory's hosts in order (those that ``limit`` leaves), without the control node unless it is alone."""
     hosts_known: bool = True
-    """False if the inventory cannot be used: then what selectors name is not judged."""
+    """False if the inventory cannot be used: then the names in selectors are not checked."""
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reach: Reach = Reach()
-    """What ``all_hosts``, ``roles`` and ``groups`` are without ``limit``, which is about whom work is for."""
+    """``all_hosts``, ``roles`` and ``groups`` without the limit, which applies to the hosts that work is done for."""
     scopes: dict[str, Scope] = field(default_factory=dict)
     var_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     """Where (scope, variable) was written."""
@@ -163,7 +163,7 @@ class State(Struct):
     secrets: dict[str, frozenset[str]] = field(default_factory=dict)
     """The secret parameters of each scope that has params of its own."""
     unusable: set[str] = field(default_factory=set)
-    """Modules and tasks whose document cannot be used, so that nobody knows what is in them."""
+    """Modules and tasks whose document cannot be used, so that their content is unknown."""
     output_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     resource_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     broken_resources: set[tuple[str, str]] = field(default_factory=set)

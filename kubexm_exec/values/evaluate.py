@@ -142,7 +142,7 @@ class Evaluator:
 
     def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
         """The names that a node's expressions see when it works for a host, which is ``origin`` in them."""
-        # What a step gives out is used by others, of which nobody knows here what they have seen of a change.
+        # Outputs are read by other steps, and which changes those have seen is not known here.
         view = _View(self, node, host, by=None if "result" in more else (node.id, host))
         context: dict[str, Any] = {
             "host": self._hosts[view.place],

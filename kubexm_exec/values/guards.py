@@ -1,4 +1,4 @@
-"""How large the result of an operator, method or filter would be, before it is made; and who asks that of each."""
+"""Checks how large the result of an operator, method or filter would be, before it is made."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def _sum(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _lazy(index: int | None = None) -> Guard:
-    """A filter that goes through its items when somebody asks for them."""
+    """A filter that goes through its items only when they are used."""
 
     def guard(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _attribute(args, kwargs, 9 if index is None else index)
@@ -338,11 +338,6 @@ def _parsed(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return value
 
 
-def _split_filter(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    _split(str(weighed(value)), [*args, *kwargs.values()])
-    return value
-
-
 _FILTERS: Final[dict[str, Guard]] = {
     **dict.fromkeys(("title", "striptags", "urlencode", "urlize", "wordcount", "xmlattr"), _slow),
     **dict.fromkeys(("max", "min", "unique"), _compared(1)),
@@ -364,7 +359,7 @@ _FILTERS: Final[dict[str, Guard]] = {
     "reverse": lambda context, value, *_: value if isinstance(value, str) else context.budget.listed(value),
     "round": _round,
     "sort": _compared(2),
-    "split": _split_filter,
+    "split": _method("split"),
     "sum": _sum,
     "trim": _method("strip"),
     "wordwrap": _wordwrap,

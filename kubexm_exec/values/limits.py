@@ -131,7 +131,7 @@ class Budget:
         return value
 
     def _sweep(self) -> None:
-        """Take back what large values took that nobody has any more; the newest first, as they hold older ones."""
+        """Regain the memory of large values that are not in use any more; the newest first, as they hold older ones."""
         kept: dict[int, Any] = {}
         large = self._large or {}
         while large:

@@ -148,7 +148,7 @@ _ELSEWHERE: Final = {
     "module": "type",
     "args": "with",
 }
-"""What people write who come from other tools, and what it is called here."""
+"""Keys of other tools, and ours for the same."""
 
 
 _NOT_OF_STEPS: Final = {
@@ -156,7 +156,7 @@ _NOT_OF_STEPS: Final = {
     "hosts": 'it is "runOn" of the task: all steps of a task run on its hosts',
     "notify": "add `when: steps.NAME.changed` to the step that should follow, with the name of this step",
 }
-"""What people expect of a step that is said elsewhere."""
+"""Keys that other tools have on steps, and where they belong here."""
 
 
 def _called_here(key: str, keys: Sequence[str]) -> str:

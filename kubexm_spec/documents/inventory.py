@@ -22,7 +22,7 @@ _PROVIDED: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*):(.*)", re.DOTALL)
 
 
 def override_inventory(loader: Loader, reference: str) -> Loaded[InventoryBody] | None:
-    """The inventory that somebody names from outside; paths start in the loader's folder."""
+    """The inventory of ``-i``; paths start in the loader's folder."""
     path = loader.folder / reference
     if not path.exists() and _is_provided(reference):
         return _provided(loader, reference, None)

@@ -148,7 +148,7 @@ class _Inventory:
         try:
             file = AnsibleFile(source.name, source.path, source.data)
         except SpecError:
-            if alone:  # told by whoever reads it next
+            if alone:  # reported when it is read as our own
                 return False
             raise
         documents = [document for document in file.documents if document is not None]

@@ -140,7 +140,7 @@ def _literal(value: str) -> Any:
     """A value as ansible reads it: a Python literal if it is one, else the text."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd escapes, on the terminal of somebody who has not written this
+            warnings.simplefilter("ignore")  # about odd escapes, which the user did not write in Python
             found = ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return value

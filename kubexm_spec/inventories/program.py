@@ -66,7 +66,7 @@ def _run(path: pathlib.Path, name: str, *arguments: str) -> str:
 
 
 def _finished(argv: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[bytes]:
-    """Run it to its end; if that does not come in time, or we are interrupted, nothing that it started is left."""
+    """Run it to its end; after a timeout or an interrupt, kill it with everything that it started."""
     process = None
     with contextlib.ExitStack() as stack:
         try:
@@ -93,7 +93,7 @@ def _finished(argv: list[str], folder: pathlib.Path) -> subprocess.CompletedProc
 
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C waits until this is over: in the middle of starting a program nobody would know what was started."""
+    """Delay Ctrl-C until a program is started: before that there is no process id to kill."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield

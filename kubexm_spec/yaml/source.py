@@ -31,7 +31,7 @@ class SourceFile:
     """
 
     virtual = False
-    """Whether there is no such file: the text came from elsewhere, so that nobody can compare it later."""
+    """Whether there is no such file: the text is from elsewhere and cannot be compared later."""
 
     printed_by = ""
     """The program that printed it, if it is no file."""
@@ -178,7 +178,7 @@ def _in_expression(raw: str, at: int) -> bool:
 def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
     """The bytes of a regular file; raises `SpecError` if it cannot be read."""
     try:
-        # Not blocking: opening a pipe would wait for whoever writes into it.
+        # Not blocking: opening a pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
