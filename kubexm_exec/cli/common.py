@@ -85,7 +85,7 @@ def forks_option(of: str = "actions", default: int | None = 50, instead: str = "
     """``--forks`` for so many of something at once; ``instead``: what holds by default, if that is no number."""
     return click.option(
         "--forks", type=click.IntRange(1, 10_000), default=default, show_default=default is not None,
-        help=f"Maximum number of concurrent {of}{instead}.",
+        help=f"Maximum number of concurrent {of}{instead}."
     )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def executor_option(function: F) -> F:
     """``--executor NAME``."""
     return click.option(
         "--executor", default=DEFAULT_EXECUTOR, show_default=True, metavar="NAME",
-        help="concurrent, debug, dry-run, check, or a third party's.",
+        help="concurrent, debug, dry-run, check, or a third party's."
     )(function)  # fmt: skip
 
 
@@ -138,7 +138,7 @@ _VALUE_OPTIONS = (
     click.option("-e", "--set", "values", multiple=True, metavar="KEY=VALUE", help="Value of a parameter; repeatable."),
     click.option(
         "--vars-file", "vars_files", multiple=True, metavar="FILE",
-        help="YAML file with values of parameters; repeatable.",
+        help="YAML file with values of parameters; repeatable."
     ),
     click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
     click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -27,8 +28,6 @@ def command(before: str, after: str, choice: Documents, output: str) -> None:
 
     The exit code is 1 if anything changes.
     """
-    import sys
-
     found = service_of(None).diff(replace(choice, spec=before), replace(choice, spec=after), Warnings(output))
     changes, hosts, policy = found.changes, found.hosts, found.policy
     counts = {

@@ -39,12 +39,7 @@ _NUMBERS = frozenset({4, 5, 10})
 @forks_option("hosts")
 @output_option
 def command(
-    patterns: tuple[str, ...],
-    inventory: str | None,
-    spec: str | None,
-    names: tuple[str, ...],
-    forks: int,
-    output: str,
+    patterns: tuple[str, ...], inventory: str | None, spec: str | None, names: tuple[str, ...], forks: int, output: str
 ) -> None:
     """Gather facts of the hosts that PATTERN selects; the default is all hosts.
 

@@ -9,6 +9,7 @@ import click
 
 from kubexm_exec.cli.common import Warnings, inventory_option, output_option, site_documents
 from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.console.text import columns
 from kubexm_exec.service.requests import InventoryRequest
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ def command(spec: str | None, inventory: str | None, host: str | None, output: s
     if output == "json":
         click.echo(json.dumps([_data(one) for one in hosts], ensure_ascii=False, default=str))
         return
-    from kubexm_exec.console.text import columns
-
     rows = [_HEAD, *(_row(one) for one in hosts)]
     for line in columns(rows, left=frozenset(range(len(_HEAD))) - {2}):
         click.echo(line)
@@ -75,8 +74,6 @@ def _one(found: HostInfo, output: str) -> None:
             json.dumps({**_data(host), "vars": [row.to_json() for row in found.vars]}, ensure_ascii=False, default=str)
         )
         return
-    from kubexm_exec.console.text import columns
-
     options = [(key, json.dumps(value, ensure_ascii=False, default=str)) for key, value in host.options.items()]
     settings = [*zip(_HEAD, _row(host), strict=True), *options]
     for line in columns(settings, left=frozenset({0, 1})):

@@ -12,6 +12,8 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Warnings, fail, output_option, value_options
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option
+from kubexm_exec.compile.plan import PlanError, save_plan
+from kubexm_exec.console.text import columns
 from kubexm_exec.service.requests import Documents
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ def command(spec: str, target: str | None, force: bool, choice: Documents, outpu
 
     Run it later with: kubexm-run --plan FILE. A plan whose inputs have changed is refused.
     """
-    from kubexm_exec.compile.plan import PlanError, save_plan
-
     planned = service_of(None).plan(replace(choice, spec=spec), Warnings(output))
     check_targets([(target, Product.PLAN)], output, force=force, reads=planned.reads)
     plan, graph = planned.plan, planned.plan.graph
@@ -55,8 +55,6 @@ def command(spec: str, target: str | None, force: bool, choice: Documents, outpu
         }
         click.echo(json.dumps(summary, ensure_ascii=False))
         return
-    from kubexm_exec.console.text import columns
-
     steps = list(graph.steps())
     click.echo(f"{graph.name}: {len(steps)} nodes, {graph.actions()} actions on {len(hosts)} hosts")
     for line in columns([_columns(node) for node in steps], left=frozenset(range(4))):

@@ -10,8 +10,11 @@ import click
 
 from kubexm_exec.cli.common import approve, output_option
 from kubexm_exec.cli.journaled import service_of
+from kubexm_exec.cli.runtables import moment
+from kubexm_exec.console.text import columns, one_line, plural
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import PruneRequest
+from kubexm_spec.duration import parse_duration
 
 if TYPE_CHECKING:
     from kubexm_exec.service.requests import RunRow
@@ -42,8 +45,6 @@ def command(
     not succeed on all hosts, and no later run of the same spec on the same target did), and the newest successful run
     of each spec on each target, which `kubexm drift` needs.
     """
-    from kubexm_spec.duration import parse_duration
-
     try:
         age = parse_duration(older_than or (_AGE if keep is None else 0))
     except ValueError as error:
@@ -60,15 +61,10 @@ def command(
 
 
 def _runs(number: int) -> str:
-    from kubexm_exec.console.text import plural
-
     return plural(number, "run")
 
 
 def _ask(found: Sequence[RunRow], output: str) -> None:
-    from kubexm_exec.cli.runtables import moment
-    from kubexm_exec.console.text import columns, one_line
-
     if output != "json":
         click.echo(f"{_runs(len(found))} would be removed:", err=True)
         cells = [[f"  {row.id}", one_line(row.name), row.status, moment(row.created)] for row in found[:_SHOWN]]

@@ -10,6 +10,10 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, output_option, wants_color
+from kubexm_exec.console.text import columns
+from kubexm_exec.plugins import RegistryError, step_registry
+from kubexm_exec.step import load_step
+from kubexm_exec.step.describe import describe, params_schema, summary_of
 
 if TYPE_CHECKING:
     from kubexm_exec.plugins import PluginInfo, Registry
@@ -29,15 +33,10 @@ _UNDO = {
 @output_option
 def command(name: str | None, output: str) -> None:
     """List the installed step types with their packages, or document the step type NAME."""
-    from kubexm_exec.plugins import RegistryError, step_registry
-    from kubexm_exec.step import load_step
-
     registry = step_registry()
     if name is None:
         _list(registry, output)
         return
-    from kubexm_exec.step.describe import describe, params_schema
-
     try:
         info, step = registry.info(name), load_step(registry, name)
         params_schema(registry, name)
@@ -47,10 +46,6 @@ def command(name: str | None, output: str) -> None:
 
 
 def _list(registry: Registry[Any], output: str) -> None:
-    from kubexm_exec.plugins import RegistryError
-    from kubexm_exec.step import load_step
-    from kubexm_exec.step.describe import summary_of
-
     rows: list[dict[str, Any]] = []
     for info in registry.infos():
         row: dict[str, Any] = {"name": info.name, "distribution": info.distribution, "version": info.version}
@@ -63,8 +58,6 @@ def _list(registry: Registry[Any], output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    from kubexm_exec.console.text import columns
-
     cells = [
         (
             row["name"],
