@@ -115,7 +115,7 @@ class SshConnector:
         """Make connectors that share their gateways."""
         # This takes longest before the first login; meanwhile the journal waits for its disk.
         threading.Thread(target=load_libraries, name="kubexm-ssh", daemon=True).start()
-        return _OfRun()
+        return _OfRun(cls)
 
     def start_in(self, folder: str) -> None:
         """Resolve relative paths of keys, and run a ProxyCommand, in a folder."""
@@ -454,11 +454,12 @@ class SshConnector:
 class _OfRun:
     """Makes the connectors of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[SshConnector]) -> None:
+        self._kind = kind
         self._gateways = Gateways()
 
     def __call__(self, host: GraphHost, secrets: Callable[[str], str]) -> SshConnector:
-        return SshConnector(host, secrets, self._gateways)
+        return self._kind(host, secrets, self._gateways)
 
     def expect(self, hosts: Sequence[GraphHost]) -> None:
         """Dial those that are reached at the address and port that the inventory says; nobody logs in yet."""
