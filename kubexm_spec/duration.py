@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -86,13 +86,9 @@ def _shown(value: str | int | float) -> str:
     return str(value) if abs(value) < 1e18 or isinstance(value, float) else "this number"
 
 
-def _validate(value: Any) -> float:
-    return parse_duration(value)
-
-
 Duration = Annotated[
     float,
-    BeforeValidator(_validate, json_schema_input_type=str | float),
+    BeforeValidator(parse_duration, json_schema_input_type=str | float),
     WithJsonSchema(
         {
             "anyOf": [{"type": "string", "pattern": _PATTERN}, {"type": "number", "minimum": 0}],

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Severity, Span
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Severity, Span
 from kubexm_spec.yaml.lines import LineTable, is_spec
 
 if TYPE_CHECKING:  # only for its type: rendering loads no YAML
@@ -108,7 +108,8 @@ class _Painter:
             out.append(self._side(gutter, "=", _visible(line)))
         if hint:
             out.append(self._side(gutter, "=", f"hint: {hint}"))
-        out += [self._side(gutter, "=", _one_line(_note(note))) for note in diagnostic.notes]
+        for note in diagnostic.notes:
+            out.append(self._side(gutter, "=", _one_line(f"{note.message} {note.span or ''}")))
         return out
 
     def _excerpt(self, span: Span, gutter: int, hint: str, tint: str) -> tuple[list[str], str]:
@@ -120,7 +121,7 @@ class _Painter:
         shown, start, length = self._cut(line, span, gutter)
         out = [self._side(gutter, "|", "")]
         if span.line >= 2 and (span.file, span.line - 1) not in self._secret:
-            before = _fit(_expand(lines[span.line - 2]), self._room(gutter))
+            before = _fit(_expand_parts(lines[span.line - 2])[0], self._room(gutter))
             out.append(self._numbered(gutter, span.line - 1, before))
         out.append(self._numbered(gutter, span.line, shown))
         carets = "^" * length
@@ -158,10 +159,6 @@ class _Painter:
         return f"\x1b[{style}m{text}\x1b[0m" if self._color and text else text
 
 
-def _note(note: Note) -> str:
-    return f"{note.message} {note.span}" if note.span else note.message
-
-
 def _one_line(text: str) -> str:
     return _visible(" ".join(text.split()))
 
@@ -194,10 +191,6 @@ def _expand_parts(*parts: str) -> list[str]:
             column += _columns(shown)
         out.append("".join(done))
     return out
-
-
-def _expand(line: str) -> str:
-    return _expand_parts(line)[0]
 
 
 def _columns(text: str) -> int:

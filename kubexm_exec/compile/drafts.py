@@ -168,12 +168,7 @@ def _task(
 
 
 def _task_hosts(
-    state: State,
-    spec: TaskSpec,
-    used: Loaded[TaskDocument] | None,
-    place: Place,
-    module: _ModuleContext,
-    task_id: str,
+    state: State, spec: TaskSpec, used: Loaded[TaskDocument] | None, place: Place, module: _ModuleContext, task_id: str
 ) -> tuple[tuple[str, ...], NodeID]:
     """The hosts of a task, and the gate that chooses one of them if it runs once."""
     if spec.run_on is not None:

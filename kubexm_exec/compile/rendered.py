@@ -86,8 +86,8 @@ def _check_given(state: State, evaluator: Evaluator) -> None:
     """Values that are given to used documents as expressions must fit the parameters."""
     for scope_id, specs in state.param_specs.items():
         scope = state.scopes[scope_id]
-        inside = (node for node in state.nodes.values() if node.hosts and _is_in(node, scope_id))
-        node = next(inside, None)
+        inside = (node for node in state.nodes.values() if f"{node.scope}/".startswith(f"{scope_id}/"))
+        node = next((node for node in inside if node.hosts), None)
         if node is None or scope.parent is None:
             continue
         context = evaluator.context(ExecutionNode(id="", scope=scope.parent), node.hosts[0])
@@ -101,7 +101,3 @@ def _check_given(state: State, evaluator: Evaluator) -> None:
             if wrong:
                 place = state.param_places[(scope_id, name)]
                 state.diagnostics.error("bad-param", f'parameter "{name}": {wrong}', place)
-
-
-def _is_in(node: ExecutionNode, scope_id: str) -> bool:
-    return node.scope == scope_id or node.scope.startswith(f"{scope_id}/")

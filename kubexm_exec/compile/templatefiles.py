@@ -98,17 +98,14 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place) -> Templa
         template = TemplateFile(path, place, state.expressions.template_references(text, tree))
         # Only what is between these can define a name or include a file; most templates have none.
         if "{%" in text:
-            template = replace(template, includes=tuple(_includes(tree)), own=frozenset(_defined(tree)))
+            own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+            template = replace(template, includes=tuple(_includes(tree)), own=frozenset(own))
         state.expressions.keep_template(tree, text, name, str(path))
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *used_by.notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
         return None
     return template
-
-
-def _defined(tree: nodes.Template) -> Iterator[str]:
-    return (name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
 
 
 def _includes(tree: nodes.Template) -> Iterator[tuple[str, bool]]:

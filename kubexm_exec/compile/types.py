@@ -113,12 +113,7 @@ def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place
 
 
 def check_params(
-    state: State,
-    step_type: type[AnyStep],
-    spec: BaseStepSpec,
-    params: dict[str, Any],
-    place: Place,
-    unknown: set[Path],
+    state: State, step_type: type[AnyStep], spec: BaseStepSpec, params: dict[str, Any], place: Place, unknown: set[Path]
 ) -> None:
     """Some parameters of a step, but for what is unknown in them."""
     try:

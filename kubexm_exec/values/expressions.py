@@ -16,22 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.values.limits import SCALARS, Budget, LimitError, fit, weighed
-from kubexm_exec.values.sandbox import ExpressionError, MissingValueError, Namespace, Sandbox, budget_of
+from kubexm_exec.values.sandbox import ExpressionError as ExpressionError
+from kubexm_exec.values.sandbox import MissingValueError, Sandbox, budget_of
+from kubexm_exec.values.sandbox import Namespace as Namespace
 from kubexm_spec.diagnostics import did_you_mean, shortened
-
-__all__ = [
-    "GLOBALS",
-    "Compiled",
-    "ExpressionError",
-    "Expressions",
-    "Namespace",
-    "Reference",
-    "UnknownValueError",
-    "find_references",
-    "is_dynamic",
-    "texts",
-]
-
 
 SECRET = "secret"
 """The function that looks a secret up."""

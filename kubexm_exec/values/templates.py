@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -138,7 +138,9 @@ class Templates:
         finder, environment = self._environment(base)
         try:
             with budget_of(context):
-                return self._load(environment, finder, name).render(context)
+                if not is_inside(name):
+                    raise ExpressionError(f"template {name!r}: a name must stay inside the templates folders")
+                return environment.get_template(name).render(context)
         except UnknownValueError:
             raise
         except ExpressionError as error:
@@ -160,23 +162,11 @@ class Templates:
                 self._environments[base] = finder, environment
             return self._environments[base]
 
-    @staticmethod
-    def _load(environment: Environment, finder: TemplateFinder, name: str) -> Template:
-        if not is_inside(name):
-            raise ExpressionError(f"template {name!r}: a name must stay inside the templates folders")
-        return environment.get_template(name)
-
 
 def _not_found(name: str, finder: TemplateFinder, asked: str) -> str:
     where = "" if name == asked else f" (wanted by {asked})"
     guess = did_you_mean(name, finder.names())
-    return f"there is no template {name!r}{where}" + (
-        f"; {guess}" if guess else f"; searched in {_listed(finder.folders)}"
-    )
-
-
-def _listed(folders: Sequence[Path]) -> str:
-    return ", ".join(str(folder) for folder in folders) or "no folder"
+    return f"there is no template {name!r}{where}; " + (guess or f"searched in {', '.join(map(str, finder.folders))}")
 
 
 def _placed(name: str, finder: TemplateFinder, error: Exception, *, kind: bool = False) -> str:

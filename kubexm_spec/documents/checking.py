@@ -197,7 +197,8 @@ def _tell(
             subject = f'{owner}: "{path[-1]}"'
         elif path:
             named = _owner(data, path, owner)
-            subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{_last_key(path)}"'
+            key = next((part for part in reversed(path) if isinstance(part, str)), "")
+            subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{key}"'
         where = here if path or not isinstance(problem["input"], Mapping) else _place_of_mapping(place, path)
         diagnostics.error(code, f"{subject}: {wording(problem)}", where, hint=_hint(problem))
 
@@ -261,10 +262,6 @@ def _hint(problem: Any) -> str:
     if problem["type"] == "string_type" and isinstance(value, bool | int | float):
         return f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"'
     return ""
-
-
-def _last_key(path: Path) -> str:
-    return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
 def _owner(data: Any, path: Path, default: str) -> str:

@@ -165,7 +165,8 @@ class Loader:
         """The document of a kind in a file, by its name if there are several."""
         notes = (Note("used by", used_by.span()),) if source.name != used_by.source.name else ()
         # Others are not looked into: nothing of them may be named.
-        raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict) and _is_ours(d)]
+        raw = [(i, d) for i, d in enumerate(source.documents) if isinstance(d, dict)]
+        raw = [(i, d) for i, d in raw if str(d.get("apiVersion")).startswith("kubexm")]
         of_kind = [(i, d) for i, d in raw if d.get("kind") == kind]
         names = [_name(d) for _, d in of_kind]
         if wanted:
@@ -195,10 +196,6 @@ class Loader:
             self.diagnostics.error("ambiguous-document", summary, used_by, hint=hint)
             return None
         return self.document(source, chosen[0], notes)
-
-
-def _is_ours(data: dict[str, object]) -> bool:
-    return str(data.get("apiVersion")).startswith("kubexm")
 
 
 def _name(data: dict[str, object]) -> str:

@@ -28,12 +28,8 @@ def is_ansible(document: Any) -> bool:
 def _are_groups(groups: Iterable[Mapping[str, Any]]) -> bool:
     """``all: {hosts: ...}`` is one; ``inventory: {hosts: [{name: a}]}`` is a mistake of another kind."""
     return all(isinstance(group.get("hosts"), Mapping | list | str | None) for group in groups) and not any(
-        isinstance(host, Mapping) for group in groups for host in _listed(group.get("hosts"))
+        isinstance(host, Mapping) for group in groups if isinstance(group.get("hosts"), list) for host in group["hosts"]
     )
-
-
-def _listed(hosts: Any) -> list[Any]:
-    return hosts if isinstance(hosts, list) else []
 
 
 def read_data(document: Mapping[str, Any], found: Found, file: int) -> None:

@@ -25,7 +25,9 @@ def read_toml(source: TextSource) -> Mapping[str, Any]:
         found: Mapping[str, Any] = _plain(tomllib.loads(source.text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         at = _AT.search(str(error))
-        offset = _offset(source.text, int(at[1]), int(at[2])) if at else len(source.text) if source.text else 0
+        offset = len(source.text)
+        if at:
+            offset = sum(map(len, source.text.splitlines(keepends=True)[: int(at[1]) - 1])) + int(at[2]) - 1
         finding = Diagnostic("toml-syntax", "this is not TOML", source.span_of((offset, offset + 1)))
         raise SpecError([finding]) from None
     return found
@@ -38,11 +40,6 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     is_time = isinstance(value, datetime.date | datetime.time)
     return value.isoformat() if is_time else value
-
-
-def _offset(text: str, line: int, column: int) -> int:
-    lines = text.splitlines(keepends=True)
-    return sum(map(len, lines[: line - 1])) + column - 1
 
 
 def in_toml(text: str) -> Locate:

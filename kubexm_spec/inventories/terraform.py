@@ -59,14 +59,11 @@ def _hosts(value: Any, origin: Path, body: Body) -> Any:
         hosts = []
         for index, (name, one) in enumerate(value.items()):
             body.origins[HOSTS, index] = (*origin, name)
-            hosts.append({"name": name, "address": one} if isinstance(one, str) else _host(one, name))
+            host = {"address": one} if isinstance(one, str) else _renamed(one)
+            hosts.append({"name": name, **host} if isinstance(host, Mapping) else host)
         return hosts
     body.origins[HOSTS,] = origin
     return [_renamed(one) for one in value] if isinstance(value, list) else value
-
-
-def _host(one: Any, name: str) -> Any:
-    return {"name": name, **_renamed(one)} if isinstance(one, Mapping) else one
 
 
 def _renamed(one: Any) -> Any:

@@ -41,6 +41,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _ESCAPED_NUL: Final = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _TAG: Final = "tag:yaml.org,2002:"
+_TAGS: Final = (f"{_TAG}seq", f"{_TAG}map")
 _TAGGED: Final = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
 
 
@@ -188,8 +189,8 @@ class _Loader:
                     summary = f"more than {MAX_DEPTH} levels of nesting"
                     self._problem("too-deep", summary, event, "split the document")
                     raise SpecError(self._found)
-                if event.ctag is not None:
-                    self._check_collection_tag(event, "map" if kind is map_start else "seq")
+                if event.ctag is not None and str(event.tag) not in (_TAGS[kind is map_start], "!"):
+                    self._refuse_tag(event)
                 value = {} if kind is map_start else []
                 if event.anchor is not None:
                     anchors[event.anchor] = value
@@ -266,10 +267,6 @@ class _Loader:
             self._problem("wrong-tag", f"this value does not match its tag !!{kind}", event, "remove the tag")
             return value
         return float(found) if kind == "float" and isinstance(found, int) else found
-
-    def _check_collection_tag(self, event: Any, kind: str) -> None:
-        if str(event.tag) not in (_TAG + kind, "!"):
-            self._refuse_tag(event)
 
     def _refuse_tag(self, event: Any) -> None:
         tag = str(event.tag)
