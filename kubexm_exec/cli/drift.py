@@ -11,7 +11,7 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import HOST_PATTERNS, forks_option, here, output_option
 from kubexm_exec.cli.journaled import journal_option, service_of
 from kubexm_exec.cli.running import Terminal
-from kubexm_exec.cli.runtables import nearest, typed_choice
+from kubexm_exec.cli.typed import next_command, typed_run
 from kubexm_exec.console.jsonl import json_line
 from kubexm_exec.console.text import clean, fit, names, one_line, plural, text_lines
 from kubexm_exec.model.result import timestamp
@@ -58,7 +58,7 @@ def command(
     if output == "json":
         click.echo(json_line(_json(found)), nl=False)
     elif found.anything or not quiet:
-        click.echo("\n".join(_lines(found, diffs=diffs)))
+        click.echo("\n".join(_lines(found, journal, diffs=diffs)))
     if found.cancelled:
         raise SystemExit(codes.INTERRUPTED)
     raise SystemExit(codes.FAILED if found.anything else codes.OK)
@@ -80,7 +80,7 @@ def _notes(found: Drift) -> Iterator[str]:
 # For people
 
 
-def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
+def _lines(found: Drift, journal: str | None, *, diffs: bool) -> Iterator[str]:
     row = found.row
     yield f"drift of {one_line(row.name)} since run {row.id} ({timestamp(row.ended)})"
     for note in _notes(found):
@@ -97,8 +97,8 @@ def _lines(found: Drift, *, diffs: bool) -> Iterator[str]:
                 yield from (f"    {line}" for line in text_lines(str(diff.get("text", ""))))
     yield f"Drift: {_sum(found)}. Nothing was changed."
     if found.differs:
-        typed = f"kubexm-run {nearest(row.spec)} {typed_choice(found.request.documents)}".rstrip()
-        yield f"Next:  {typed}   restore the desired state"
+        typed = typed_run(found.request.documents, found.request.executor, journal)
+        yield f"Next:  {next_command(typed)}   restore the desired state"
 
 
 def _sum(found: Drift) -> str:

@@ -45,11 +45,14 @@ def service_of(journal: str | None) -> Service:
     return LocalService(journal or "")
 
 
+def journal_words(journal: str | None) -> list[str]:
+    """How this journal is named in a command; the password of a database is left out."""
+    place = service_of(journal).place
+    return [] if not place or journal == os.environ.get("KUBEXM_JOURNAL") else ["--journal", place]
+
+
 def runs_command(journal: str | None) -> str:
-    """How ``kubexm runs`` is typed for this journal; the password of a database is left out."""
+    """How ``kubexm runs`` is typed for this journal."""
     import shlex
 
-    place = service_of(journal).place
-    if not place or journal == os.environ.get("KUBEXM_JOURNAL"):
-        return "kubexm runs"
-    return f"kubexm runs --journal {shlex.quote(place)}"
+    return shlex.join(["kubexm", "runs", *journal_words(journal)])

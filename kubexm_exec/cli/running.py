@@ -166,10 +166,12 @@ class Terminal(Watcher):
         from shutil import get_terminal_size
 
         from kubexm_exec.cli.journaled import runs_command
-        from kubexm_exec.cli.typed import next_commands
+        from kubexm_exec.cli.typed import next_commands, typed_run
         from kubexm_exec.console.summary import Journaled, render_summary
 
-        typed = ["kubexm-run", os.path.relpath(self.run.place)] if self.typed is None else self.typed
+        typed = self.typed
+        if typed is None:
+            typed = typed_run(self.run.documents, self.run.executor, self.journal)
         journaled = None
         if outcome.journaled:
             journaled = Journaled(runs_command(self.journal), outcome.run, outcome.done_before)

@@ -10,7 +10,8 @@ import click
 
 from kubexm_exec.cli.common import output_option, wants_color
 from kubexm_exec.cli.journaled import runs_command, service_of
-from kubexm_exec.cli.runtables import chosen, next_commands, row_json, show_run
+from kubexm_exec.cli.runtables import next_commands, row_json, show_run
+from kubexm_exec.cli.typed import chosen
 from kubexm_exec.console.failures import find_failures, find_node
 from kubexm_exec.console.jsonl import json_line
 from kubexm_exec.console.tables import count
@@ -61,6 +62,7 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
         **row_json(RunInfo(seen.row, seen.state)),
         "alive": seen.alive,
         "version": found.version,
+        "plan": found.request.documents.plan or None,
         "choice": chosen(found.request.documents),
         "seconds": _seconds(shown.start_time, shown.end_time),
         "sessions": [

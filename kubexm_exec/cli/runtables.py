@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kubexm_exec.cli.typed import nearest, typed_choice
 from kubexm_exec.console.failures import find_failures, render_failures
 from kubexm_exec.console.tables import STATUS_WORDS, count, host_table, module_table
 from kubexm_exec.console.text import Paint, clean, columns, fit, names, one_line, plural, wrapped
@@ -17,7 +17,7 @@ from kubexm_spec.duration import format_duration
 if TYPE_CHECKING:
     from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
-    from kubexm_exec.service.requests import Documents, PastRun, RunDetails, RunInfo
+    from kubexm_exec.service.requests import PastRun, RunDetails, RunInfo
 
 _MOST: Final = 10
 """So many lines of a list are shown."""
@@ -76,43 +76,21 @@ def _apart(lines: Iterable[str]) -> list[str]:
 
 
 def _head(found: RunDetails, paint: Paint) -> Iterator[str]:
-    seen = found.past
+    seen, documents = found.past, found.request.documents
     row = seen.row
     yield f"{paint('Run', 'head')} {row.id} of {paint(one_line(row.name), 'head')}: {_word(seen)}"
     whole = seen.whole
     size = f"{plural(whole.actions(), 'action')} of {plural(sum(1 for _ in whole.steps()), 'node')}"
     facts = [
         ["spec", row.spec],
-        ["chosen", typed_choice(found.request.documents)],
+        ["plan", documents.plan and nearest(documents.place_of(documents.plan))],
+        ["chosen", shlex.join(typed_choice(documents))],
         ["target", row.target],
         ["size", f"{size} on {plural(len({host for node in whole.steps() for host in node.hosts}), 'host')}"],
         ["kubexm", found.version],
     ]
     for line in columns([[paint(name, "dim"), value] for name, value in facts if value], left=frozenset({0, 1})):
         yield f"  {line}"
-
-
-def chosen(documents: Documents) -> dict[str, Any]:
-    """What was chosen besides the spec."""
-    return {
-        "values": [f"{key}={value}" for key, value in documents.texts.items()],
-        "vars_files": list(documents.vars_files),
-        "inventory": documents.inventory,
-        **{name: ",".join(getattr(documents, name)) or None for name in ("limit", "tags", "skip_tags")},
-        "templates": list(documents.templates),
-    }
-
-
-def typed_choice(documents: Documents) -> str:
-    """The same as it is typed."""
-    words: list[str] = []
-    for name, value in chosen(documents).items():
-        option = {"values": "-e", "vars_files": "--vars-file", "inventory": "-i"}.get(
-            name, f"--{name.replace('_', '-')}"
-        )
-        for one in [value] if isinstance(value, str) else value or ():
-            words += [option, str(one)]
-    return shlex.join(words)
 
 
 def _sessions(seen: PastRun, paint: Paint) -> Iterator[str]:
@@ -266,21 +244,13 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
     if seen.left():
         yield f"{command} resume {run}", "continue; completed work is not repeated"
     elif seen.state is Status.SUCCESS:
-        yield f"kubexm drift {nearest(seen.row.spec)}", "detect drift"
+        yield f"kubexm drift {shlex.quote(nearest(seen.row.spec))}", "detect drift"
     if any(told.undone.startswith("leftAlone") for told in seen.history.actions.values()):
         yield f"{command} rollback {run} --overwrite", "also undo what others have changed since"
     elif any(told.undo for told in seen.history.actions.values()):
         yield f"{command} rollback {run}", "undo its changes"
     yield f"{command} logs {run}", "see its output"
     yield f"{command} report {run} -o report.html", "write an HTML report"
-
-
-def nearest(spec: str) -> str:
-    """How a spec is typed from here."""
-    if spec.startswith("kubexm:"):
-        return spec
-    relative = os.path.relpath(spec)
-    return shlex.quote(spec if relative.startswith("../..") else relative)
 
 
 def _next(seen: PastRun, command: str, paint: Paint) -> Iterator[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kubexm_exec.service.requests import SHIPPED
 
 if TYPE_CHECKING:
     from kubexm_exec.console.summary import Commands
+    from kubexm_exec.service.requests import Documents
 
 _ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
 _WAYS: Final = frozenset({"concurrent", "debug", "serial-debug", "dry-run", "check"})
@@ -40,6 +44,49 @@ def next_commands(argv: Sequence[str]) -> Commands | None:
     other = f"{_without(run, '--executor')} --executor"
     limit = "" if "--plan" in run else f"{_without(run, '--limit')} --limit"
     return Commands(run, f"{other} check", f"{other} debug", limit)
+
+
+def typed_run(documents: Documents, executor: str, journal: str | None) -> list[str]:
+    """A run of some documents as it would be typed here; a plan has its values and hosts in it."""
+    from kubexm_exec.cli.journaled import journal_words
+
+    what = [nearest(documents.place), *typed_choice(documents)]
+    if documents.plan:
+        what = ["--plan", nearest(documents.place_of(documents.plan))]
+    return ["kubexm-run", *what, *journal_words(journal), "--executor", executor]
+
+
+def nearest(place: str) -> str:
+    """How a file is typed from here."""
+    if place.startswith(SHIPPED):
+        return place
+    relative = os.path.relpath(place)
+    return place if relative.startswith("../..") else relative
+
+
+def chosen(documents: Documents) -> dict[str, Any]:
+    """What was chosen besides the spec."""
+    return {
+        "values": [f"{key}={value}" for key, value in documents.texts.items()],
+        "vars_files": list(documents.vars_files),
+        "inventory": documents.inventory,
+        **{name: ",".join(getattr(documents, name)) or None for name in ("limit", "tags", "skip_tags")},
+        "templates": list(documents.templates),
+        "bundle": documents.bundle,
+    }
+
+
+_FILES: Final = frozenset({"vars_files", "inventory", "templates", "bundle"})
+
+
+def typed_choice(documents: Documents) -> Iterator[str]:
+    """The same as it is typed here."""
+    for name, value in chosen(documents).items():
+        option = {"values": "-e", "vars_files": "--vars-file", "inventory": "-i"}.get(
+            name, f"--{name.replace('_', '-')}"
+        )
+        for one in [value] if isinstance(value, str) else value or ():
+            yield from (option, nearest(documents.place_of(one)) if name in _FILES else one)
 
 
 def _without(command: str, option: str) -> str:

@@ -41,12 +41,17 @@ class Plan(Struct, frozen=True):
     spec: str
     root: str
     packages: dict[str, dict[str, str]]
+    choice: dict[str, Any]
+    """The values, inventory, hosts and tags that were chosen besides the spec; files by their absolute paths."""
+
+    @property
+    def place(self) -> str:
+        """Its spec by the absolute path."""
+        return self.spec if self.spec.startswith("kubexm:") else os.path.join(self.root, os.path.basename(self.spec))  # noqa: PTH118, PTH119
 
     def spec_from(self, folder: str = "") -> str:
         """The path of its spec from a folder, which need not be the one it was made in."""
-        if self.spec.startswith("kubexm:"):
-            return self.spec
-        return os.path.relpath(os.path.join(self.root, os.path.basename(self.spec)), folder or None)  # noqa: PTH118, PTH119
+        return self.place if self.place == self.spec else os.path.relpath(self.place, folder or None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with a digest of all of it, so that an edited plan is not run."""
@@ -55,16 +60,20 @@ class Plan(Struct, frozen=True):
             "spec": self.spec,
             "root": self.root,
             "packages": self.packages,
+            "choice": self.choice,
             "target": self.graph.target,
             "graph": self.graph.to_json(),
         }
         return {**data, "hash": digest(data)}
 
 
-def make_plan(graph: ExecutionGraph, spec: str, steps: Registry[Any], folder: str = "") -> Plan:
-    """The plan of a graph compiled from a spec, whose name starts in a folder."""
+def make_plan(
+    graph: ExecutionGraph, spec: str, steps: Registry[Any], folder: str = "", choice: dict[str, Any] | None = None
+) -> Plan:
+    """The plan of a graph compiled from a spec, whose name starts in a folder, and of what was chosen besides."""
     root = pathlib.Path(folder, spec).parent.absolute()
-    return Plan(graph, spec, str(root), packages_of(sorted({node.step_name for node in graph.steps()}), steps))
+    packages = packages_of(sorted({node.step_name for node in graph.steps()}), steps)
+    return Plan(graph, spec, str(root), packages, choice or {})
 
 
 def packages_of(types: Iterable[str], steps: Registry[Any]) -> dict[str, dict[str, str]]:
@@ -111,7 +120,7 @@ def load_plan(path: str | os.PathLike[str], folder: str = "") -> Plan:
         raise PlanError(f"{path} was edited or is damaged; {_MAKE}")
     try:
         graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
-        return Plan(graph, data["spec"], data["root"], data["packages"])
+        return Plan(graph, data["spec"], data["root"], data["packages"], data.get("choice", {}))
     except (ValueError, KeyError) as error:
         raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE}") from error
 

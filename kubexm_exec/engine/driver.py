@@ -22,7 +22,7 @@ from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED
 from kubexm_exec.model.graph import ExecutionFragment, ExecutionNode, FailurePolicy
-from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
+from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, SkipReason, Status
 from kubexm_exec.scheduler import EXEMPT, Action, Outcome, Scheduler
 from kubexm_spec.diagnostics import SpecError
 
@@ -71,6 +71,8 @@ class Driver(Loop):
         self._prior = runtime.prior if acts else {}
         runtime.records.earlier = {action: known.earlier for action, known in self._prior.items()}
         self._pauses: set[Action] = set()
+        self._ran: set[Action] = set()
+        """What this session did itself, if there were others."""
         self._stopped = ""
         self._rollback_due = False
         """A failure required a rollback before the run was cancelled."""
@@ -214,13 +216,27 @@ class Driver(Loop):
         return True
 
     def _pause(self, gate: Action, node: ExecutionNode) -> bool:
-        if not self._acts or self._scheduler.stopped:
+        seconds = self._pause_left(node) if self._acts and not self._scheduler.stopped else 0.0
+        if seconds <= 0:
             self._scheduler.finish(gate, _SUCCESS)
             return True
         self._pauses.add(gate)
-        self._emit(GATE_PAUSE, node.id, seconds=node.pause)
-        self._at(node.pause, lambda: self._open(gate))
+        self._emit(GATE_PAUSE, node.id, seconds=seconds)
+        self._at(seconds, lambda: self._open(gate))
         return False
+
+    def _pause_left(self, node: ExecutionNode) -> float:
+        """Seconds to pause: if earlier sessions did all before the gate, what is left since the last of it ended."""
+        ended: list[float] = []
+        for dependency in node.dependencies if self._prior else ():
+            for host in dependency.hosts or self._runtime.nodes[dependency.node].hosts:
+                known = self._prior.get(Action(dependency.node, host))
+                if known is not None and known.outcome is not None:
+                    ended.append(known.outcome.result.end_time or 0.0)
+                elif (dependency.node, host) in self._ran:
+                    return node.pause
+        # The clock of another machine may be wrong.
+        return min(node.pause, max(ended) + node.pause - time.time()) if ended else node.pause
 
     def _open(self, gate: Action) -> None:
         if gate in self._pauses:
@@ -251,6 +267,8 @@ class Driver(Loop):
         if outcome.fragment and result.status is Status.SUCCESS:
             self._extend(action, node, outcome)
         status = result.status
+        if self._prior and result.reason is not SkipReason.CONDITION:
+            self._ran.add(action)
         self._scheduler.finish(action, _SUCCESS if status is Status.SUCCESS else Outcome(status, result.reason))
         self._record.action(node, outcome)
 

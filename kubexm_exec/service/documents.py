@@ -113,22 +113,48 @@ def reads(documents: Documents, graph: ExecutionGraph) -> list[str]:
     return [os.path.join(documents.folder, name) for name in (*names, *made_of) if name]  # noqa: PTH118
 
 
-def planned(documents: Documents) -> Plan:
-    """The plan that is named, if all that it was made from is as it was; raises Invalid or Changed."""
+def chosen_besides(documents: Documents) -> dict[str, Any]:
+    """What was chosen besides the spec, as plain data for a plan, which may be run in another folder."""
+    from msgspec import to_builtins
+
+    def lasting(name: str) -> str:
+        return os.path.abspath(os.path.join(documents.folder, name))  # noqa: PTH100, PTH118
+
+    choice = Documents(
+        values=documents.values, texts=documents.texts, vars_files=tuple(map(lasting, documents.vars_files)),
+        inventory=documents.inventory and lasting(documents.inventory), limit=documents.limit, tags=documents.tags,
+        skip_tags=documents.skip_tags,
+    )  # fmt: skip
+    found: dict[str, Any] = to_builtins(choice)
+    return found
+
+
+def planned(documents: Documents) -> tuple[Plan, Documents]:
+    """The plan that is named, if all that it was made from is as it was, and with its spec and what was chosen.
+
+    Raises Invalid or Changed.
+    """
+    from msgspec import ValidationError, convert
+
     from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
     from kubexm_exec.plugins import step_registry
 
     try:
         plan = load_plan(documents.plan, documents.folder)
         check_plan(plan, step_registry(), documents.folder)
-    except PlanError as error:
+        choice = convert(plan.choice, Documents)
+    except (PlanError, ValidationError) as error:
         raise Invalid(str(error), kind="bad-plan") from error
     except StalePlanError as error:
         import shlex
 
         again = f"kubexm plan {shlex.quote(plan.spec_from(documents.folder))} -o {shlex.quote(documents.plan)}"
         raise Changed("the plan is stale", f"create it again: {again}", error.changes, kind="stale-plan") from error
-    return plan
+    own = replace(
+        choice, folder=documents.folder, spec=plan.place, plan=documents.plan, templates=documents.templates,
+        bundle=documents.bundle,
+    )  # fmt: skip
+    return plan, own
 
 
 def template_folders(documents: Documents) -> tuple[str, ...]:

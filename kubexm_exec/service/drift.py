@@ -41,11 +41,12 @@ def drift(store: Store, state: Path, request: DriftRequest, watcher: Watcher) ->
 
 def _last_success(store: Store, request: DriftRequest) -> RunRow:
     place, target = Documents(folder=request.folder, spec=request.spec).place, request.target
-    rows = [row for row in store.runs(limit=NEEDS_ALL, spec=place) if target in (None, row.target)]
+    rows = store.runs(limit=NEEDS_ALL, spec=place) or _runs_of_plan(store, place)
+    rows = [row for row in rows if target in (None, row.target)]
     good = next((row for row in rows if row.status == Status.SUCCESS.value), None)
     if good is not None:
         return good
-    hint = f"kubexm-run {request.spec}"
+    hint = f"kubexm-run {'--plan ' if _is_plan(place) else ''}{request.spec}"
     if rows:
         last = info(store, rows[0])
         hint = f"the last one is {last.state.value}: kubexm runs show {last.row.id}"
@@ -53,6 +54,26 @@ def _last_success(store: Store, request: DriftRequest) -> RunRow:
         raise Invalid(f"there is no spec {request.spec}, and no run of it")
     on = f' on "{target}"' if target is not None else ""
     raise Refused(f"there is no successful run of {request.spec}{on}", hint, kind="no-run")
+
+
+def _is_plan(place: str) -> bool:
+    from kubexm_exec.compile.plan import PlanError, load_plan
+
+    try:
+        load_plan(place)
+    except PlanError:
+        return False
+    return True
+
+
+def _runs_of_plan(store: Store, place: str) -> list[RunRow]:
+    """The runs that were made from a saved plan; the journal lists them as runs of its spec."""
+    found = []
+    for row in store.runs(limit=NEEDS_ALL):
+        asked = store.asked_for(row.id).get("documents", {})
+        if asked.get("plan") and Documents(folder=asked.get("folder", ""), plan=asked["plan"]).place == place:
+            found.append(row)
+    return found
 
 
 def _sort(found: Drift, result: GraphExecutionResult, hosts: frozenset[str]) -> None:

@@ -95,8 +95,7 @@ class LiveRun:
         self._session: Session | None = None
         self._log: OutputLog | None = None
         self._checked = False
-        self.place = documents.place
-        """The spec or plan."""
+        self.documents = documents
         self.reads: list[str] = []
         """The files that it was made from."""
         from pathlib import Path

@@ -95,14 +95,14 @@ class LocalService:
         """Compile a spec to a plan that can be saved, and run as it is; raises Invalid."""
         from kubexm_exec.compile.plan import make_plan
         from kubexm_exec.plugins import step_registry
-        from kubexm_exec.service.documents import as_asked, compiled, reads
+        from kubexm_exec.service.documents import as_asked, chosen_besides, compiled, reads
         from kubexm_exec.service.requests import Planned
 
         with ExitStack() as temporary:
             here = self._unpacked(documents, temporary)
             _, graph = compiled(here, watcher.found)
             graph = as_asked(graph, here, documents, lasting=True)
-            plan = make_plan(graph, documents.spec, step_registry(), documents.folder)
+            plan = make_plan(graph, documents.spec, step_registry(), documents.folder, chosen_besides(documents))
             return Planned(plan, reads(documents, graph))
 
     def diff(self, before: Documents, after: Documents, watcher: Watcher = _NOBODY) -> Difference:
@@ -130,6 +130,8 @@ class LocalService:
 
     def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
+        from msgspec.structs import replace
+
         from kubexm_exec.model.ids import new_run_id
         from kubexm_exec.model.result import RunMode
         from kubexm_exec.service.documents import as_asked, compiled, planned, reads
@@ -138,8 +140,9 @@ class LocalService:
         with ExitStack() as temporary:
             documents = self._unpacked(request.documents, temporary, run)
             if documents.plan:
-                plan = planned(documents)
-                graph = plan.graph
+                plan, documents = planned(documents)
+                # A run from a plan is a run of the spec that the plan was made of.
+                graph, request = plan.graph, replace(request, documents=documents)
                 made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
             else:
                 compilation, graph = compiled(documents, watcher.found)

@@ -34,7 +34,7 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     """The documents themselves, by their relative paths, and all that they use; empty: they are in the folder."""
     spec: str = ""
     plan: str = ""
-    """A saved plan, which is run as it is."""
+    """A saved plan, which is run as it is; of a run, ``spec`` and the choice are those that it was made of."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of parameters; they lose against those of files, and those against ``texts``."""
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -51,9 +51,12 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     @property
     def place(self) -> str:
         """The spec or plan by its absolute path."""
+        return self.place_of(self.spec or self.plan)
+
+    def place_of(self, name: str) -> str:
+        """One of the names by its absolute path."""
         import os
 
-        name = self.spec or self.plan
         return name if name.startswith(SHIPPED) else os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118
 
 

@@ -110,6 +110,27 @@ def test_without_a_successful_run_it_is_refused(site: Folder) -> None:
     assert "RolledBack" in gone.output
 
 
+def test_a_run_from_a_plan_is_a_run_of_its_spec_with_the_values_that_were_chosen_then(site: Folder) -> None:
+    assert site.run("plan", "main.yaml", "-o", "plan.json", "-e", "content=planned").exit_code == 0
+    none = site.run("drift", "plan.json")
+    assert (none.exit_code, "kubexm-run --plan plan.json" in none.output) == (3, True), none.output
+    assert site.run("run", "--plan", "plan.json", "--output", "quiet").exit_code == 0
+    newest = site.data("runs")[0]["id"]
+    assert site.data("drift", "main.yaml")["run"] == newest
+    (site.path / "one.conf").write_text("other")
+    for name in ("main.yaml", "plan.json"):
+        told = site.run("drift", name).output
+        assert f"since run {newest}" in told
+        assert "Next:  kubexm-run --plan plan.json   restore the desired state" in told
+    shown = site.run("runs", "show", "last").output
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith(("  spec", "  plan", "  chosen"))] == [
+        str(site.path / "main.yaml"), "plan.json", "content=planned",
+    ]  # fmt: skip
+    assert "kubexm drift main.yaml" in shown
+    data = site.data("runs", "show", "last")
+    assert (data["plan"], data["choice"]["values"]) == ("plan.json", ["content=planned"])
+
+
 def test_a_wrong_call_is_exit_code_2(site: Folder) -> None:
     assert site.run("drift", "nowhere.yaml").exit_code == 2
     site.file("text.db", "this is no database, and long enough to be looked at as one" * 10)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from kubexm_exec.model.result import SkipReason
 from kubexm_exec.scheduler import Action
-from tests.e2e.site import Site, Sites
+from tests.e2e.site import Site, Sites, wait_until
 
 # Every step counts; those named in the folder "count.bad.NAME.HOST" fail.
 STEPS = """
@@ -456,3 +457,44 @@ def test_debugger_is_written_down_and_retries_are_counted(sites: Sites) -> None:
     said = site.run("kubexm-run", "spec.yaml", "--executor", "debug", "--output", "plain")
     runs = json.loads(site.run("kubexm", "runs", "--output", "json"))
     assert runs[0]["executor"] == "debug", said
+
+
+def test_pauses_between_batches_of_an_earlier_session_are_not_waited_for_again(sites: Sites) -> None:
+    site = sites(
+        """
+inventory: {defaults: {connector: local}, hosts: [{name: "n[1:4]"}]}
+modules:
+  - name: m
+    tasks:
+      - name: roll
+        batch: {size: 1, pause: 0.3s}
+        steps:
+          - {name: never, type: command, when: "false", with: {argv: ["true"]}}
+          - {name: a, type: command, with: {shell: 'test "$N" != n4 || test -e FOLDER/ok', env: {N: "{{ host.name }}"}}}
+"""
+    )
+    first = site.run("kubexm-run", "spec.yaml", "--output", "json", code=1)
+    assert first.count('"gate.pause"') == 3
+    wait_until(lambda: time.time() > (site.history().sessions[0].last + 0.3))
+    (site.host / "ok").touch()
+    again = site.run("kubexm", "runs", "resume", "last", "--output", "json", code=0)
+    assert "gate.pause" not in again
+    repeated = site.run("kubexm", "runs", "resume", "last", "--from", "m/roll/a", "--output", "json", code=0)
+    assert repeated.count('"gate.pause"') == 3
+
+
+def test_what_to_type_next_has_the_values_of_the_run_and_the_plan(sites: Sites) -> None:
+    site = sites(
+        """
+params: {word: {type: string, default: a}}
+modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: command, with: {argv: ["false", "{{ params.word }}"]}}]}]}]
+"""  # noqa: E501
+    )
+    site.run("kubexm-run", "spec.yaml", "-e", "word=b c", "--output", "quiet", code=1)
+    assert "kubexm-run spec.yaml -e 'word=b c' --executor debug" in resume(site, code=1)
+    assert "kubexm-run ../spec.yaml -e 'word=b c' --executor debug" in resume(site, code=1, cwd=site.host)
+    site.run("kubexm", "plan", "spec.yaml", "-e", "word=b", "-o", "p.json", code=0)
+    site.run("kubexm-run", "--plan", "p.json", "--output", "quiet", code=1)
+    told = resume(site, code=1)
+    assert "kubexm-run --plan p.json --executor debug" in told
+    assert "--limit" not in told
