@@ -13,7 +13,8 @@ from kubexm_exec.cli.journaled import journal_option, service_of
 from kubexm_exec.cli.running import Terminal
 from kubexm_exec.cli.typed import next_command, typed_run
 from kubexm_exec.console.jsonl import json_line
-from kubexm_exec.console.text import clean, fit, names, one_line, plural, text_lines
+from kubexm_exec.console.text import fit, names, one_line, plural, text_lines
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import timestamp
 from kubexm_exec.service.requests import DriftRequest
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kubexm_exec.cli.typed import nearest, typed_choice
 from kubexm_exec.console.failures import find_failures, render_failures
 from kubexm_exec.console.tables import STATUS_WORDS, count, host_table, module_table
-from kubexm_exec.console.text import Paint, clean, columns, fit, names, one_line, plural, wrapped
+from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import Status, timestamp
 from kubexm_spec.duration import format_duration
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import Paint, clean, fit, names, one_line, pad, plural, text_lines
+from kubexm_exec.console.text import Paint, fit, names, one_line, pad, plural, text_lines
 from kubexm_exec.model.events import ACTION_FORECAST, Event
 from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import (
     COLUMNS,
     HIDDEN,

@@ -10,11 +10,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import KINDS, Paint, clean, names, pad, plural, text_lines
+from kubexm_exec.console.text import KINDS, Paint, names, pad, plural, text_lines
 from kubexm_exec.console.units import format_progress
 from kubexm_exec.model import events as ev
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import BLOCKED, DEFAULT_EXECUTOR, ForecastState, RunMode, SkipReason, Status, timestamp
 from kubexm_spec.duration import format_duration
 

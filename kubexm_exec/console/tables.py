@@ -8,8 +8,9 @@ from typing import Final
 from msgspec import Struct, field
 
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import Paint, clean, columns, fit, plural
+from kubexm_exec.console.text import Paint, columns, fit, plural
 from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import BLOCKED, COLUMNS, SYMBOLS, GraphExecutionResult, HostResult, Status, column, words
 from kubexm_spec.duration import format_duration
 

@@ -8,19 +8,8 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import FailureKind
-
-# Sequences for a terminal: colours, cursor, titles. What a host prints must not steer the reader's terminal.
-_ESCAPES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]"  # CSI
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC
-    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
-    r"|\x1b[ -/]*[0-~]?"
-)
-# Other control characters, and those that turn the direction of writing or break lines unseen.
-_CONTROLS: Final = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
 
 STYLES: Final = {
     "ok": "\x1b[32m",
@@ -58,17 +47,6 @@ class Paint:
 def unstyle(text: str) -> str:
     """The text without the colours that it was given."""
     return _STYLE.sub("", text)
-
-
-def clean(text: str) -> str:
-    """The text without anything that would steer a terminal; of a line that was overwritten only what was left."""
-    if text.isprintable():
-        return text
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    if "\r" in text:
-        # What is written after it stands over what was there before.
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return _CONTROLS.sub("", text)
 
 
 def one_line(text: str) -> str:

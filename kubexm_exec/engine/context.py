@@ -16,6 +16,7 @@ from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.output import OutputLines
 from kubexm_exec.engine.ports import ChangedError
 from kubexm_exec.engine.runtime import Runtime
+from kubexm_exec.engine.sensitive import masker
 from kubexm_exec.model.errors import CommandCancelled, StepFailed
 from kubexm_exec.model.events import ACTION_ASKS, ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
@@ -248,6 +249,7 @@ class ActionContext(StepContext):
         asked_until = attempt.deadline.earlier(timeout)
         who = f"{self.node} on {attempt.node.where(attempt.host)}"
         runtime = self._runtime
+        question = masker(attempt, runtime.redactor)(question)
         if runtime.options.patient:
             runtime.bus.emit(ACTION_ASKS, self.node, attempt.host, question=question, default=default)
         answer = runtime.asker.ask(

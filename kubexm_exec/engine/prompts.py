@@ -124,17 +124,17 @@ class Asker:
     def __init__(
         self,
         lines: InputLines | None,
-        output: TextIO,
+        say: Callable[[str], None],
         terminal: Callable[[], AbstractContextManager[None]] = nullcontext,
         *,
         patient: bool = False,
     ) -> None:
-        """``terminal``: entered while a question is open, so that nobody else draws over it.
+        """``say`` shows a text. ``terminal``: entered while a question is open, so that nobody else draws over it.
 
         ``patient``: without ``lines`` an answer from elsewhere is waited for.
         """
         self._lines = lines
-        self._output = output
+        self._say = say
         self._terminal = terminal
         self._patient = patient
         self._turn = Semaphore(1)
@@ -165,8 +165,12 @@ class Asker:
             remove()
 
     def answer(self, node: str, host: str, answer: bool, by: str) -> bool:
-        """Answer the open questions of a node, on all hosts if none is named; says whether there is one."""
-        found = [each for each in list(self._open) if each.node == node and host in ("", each.host)]
+        """Answer the open questions of a node, on all hosts if none is named; says whether there is one.
+
+        The first answer counts, and none counts after a cancel.
+        """
+        asked = [each for each in list(self._open) if each.node == node and host in ("", each.host)]
+        found = [each for each in asked if not each.over.is_set()]
         for each in found:
             each.answer, each.by = answer, by
             each.over.set()
@@ -205,7 +209,3 @@ class Asker:
             if not word and default is not None:
                 return default
             self._say("Please answer yes or no.\n")
-
-    def _say(self, text: str) -> None:
-        self._output.write(text)
-        self._output.flush()

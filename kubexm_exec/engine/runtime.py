@@ -29,6 +29,7 @@ from kubexm_exec.engine.prompts import Asker, InputLines
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 from kubexm_exec.model.events import EventBus
 from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, GraphHost, NodeID
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.runner.facts import Facts
 from kubexm_exec.runner.transfers import UPLOADS, Transfers
 from kubexm_exec.scheduler import Action
@@ -189,7 +190,12 @@ class Runtime:
     def asker(self) -> Asker:
         """Asks the user."""
         options = self.options
-        return Asker(self.lines, options.output, options.terminal, patient=options.patient)
+        return Asker(self.lines, self.say, options.terminal, patient=options.patient)
+
+    def say(self, text: str) -> None:
+        """Show a text to whoever sits at the terminal: without secrets, and without anything that steers it."""
+        self.options.output.write(clean(self.redactor.mask(text)))
+        self.options.output.flush()
 
     def connect(self, host: str, deadline: Deadline, cancel: Cancel) -> Connector:
         """The open connector of a host; raises ConnectorError, or CommandCancelled."""

@@ -186,7 +186,7 @@ class Debugger:
         if lines is None:
             self._say("  There is no terminal and no piped input: quit.")
             return None
-        self._ask(text)
+        self._runtime.say(text)
         try:
             line = lines.read(Deadline(), self._runtime.cancel)
         except CommandCancelled:
@@ -198,12 +198,8 @@ class Debugger:
             self._say(line)
         return line
 
-    def _ask(self, text: str) -> None:
-        self._runtime.options.output.write(text)
-        self._runtime.options.output.flush()
-
     def _say(self, text: str) -> None:
-        self._ask(self._runtime.redactor.mask(text) + "\n")
+        self._runtime.say(f"{text}\n")
 
     # Going on
 
@@ -304,7 +300,7 @@ class Debugger:
         else:
             self._say("  one command a line, each in a shell of its own; exit comes back to the debugger")
             while True:
-                self._ask(f"{host}$ ")
+                self._runtime.say(f"{host}$ ")
                 typed = lines.read(Deadline(), runtime.cancel)
                 if typed is None or typed.strip() in ("exit", "quit"):
                     self._say("")

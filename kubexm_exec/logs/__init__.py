@@ -121,7 +121,8 @@ def _json(logger: Any, name: str, event: Mapping[str, Any]) -> str:
 
 
 def _people(logger: Any, name: str, event: Mapping[str, Any]) -> str:
-    from kubexm_exec.console.text import clean, text_lines
+    from kubexm_exec.console.text import text_lines
+    from kubexm_exec.model.harmless import clean
 
     clock = time.strftime("%H:%M:%S", time.localtime(event.get("timestamp")))
     message, *more = text_lines(str(event.get("event", ""))) or [""]

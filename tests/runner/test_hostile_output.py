@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from kubexm_exec.connectors.filescripts import reason_of
-from kubexm_exec.console.text import clean
+from kubexm_exec.model.harmless import clean
 from kubexm_exec.runner import factscript
 from kubexm_exec.runner.files import archives
 from kubexm_exec.runner.packages import trouble, versions, zypper
