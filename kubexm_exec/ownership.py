@@ -89,6 +89,36 @@ def open_own(path: Path, flags: int) -> int:
     return fd
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all in it, however deep, through no link; what cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            # Folders in folders come up to the top first: no path is long, and nothing calls itself.
+            while names := os.listdir(top):  # noqa: PTH208 - of a descriptor
+                for name in names:
+                    _empty(top, name)
+        finally:
+            os.close(top)
+        path.rmdir()
+
+
+def _empty(top: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=top)
+    except IsADirectoryError:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+        try:
+            for each in os.listdir(folder):  # noqa: PTH208
+                try:
+                    os.unlink(each, dir_fd=folder)
+                except IsADirectoryError:
+                    os.rename(each, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+
+
 def _led_astray(error: OSError) -> OSError:
     if error.errno == errno.ELOOP and safepaths.refusal(error.strerror or ""):
         return NotOursError(error.strerror or "", "name the folder itself, or choose another one")

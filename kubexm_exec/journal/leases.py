@@ -14,7 +14,7 @@ from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import Door
 from kubexm_exec.journal.errors import FencedError, GoneError
 from kubexm_exec.journal.owner import Owner, boot_id
-from kubexm_exec.journal.store import INTERRUPTED, RUNNING, Store
+from kubexm_exec.journal.store import INTERRUPTED, RUNNING, RunRow, Store
 
 TERM: Final = 30.0
 """Seconds that a lease lasts unless it is renewed; ``KUBEXM_LEASE`` overrides it."""
@@ -127,6 +127,16 @@ def release(store: Store, target: str, run: str, epoch: int) -> None:
     """Release a lease; harmless if it is not ours any more."""
     with store.writing() as door:
         door.do("lease.release", of=target, by=run, old=epoch)
+
+
+def remove(store: Store, row: RunRow) -> None:
+    """Remove a run with all that belongs to it; raises HeldError if a process works on it by now."""
+    with store.writing() as door:
+        door.lock_leases()
+        lease = _find(door, row.target)
+        if lease is not None and lease.run == row.id and not lease.dead(door):
+            raise HeldError(lease)
+        door.do("run.remove", run=row.id)
 
 
 def _lost(target: str, run: str) -> FencedError:

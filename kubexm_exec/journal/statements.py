@@ -41,10 +41,7 @@ STATEMENTS: Final = {
         f"SELECT {_RUN} FROM runs WHERE (:name = '' OR name = :name) AND (:status = '' OR status = :status) "
         "AND (:spec = '' OR spec = :spec) ORDER BY id DESC LIMIT :limit"
     ),
-    "runs.like": (
-        f"SELECT {_RUN} FROM runs WHERE id LIKE :begins ESCAPE '/' OR id LIKE :ends ESCAPE '/' "
-        "ORDER BY id DESC LIMIT :limit"
-    ),
+    "runs.like": (f"SELECT {_RUN} FROM runs WHERE id LIKE :begins OR id LIKE :ends ORDER BY id DESC LIMIT :limit"),
     "asked.of": "SELECT version, data FROM asked WHERE run = :run",
     "inputs.newest": "SELECT data FROM inputs WHERE run = :run ORDER BY epoch DESC LIMIT :limit",
     "blob.there": "SELECT token FROM blobs WHERE run = :run AND token = :token",

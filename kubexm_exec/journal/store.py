@@ -23,6 +23,7 @@ from kubexm_exec.journal.database import Database, Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.model.data import builtins
+from kubexm_exec.model.ids import is_run_id
 
 RUNNING: Final = "Running"
 INTERRUPTED: Final = "Interrupted"
@@ -177,7 +178,7 @@ class Store:
     def runs(self, *, limit: int = 50, name: str = "", status: str = "", spec: str = "") -> list[RunRow]:
         """The newest runs, newest first."""
         with self.looking() as door:
-            return [_row(row) for row in door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec)]
+            return _rows(door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec))
 
     def run(self, wanted: str) -> RunRow:
         """The run with an id, with an unambiguous beginning or end of one, or ``last``."""
@@ -187,17 +188,17 @@ class Store:
                 raise UnknownRunError("there is no run yet", "start one with kubexm-run SPEC")
             return newest[0]
         word = wanted.upper()
-        plain = re.sub("([/%_])", r"/\1", word)
+        if not re.fullmatch("[0-9A-Z]{1,26}", word):
+            raise _unknown(wanted)
         with self.looking() as door:
-            found = door.rows("runs.like", begins=f"{plain}%", ends=f"%{plain}", limit=6) if word else []
-        rows = [_row(row) for row in found]
+            rows = _rows(door.rows("runs.like", begins=f"{word}%", ends=f"%{word}", limit=6))
         exact = [row for row in rows if row.id == word]
         if exact or len(rows) == 1:
             return (exact or rows)[0]
         if rows:
             names = ", ".join(row.id for row in rows)
             raise UnknownRunError(f'"{wanted}" is ambiguous: {names}', "give more of the id")
-        raise UnknownRunError(f'there is no run "{wanted}"', "list them with kubexm runs")
+        raise _unknown(wanted)
 
     def made_from(self, run: str) -> Any:
         """What a run was made from; after accepted changes, the latest version."""
@@ -277,12 +278,6 @@ class Store:
 
     # Housekeeping
 
-    def remove(self, runs: Sequence[str]) -> None:
-        """Remove runs with all that belongs to them."""
-        with self.writing() as door:
-            for run in runs:
-                door.do("run.remove", run=run)
-
     def give_back(self) -> None:
         """Return the space of removed runs to the file system."""
         with explained(self.place):
@@ -307,7 +302,9 @@ class Store:
 
 
 def folder_of(state: Path, run: str) -> Path:
-    """The folder of a run's files, such as its log."""
+    """The folder of a run's files, such as its log; raises UnknownRunError for what is no id and could lead astray."""
+    if not is_run_id(run):
+        raise _unknown(run)
     return state / "runs" / run
 
 
@@ -343,6 +340,14 @@ def _taken_over(run: str) -> FencedError:
     return FencedError(f"run {run} was taken over by another process", f"kubexm runs show {run}")
 
 
-def _row(row: Sequence[Any]) -> RunRow:
-    *plain, holder, counts = row
-    return RunRow(*(*plain, Owner.from_json(holder), json.loads(counts)))
+def _unknown(run: str) -> UnknownRunError:
+    return UnknownRunError(f'there is no run "{run[:80]}"', "list them with kubexm runs")
+
+
+def _rows(rows: Sequence[Sequence[Any]]) -> list[RunRow]:
+    """Runs; what somebody has put there under another name than an id is none: it would be the name of a folder."""
+    return [
+        RunRow(*(*plain, Owner.from_json(holder), json.loads(counts)))
+        for *plain, holder, counts in rows
+        if is_run_id(plain[0])
+    ]

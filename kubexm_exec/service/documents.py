@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -25,6 +26,40 @@ Warn: TypeAlias = "Callable[[Diagnostics, Mapping[str, Any]], None]"
 """Takes warnings, with the files that they refer to."""
 _MOST_FILES: Final = 1000
 _MOST_BYTES: Final = 16 << 20
+
+
+def claim_of(state: Path, run: str) -> Path:
+    """The file that names the process which is about to begin a run, as long as no journal knows the run."""
+    return state / "unpacking" / run
+
+
+def claim(state: Path, run: str) -> None:
+    """Let nobody ``sweep`` the folder of a run while this process lives; raises Invalid."""
+    from kubexm_exec.journal.owner import Owner
+    from kubexm_exec.ownership import open_own, own_folder
+
+    path = claim_of(state, run)
+    try:
+        own_folder(path.parent)
+        with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+            file.write(Owner.me().to_json())
+    except OSError as error:
+        raise Invalid(f"the documents cannot be unpacked in {state}: {error.strerror}") from error
+
+
+def sweep(state: Path) -> None:
+    """Remove what processes have unpacked that were killed before a journal knew their runs."""
+    from kubexm_exec.journal.owner import Owner
+    from kubexm_exec.journal.store import folder_of
+    from kubexm_exec.model.ids import is_run_id
+    from kubexm_exec.ownership import remove_folder
+
+    folder = claim_of(state, "")
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError, ValueError, TypeError):  # another process may be as far; one is being written
+            if is_run_id(path.name) and Owner.from_json(path.read_text()).alive() is False:
+                remove_folder(folder_of(state, path.name))
+                path.unlink()
 
 
 def unpacked(documents: Documents, folder: Path) -> Documents:

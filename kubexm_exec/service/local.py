@@ -72,14 +72,17 @@ class LocalService:
         """Documents whose texts are files, among the files of a run, until ``temporary`` ends."""
         if not documents.files:
             return documents
-        import shutil
-
         from kubexm_exec.journal.store import folder_of
         from kubexm_exec.model.ids import new_run_id
-        from kubexm_exec.service.documents import unpacked
+        from kubexm_exec.ownership import remove_folder
+        from kubexm_exec.service.documents import claim, claim_of, sweep, unpacked
 
-        folder = folder_of(self.state, run or new_run_id())
-        temporary.callback(shutil.rmtree, folder, ignore_errors=True)
+        run = run or new_run_id()
+        sweep(self.state)
+        claim(self.state, run)
+        temporary.callback(claim_of(self.state, run).unlink, missing_ok=True)
+        folder = folder_of(self.state, run)
+        temporary.callback(remove_folder, folder)
         return unpacked(documents, folder)
 
     # Documents
@@ -134,7 +137,7 @@ class LocalService:
 
         from kubexm_exec.model.ids import new_run_id
         from kubexm_exec.model.result import RunMode
-        from kubexm_exec.service.documents import as_asked, compiled, planned, reads
+        from kubexm_exec.service.documents import as_asked, claim_of, compiled, planned, reads
 
         run, compilation = new_run_id(), None
         with ExitStack() as temporary:
@@ -171,6 +174,7 @@ class LocalService:
                 with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
                     live.keep(session)
                 temporary.pop_all()  # a resume or an undo needs the documents
+                claim_of(self.state, run).unlink(missing_ok=True)
                 return live.execute(watcher)
 
     def run_command(self, request: CommandRequest, watcher: Watcher = _NOBODY) -> Outcome:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kubexm_exec.journal import leases
 from kubexm_exec.journal.results import is_alive
 from kubexm_exec.journal.store import RunRow, Store, folder_of
+from kubexm_exec.ownership import remove_folder
+from kubexm_exec.service.documents import sweep
 from kubexm_exec.service.past import NEEDS_ALL, info
 from kubexm_exec.service.requests import PruneRequest, RunInfo
 
@@ -35,10 +37,14 @@ def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, every
 
 
 def prune(store: Store, state: Path, runs: Sequence[str]) -> int:
-    """Forget runs; says how many are left."""
-    for run in runs:
-        # The journal first: a folder without a run is only lost space. One at a time: others want to write, too.
-        store.remove([run])
-        shutil.rmtree(folder_of(state, run), ignore_errors=True)
-    store.give_back()
+    """Forget runs; says how many are left. Raises UnknownRunError, or HeldError for one that goes on by now."""
+    sweep(state)
+    rows = {row.id: row for row in map(store.run, runs)}
+    try:
+        for row in rows.values():
+            # The journal first: a folder without a run is only lost space. One at a time: others want to write, too.
+            leases.remove(store, row)
+            remove_folder(folder_of(state, row.id))
+    finally:
+        store.give_back()
     return len(store.runs(limit=NEEDS_ALL))

@@ -166,7 +166,7 @@ def test_forgotten_run_leaves_nothing(store: Store, url: str) -> None:
     store.append(run, epoch, 1, [{"kind": "a"}])
     store.keep(run, "t" * 64, b"content")
     store.ask(run, "cancel", "me")
-    store.remove([run])
+    leases.remove(store, store.run(run))
     assert [row.id for row in store.runs()] == [other]
     with raw(url) as connection:
         for table in ("inputs", "entries", "blobs", "requests"):
