@@ -14,6 +14,9 @@ from kubexm_spec.diagnostics import did_you_mean
 
 T = TypeVar("T")
 
+RAISES: Final = (Exception, SystemExit)
+"""What the code of a third party may raise: it must harm only those who use it, and never end the program."""
+
 
 class RegistryError(Exception):
     """A plug-in that is not there, is there twice, or cannot be loaded; says which package and what to do."""
@@ -88,14 +91,19 @@ class Registry(Generic[T]):
             entry = self._entry(name)
             try:
                 self._loaded[name] = entry.load()
-            except Exception as error:  # whatever a third party's import raises must only harm those who use it
-                raise RegistryError(
-                    f"broken-{self.noun.replace(' ', '-')}",
-                    f'{self.noun} "{name}" of package {_distribution(entry)} cannot be loaded from {entry.value}: '
-                    f"{type(error).__name__}: {error}",
-                    f"repair or remove the package {_distribution(entry)}",
-                ) from error
+            except RAISES as error:
+                wrong = f"cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
+                raise self.broken(name, wrong) from error
         return self._loaded[name]
+
+    def broken(self, name: str, wrong: str) -> RegistryError:
+        """The error of a plug-in that its author has to repair; ``wrong`` goes on after its name and its package."""
+        package = self.info(name).distribution
+        return RegistryError(
+            f"broken-{self.noun.replace(' ', '-')}",
+            f'{self.noun} "{name}" of package {package} {wrong}',
+            f"repair or remove the package {package}",
+        )
 
     def _entry(self, name: str) -> EntryPoint:
         claims = self._entries.get(name)

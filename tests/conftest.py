@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,6 +41,23 @@ def _logs() -> Iterator[None]:
     yield
     logger.handlers[:], logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Installs a third party's package acme-plain: one module with a ``Plain``, the plug-in ``plain`` of a group."""
+
+    def install(group: str, code: str) -> None:
+        folder = tmp_path / "site"
+        package = folder / "acme_plain-1.dist-info"
+        package.mkdir(parents=True)
+        (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plain\nVersion: 1\n")
+        (package / "entry_points.txt").write_text(f"[{group}]\nplain = acme_plain:Plain\n")
+        (folder / "acme_plain.py").write_text(code)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "acme_plain", raising=False)
+
+    return install
 
 
 @pytest.fixture(scope="session")

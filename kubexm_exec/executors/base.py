@@ -13,7 +13,7 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode
-from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.plugins import Registry
 
 
 class Executor:
@@ -77,7 +77,4 @@ def load_executor(registry: Registry[Any], name: str) -> type[Executor]:
         wrong = "has no name"
     else:
         return found
-    package = registry.info(name).distribution
-    raise RegistryError(
-        "broken-executor", f'executor "{name}" of package {package} {wrong}', f"repair or remove the package {package}"
-    )
+    raise registry.broken(name, wrong)

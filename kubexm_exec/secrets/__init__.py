@@ -144,7 +144,7 @@ class Secrets:
             if reference not in self._values:
                 provider = self._provider(reference)
                 try:
-                    value = provider.resolve(reference)
+                    value = self._asked(provider, reference)
                 finally:
                     self.redactor.add(provider.hidden)
                 if not self.redactor.add(value):
@@ -163,10 +163,37 @@ class Secrets:
         if not colon or not _SCHEME.fullmatch(scheme):
             raise SecretError("...", "this is not a reference to a secret", _FORM)
         if scheme not in self._providers:
-            provider = _load(f"{scheme}:...", scheme)(self._warn)
+            from kubexm_exec.plugins import RAISES
+
+            found = _load(f"{scheme}:...", scheme)
+            try:
+                provider = found(self._warn)
+            except RAISES as error:
+                raise _broken(f"{scheme}:...", scheme, _raised(error)) from None
+            if not hasattr(provider, "hidden"):
+                raise _broken(f"{scheme}:...", scheme, "does not call super().__init__(warn) in its __init__")
             provider.folder = self._folder
             self._providers[scheme] = provider
         return self._providers[scheme]
+
+    @staticmethod
+    def _asked(provider: SecretProvider, reference: str) -> str:
+        """What a provider gives; a third party's exception, or what is no text, is its author's mistake."""
+        from kubexm_exec.plugins import RAISES
+
+        scheme = reference.partition(":")[0]
+        try:
+            value: Any = provider.resolve(reference)
+        except SecretError:
+            raise
+        except RAISES as error:
+            # From None, and without its text: either may hold the value.
+            raise _broken(reference, scheme, _raised(error)) from None
+        if not isinstance(value, str):
+            raise _broken(reference, scheme, f"returned {_KINDS.get(type(value)) or type(value).__name__}, not text")
+        if not value:
+            raise _broken(reference, scheme, "returned an empty text")
+        return value
 
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
@@ -189,9 +216,24 @@ def _load(reference: str, scheme: str) -> type[SecretProvider]:
         wrong = "has no method resolve"
     else:
         return found
-    package = registry.info(scheme).distribution
-    what = f'secret provider "{scheme}" of package {package} {wrong}'
-    raise SecretError(reference, what, f"repair or remove the package {package}")
+    raise _broken(reference, scheme, wrong)
+
+
+def _broken(reference: str, scheme: str, wrong: str) -> SecretError:
+    from kubexm_exec.plugins import Registry
+
+    error = Registry[Any](GROUP, "secret provider").broken(scheme, wrong)
+    return SecretError(reference, error.message, error.hint)
+
+
+def _raised(error: BaseException) -> str:
+    """An exception by its type and place only; by its text if the call itself was wrong."""
+    import traceback
+
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    if place.filename == __file__:
+        return f"cannot be called: {error}"
+    return f"raised {type(error).__name__} in {place.filename}:{place.lineno}"
 
 
 def _what(name: str, key: str) -> str:

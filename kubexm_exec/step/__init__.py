@@ -21,7 +21,7 @@ from kubexm_exec.http.messages import HttpError, Reply, check_url
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.model.result import ForecastState
-from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.plugins import Registry
 from kubexm_exec.resources.source import PREFIX as RESOURCE
 from kubexm_exec.resources.source import LocalResource, ResourceError
 from kubexm_exec.resources.source import Source as Resource
@@ -500,10 +500,5 @@ def load_step(registry: Registry[Any], name: str) -> type[AnyStep]:
     """An installed step type; raises RegistryError if there is none, or if what is there is no step type."""
     step: Any = registry.load(name)
     if not (isinstance(step, type) and issubclass(step, Step)):
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-step-type",
-            f'step type "{name}" of package {package} is no Step class but {step!r:.60}',
-            f"repair or remove the package {package}",
-        )
+        raise registry.broken(name, f"is no Step class but {step!r:.60}")
     return step

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from pydantic import BaseModel, TypeAdapter
 
 from kubexm_exec.model.data import builtins
-from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.plugins import Registry
 from kubexm_exec.step import AnyStep, Undo, load_step
 from kubexm_spec.duration import Duration
 
@@ -53,12 +53,7 @@ def params_schema(registry: Registry[Any], name: str) -> dict[str, Any]:
     try:
         return step.params_model.model_json_schema(by_alias=True)
     except Exception as error:  # a third party's types: whatever they raise must only harm those who use them
-        package = registry.info(name).distribution
-        raise RegistryError(
-            "broken-step-type",
-            f'step type "{name}" of package {package} cannot be described: {type(error).__name__}: {error}',
-            f"repair or remove the package {package}",
-        ) from error
+        raise registry.broken(name, f"cannot be described: {type(error).__name__}: {error}") from error
 
 
 def describe(name: str, step: type[AnyStep]) -> StepDoc:

@@ -150,9 +150,10 @@ def test_only_the_command_line_knows_click_streams_and_the_end_of_the_process() 
             continue
         for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
             match node:
+                case ast.Name(id="SystemExit") if name != "kubexm_exec.plugins":  # which others catch by RAISES
+                    wrong.append(f"{name}:{node.lineno}")
                 case (
-                    ast.Name(id="SystemExit")
-                    | ast.Attribute(value=ast.Name(id="os" | "contextlib"), attr="chdir")
+                    ast.Attribute(value=ast.Name(id="os" | "contextlib"), attr="chdir")
                     | ast.Attribute(value=ast.Name(id="sys"), attr="stdin" | "stdout" | "stderr")
                 ):
                     wrong.append(f"{name}:{node.lineno}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import sys
+import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +166,12 @@ def test_unknown_provider_names_the_installed_ones() -> None:
     assert "hunter22" not in str(caught.value)
 
 
+def _made(body: str) -> str:
+    """A provider with that body, which gives a text unless the body says otherwise."""
+    head = "from kubexm_exec.secrets import SecretProvider\nclass Plain(SecretProvider):\n"
+    return f"{head}    def resolve(self, reference): return 'hunter22'\n    {body}\n"
+
+
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [
@@ -173,18 +180,22 @@ def test_unknown_provider_names_the_installed_ones() -> None:
             "from kubexm_exec.secrets import SecretProvider\nclass Plain(SecretProvider):\n    pass\n",
             "has no method resolve",
         ),
+        (_made("def __init__(self): self.x = 1"), "cannot be called: .*__init__.* takes 1 positional argument"),
+        (_made("def __init__(self, warn): self.x = 1"), "does not call super"),
+        (_made("def resolve(self): return 'x'"), "cannot be called: .*resolve.* takes 1 positional argument"),
+        (_made("def resolve(self, reference): raise KeyError('hunter22')"), r"raised KeyError in .*acme_plain.py:4$"),
+        (_made("def resolve(self, reference): raise SystemExit('hunter22')"), "raised SystemExit in "),
+        (_made("def resolve(self, reference): return None"), "returned NoneType, not text"),
+        (_made("def resolve(self, reference): return 5"), "returned a number, not text"),
+        (_made("def resolve(self, reference): return ''"), "returned an empty text"),
     ],
 )
 def test_what_is_installed_as_a_provider_and_is_none_is_refused(
-    code: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, wrong: str, plug_in: Callable[[str, str], None]
 ) -> None:
-    package = tmp_path / "acme_plain-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plain\nVersion: 1\n")
-    (package / "entry_points.txt").write_text("[kubexm.secrets]\nplain = acme_plain:Plain\n")
-    (tmp_path / "acme_plain.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "acme_plain", raising=False)
-    with pytest.raises(SecretError, match=f"of package acme-plain {wrong}") as caught:
+    plug_in("kubexm.secrets", code)
+    with pytest.raises(SecretError) as caught:
         Secrets(Redactor()).resolve("plain:x")
+    assert re.search(f"of package acme-plain {wrong}", caught.value.what)
+    assert "hunter22" not in "".join(traceback.format_exception(caught.value))
     assert caught.value.hint == "repair or remove the package acme-plain"
