@@ -14,7 +14,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.model.result import DEFAULT_EXECUTOR
-from kubexm_exec.service.errors import Invalid, Refused, ServiceError
+from kubexm_exec.service.errors import Held, Invalid, Refused, ServiceError
 from kubexm_exec.service.live import Watcher
 from kubexm_exec.service.requests import Documents
 
@@ -68,7 +68,10 @@ def errors_told(output: str) -> Iterator[None]:
             show_diagnostics(error.diagnostics, error.sources, form, folder=error.folder)
             raise SystemExit(codes.WRONG) from None
         code = codes.REFUSED if isinstance(error, Refused) else codes.WRONG
-        fail(error.message, error.hint, code=code, output=form, kind=error.kind)
+        hint = error.hint
+        if isinstance(error, Held):
+            hint = f"wait for it with --wait, or see it: kubexm runs show {error.run}"
+        fail(error.message, hint, code=code, output=form, kind=error.kind)
 
 
 def bundle_option(function: F) -> F:
@@ -126,7 +129,9 @@ def spec_option(function: F) -> F:
 
 
 def site_documents(spec: str | None, inventory: str | None) -> Documents:
-    """What the hosts of a command come from."""
+    """What the hosts of a command come from; raises Invalid if neither is given."""
+    if not spec and inventory is None:
+        raise Invalid("which hosts? Give an inventory with -i FILE, or a spec")
     return Documents(folder=here(), spec=spec or "", inventory=inventory)
 
 

@@ -22,6 +22,7 @@ from kubexm_exec.cli.common import (
 )
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
+from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ def resume_command(
     """
     from kubexm_exec.cli.running import Terminal
 
+    if accept_changes and (only or hosts is not None):
+        raise Invalid("--accept-changes applies to the whole run", "omit --only and --hosts")
     request = ResumeRequest(
         run=run, begin=begin, only=only, hosts=hosts, done=done, again=again, undone=undone, overwrite=overwrite,
         accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait,

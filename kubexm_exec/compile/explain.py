@@ -66,7 +66,7 @@ def _params(state: State, scope: str) -> list[tuple[str, str, bool]]:
         if not owner.id and name in state.options.texts:
             source = "command line (-e)"
         elif not owner.id and name in state.options.values:
-            source = "--vars-file"
+            source = "--vars-file" if name in state.options.given_at else "values"
         elif given is not None:
             source = f"given at {given.file_line}"
         elif "default" in specs[name].model_fields_set:

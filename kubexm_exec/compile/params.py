@@ -162,7 +162,7 @@ def bind_outside(
             summary = f'-e {name}: {error}; got "{shortened(text)}"'
             diagnostics.error("bad-param", summary, declared_at.child(name).key())
     for name in (name for name in given if name not in params):
-        summary = f'{owner} has no parameter "{name}"' + (" (-e)" if name in texts else " (--vars-file)")
+        summary = f'{owner} has no parameter "{name}" ({_given(name, texts, given_at)})'
         where = None if name in texts else given_at.get(name)
         diagnostics.error("unknown-param", summary, where, hint=_meant(name, params))
     found: dict[str, Any] = {}
@@ -171,7 +171,7 @@ def bind_outside(
         if name in given:
             wrong = problem(given[name], spec)
             if wrong:
-                source = f"-e {name}" if name in texts else f'"{name}" (--vars-file)'
+                source = f"-e {name}" if name in texts else f'"{name}" ({_given(name, texts, given_at)})'
                 declared = declared_at.child(name).key()
                 written = None if name in texts else given_at.get(name)
                 notes = [Note(f'parameter "{name}" is declared here', declared.span())] if written else []
@@ -180,6 +180,11 @@ def bind_outside(
             declared, hint = declared_at.child(name).key(), f"set it: -e {name}=VALUE"
             diagnostics.error("missing-param", _missing(owner, name, spec), declared, hint=hint)
     return found
+
+
+def _given(name: str, texts: Mapping[str, str], given_at: Mapping[str, Span]) -> str:
+    """Where a value comes from: the command line, a file, or the request itself."""
+    return "-e" if name in texts else "--vars-file" if name in given_at else "values"
 
 
 def bind(

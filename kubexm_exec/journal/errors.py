@@ -58,7 +58,7 @@ _SIGNS: Final = (
 )
 """What databases say, what it means, and what to do."""
 
-_LOOK: Final = "check the place of the journal, or choose another one with --journal"
+_LOOK: Final = "check the place of the journal, or choose another one"
 
 
 def explain(place: str, error: Exception) -> JournalError:

@@ -67,7 +67,7 @@ class HeldError(JournalError):
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.since))
         super().__init__(
             f'"{lease.target}" is being worked on by run {lease.run} of {lease.holder} since {since}',
-            "wait for it with --wait, or see it: kubexm runs show " + lease.run,
+            "wait until it ends, or see it: kubexm runs show " + lease.run,
         )
         self.lease = lease
 

@@ -3,3 +3,66 @@
 Nothing here knows a command line, a terminal, a working directory or a signal, and nothing is shared by two calls but
 the journal: any number of runs may go on in one process.
 """
+
+from __future__ import annotations
+
+from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, ServiceError, Unavailable
+from kubexm_exec.service.live import LiveRun, Watcher
+from kubexm_exec.service.local import LocalService
+from kubexm_exec.service.protocol import Service
+from kubexm_exec.service.requests import (
+    SHIPPED,
+    AnswerRequest,
+    CommandRequest,
+    Difference,
+    Documents,
+    Drift,
+    DriftRequest,
+    HostInfo,
+    InventoryRequest,
+    Outcome,
+    Planned,
+    PruneRequest,
+    ResumeRequest,
+    RollbackRequest,
+    RunDetails,
+    RunInfo,
+    RunRequest,
+    Undoable,
+    Validation,
+    VarsRequest,
+)
+
+__all__ = [
+    "SHIPPED",
+    "AnswerRequest",
+    "Changed",
+    "CommandRequest",
+    "Difference",
+    "Documents",
+    "Drift",
+    "DriftRequest",
+    "Held",
+    "HostInfo",
+    "Invalid",
+    "InventoryRequest",
+    "LiveRun",
+    "LocalService",
+    "NotFound",
+    "Outcome",
+    "Planned",
+    "PruneRequest",
+    "Refused",
+    "ResumeRequest",
+    "RollbackRequest",
+    "RunDetails",
+    "RunInfo",
+    "RunRequest",
+    "Service",
+    "ServiceError",
+    "Unavailable",
+    "Undoable",
+    "Validation",
+    "VarsRequest",
+    "Watcher",
+]

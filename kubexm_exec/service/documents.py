@@ -133,6 +133,8 @@ def compiled(documents: Documents, warn: Warn) -> tuple[Compilation, ExecutionGr
     """The graph of a spec; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile import compile_file
 
+    if not documents.spec:
+        raise Invalid("the request names no spec")
     result = compile_file(documents.spec, compile_options(documents))
     if result.graph is None:
         raise Invalid.documents(result.diagnostics, result.sources, documents.folder)
@@ -235,7 +237,7 @@ def site_of(documents: Documents, warn: Warn) -> tuple[Site, State]:
     from kubexm_exec.compile.adhoc import load_site
 
     if not documents.spec and documents.inventory is None:
-        raise Invalid("which hosts? Give an inventory with -i FILE, or a spec")
+        raise Invalid("which hosts? Give an inventory or a spec")
     site = load_site(documents.spec or None, documents.inventory, documents.folder)
     if site.state is None:
         raise Invalid.documents(site.diagnostics, site.sources, documents.folder)

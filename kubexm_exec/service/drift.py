@@ -27,8 +27,9 @@ def drift(store: Store, state: Path, request: DriftRequest, watcher: Watcher) ->
     hosts = frozenset(graph.hosts) if request.limit is None else chosen_hosts(graph.hosts, request.limit)
     documents = past.documents(state)
     live = LiveRun(
-        whole_graph(graph, history), documents, DriftExecutor.name, forks=request.forks or past.request.forks
-    )
+        whole_graph(graph, history), documents, DriftExecutor.name,
+        forks=past.request.forks if request.forks is None else request.forks,
+    )  # fmt: skip
     live.make_executor = lambda: DriftExecutor(history, hosts)
     watcher.attach(live)
     found = Drift(row=row, request=past.request, hosts=list(graph.hosts))

@@ -63,7 +63,7 @@ class LiveRun:
         run_id: str = "",
         expressions: Expressions | None = None,
     ) -> None:
-        """Raises Invalid if there is no such executor."""
+        """Raises Invalid if there is no such executor, or nothing could run."""
         from kubexm_exec.engine.runtime import RunOptions
         from kubexm_exec.executors.base import load_executor
         from kubexm_exec.model.events import EventBus
@@ -73,6 +73,9 @@ class LiveRun:
         from kubexm_exec.secrets import Redactor, Secrets
         from kubexm_exec.service.documents import bundle_folder, template_folders
 
+        for name, limit in (("forks", forks), ("uploads", uploads)):
+            if limit < 1:
+                raise Invalid(f"{name} is {limit}", "give a number of at least 1")
         try:
             chosen = load_executor(executor_registry(), executor)
         except RegistryError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubexm_exec.service.errors import Invalid, Refused, journal_errors
@@ -26,6 +25,8 @@ from kubexm_exec.service.requests import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.events import Event
@@ -44,7 +45,7 @@ class LocalService:
         """
         from kubexm_exec.journal.database import state_folder
 
-        self.state = state or state_folder()
+        self.state = (state or state_folder()).absolute()
         self.journal = journal or str(self.state / "journal.db")
 
     @property
@@ -140,13 +141,17 @@ class LocalService:
         from kubexm_exec.service.documents import as_asked, claim_of, compiled, planned, reads
 
         run, compilation = new_run_id(), None
+        if request.documents.files and not request.documents.folder and request.journal:
+            raise Invalid("the documents have no folder", "name one: it says which documents of that name they are")
         with ExitStack() as temporary:
             documents = self._unpacked(request.documents, temporary, run)
             if documents.plan:
+                import os
+
                 plan, documents = planned(documents)
                 # A run from a plan is a run of the spec that the plan was made of.
                 graph, request = plan.graph, replace(request, documents=documents)
-                made_of = [documents.plan, *(str(Path(plan.root, name)) for name in graph.sources)]
+                made_of = [documents.plan, *(os.path.join(plan.root, name) for name in graph.sources)]  # noqa: PTH118
             else:
                 compilation, graph = compiled(documents, watcher.found)
                 graph = as_asked(graph, documents, request.documents)

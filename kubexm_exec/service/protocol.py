@@ -102,4 +102,4 @@ class Service(Protocol):
         """The runs that can be removed."""
 
     def prune(self, runs: Sequence[str]) -> int:
-        """Remove runs with their logs and their data for undo; gives the number of remaining runs."""
+        """Remove runs with their logs and their data for undo; gives the number of remaining runs; raises NotFound."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ForwardRef
 
 from msgspec import Struct, field
 
-from kubexm_exec.model.result import DEFAULT_EXECUTOR
+from kubexm_exec.model.result import DEFAULT_EXECUTOR, GraphExecutionResult, HostResult, Status
+from kubexm_exec.service.errors import ServiceError
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
@@ -17,9 +18,25 @@ if TYPE_CHECKING:
     from kubexm_exec.journal.store import RunRow as RunRow
     from kubexm_exec.model.events import Event
     from kubexm_exec.model.graph import ExecutionGraph, GraphHost
-    from kubexm_exec.model.result import GraphExecutionResult, HostResult, Status
-    from kubexm_exec.service.errors import ServiceError
     from kubexm_spec.diagnostics import Diagnostics
+else:
+    from importlib import import_module  # noqa: F401 - for those names
+
+    # Imported when somebody asks for a signature: together they take longer to import than a small run takes.
+    NodeChange, ValueRow, Plan, PastRun, RunRow, Event, ExecutionGraph, GraphHost, Diagnostics = (
+        ForwardRef(f"import_module('{module}').{name}")
+        for module, name in (
+            ("kubexm_exec.compile.compare", "NodeChange"),
+            ("kubexm_exec.compile.explain", "ValueRow"),
+            ("kubexm_exec.compile.plan", "Plan"),
+            ("kubexm_exec.journal.results", "PastRun"),
+            ("kubexm_exec.journal.store", "RunRow"),
+            ("kubexm_exec.model.events", "Event"),
+            ("kubexm_exec.model.graph", "ExecutionGraph"),
+            ("kubexm_exec.model.graph", "GraphHost"),
+            ("kubexm_spec.diagnostics", "Diagnostics"),
+        )
+    )
 
 SHIPPED: Final = "kubexm:"
 """What the name of a spec begins with that comes with kubexm."""
@@ -29,7 +46,8 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     """What a graph is made from: a spec with values and a choice of hosts and steps, or a plan."""
 
     folder: str = ""
-    """Where all relative names start. With ``files`` nothing is read there: it says which documents of that name."""
+    """Where all relative names start. With ``files`` nothing is read there, but folder and spec identify the documents:
+    runs of the same spec in the same folder work on the same target, and are what ``drift`` looks for."""
     files: Mapping[str, str] = field(default_factory=dict)
     """The documents themselves, by their relative paths, and all that they use; empty: they are in the folder."""
     spec: str = ""

@@ -33,7 +33,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     check_nodes([node.id for node in past.graph.steps()], (*request.begin, *request.only), run)
     hosts = None if request.hosts is None else chosen_hosts(past.graph.hosts, request.hosts)
     if request.accept_changes and (request.only or hosts is not None):
-        raise Invalid("--accept-changes applies to the whole run", "omit --only and --hosts")
+        raise Invalid("changes are accepted for the whole run", "do not select nodes or hosts")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
     documents = past.documents(state)
     if not documents.folder:
@@ -56,7 +56,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         whole = whole_graph(graph, history)
         known = known_actions(whole, history, selection)
         live = LiveRun(
-            graph, documents, past.row.executor, forks=request.forks or past.request.forks,
+            graph, documents, past.row.executor, forks=past.request.forks if request.forks is None else request.forks,
             verbose=request.verbose, overwrite=request.overwrite, run_id=run,
         )  # fmt: skip
         live.runtime.prior = known

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pydoc
 import sqlite3
+import subprocess
+import sys
 import threading
 import zlib
 from contextlib import closing
@@ -12,6 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import kubexm_exec.service
 from kubexm_exec.model.result import Status
 from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, Unavailable
 from kubexm_exec.service.live import LiveRun
@@ -27,7 +32,7 @@ from kubexm_exec.service.requests import (
     RunRequest,
 )
 from tests.journal.test_migrations import FAILED, install
-from tests.service.kit import Listener, request, spec, steps
+from tests.service.kit import HEAD, Listener, request, spec, steps
 
 WRITE = "{{name: write, type: file, with: {{path: '{path}', content: made}}}}"
 UNLESS = "{name: fail, type: command, with: {argv: [test, -e, ok]}}"
@@ -245,3 +250,51 @@ def test_what_was_typed_for_a_run_of_an_older_journal_is_what_was_asked_for(
         ),
         forks=7,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", kubexm_exec.service.__all__)
+def test_every_public_name_can_be_looked_up_with_its_signature(name: str) -> None:
+    found = getattr(kubexm_exec.service, name)
+    if isinstance(found, type):
+        pydoc.render_doc(found)
+        assert "ForwardRef" not in str(inspect.signature(found))
+
+
+def test_the_service_is_imported_without_a_command_line_and_without_a_database() -> None:
+    code = "import sys, kubexm_exec.service; print({'click', 'sqlalchemy', 'networkx', 'pydantic'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_what_is_wrong_with_a_request_is_said_without_options_of_a_command(service: LocalService, folder: Path) -> None:
+    documents = Documents(folder=str(folder), spec="spec.yaml")
+    with pytest.raises(Invalid, match=r'no parameter "nope" \(values\)'):
+        service.plan(replace(documents, values={"nope": 1}))
+    with pytest.raises(Invalid, match="the request names no spec"):
+        service.plan(replace(documents, spec=""))
+    with pytest.raises(Invalid, match="the documents have no folder"):
+        service.run(RunRequest(documents=Documents(files={"spec.yaml": ""}, spec="spec.yaml")))
+    for wrong in (request(folder, forks=0), request(folder, uploads=0)):
+        with pytest.raises(Invalid, match=r"(forks|uploads) is 0"):
+            service.run(wrong)
+    service.run(request(folder))
+    with pytest.raises(Invalid, match="forks is 0"):
+        service.resume(ResumeRequest(run="last", forks=0))
+    with pytest.raises(Invalid, match="changes are accepted for the whole run"):
+        service.resume(ResumeRequest(run="last", accept_changes=True, only=("m/t/write",)))
+
+
+def test_only_known_runs_are_removed(service: LocalService, folder: Path) -> None:
+    run = service.run(request(folder)).run
+    with pytest.raises(NotFound, match='there is no run "zz"'):
+        service.prune([run, "zz"])
+    assert service.prune([run[:-1]]) == 0
+
+
+def test_texts_of_the_same_name_in_two_folders_are_different_specs(service: LocalService, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        text = HEAD.replace("NAME", name) + steps(WRITE.format(path=tmp_path / name))
+        documents = Documents(folder=f"/customers/{name}", files={"spec.yaml": text}, spec="spec.yaml")
+        assert service.run(RunRequest(documents=documents)).well
+    for name in ("one", "two"):
+        found = service.drift(DriftRequest(folder=f"/customers/{name}", spec="spec.yaml"))
+        assert (found.row.name, found.row.spec) == (name, f"/customers/{name}/spec.yaml")
