@@ -14,7 +14,7 @@ class GateParams(Params):
     timeout: Duration | None = Field(None, description="How long to wait for an answer; forever by default.")
     default: bool | None = Field(
         None,
-        description="Answer without a terminal or after `timeout`. Without a default, both are a failure.",
+        description="Answer without a terminal or after `timeout`. Without a default, no answer is a failure.",
     )
 
 
@@ -26,7 +26,8 @@ class GateStep(Step[GateParams]):
     """Waits for the approval of the person who runs this. It changes nothing.
 
     The answer no fails the step, and with it its dependents. Without a terminal, or after `timeout`, the `default` is
-    used. With `runOnce` on its task it asks once, not for every host.
+    used; a gate with a `timeout` and no default waits for `kubexm runs answer` until then.
+    With `runOnce` on its task it asks once, not for every host.
     """
 
     undo = Undo.NEEDLESS

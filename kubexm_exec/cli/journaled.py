@@ -29,6 +29,17 @@ def wait_option(function: F) -> F:
     return click.option("--wait", is_flag=True, help="If another run holds the target, wait for it to end.")(function)
 
 
+def patient_option(function: F) -> F:
+    """``--wait-for-answers``: until somebody answers from elsewhere."""
+    return click.option(
+        "--wait-for-answers",
+        "patient",
+        is_flag=True,
+        help="Without a terminal, every question waits for `kubexm runs answer`; by default those with a timeout and "
+        "no default do.",
+    )(function)
+
+
 def overwrite_option(function: F) -> F:
     """``--overwrite``: whatever somebody else has done since."""
     return click.option(

@@ -17,7 +17,7 @@ from kubexm_exec.cli.common import (
 )
 from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.interrupts import interruptible
-from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
+from kubexm_exec.cli.journaled import journal_option, overwrite_option, patient_option, service_of, wait_option
 from kubexm_exec.cli.targets import force_option
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import Documents, RunRequest
@@ -84,6 +84,7 @@ class _Command(click.Command):
 @journal_option
 @click.option("--no-journal", is_flag=True, help="Do not record the run: it cannot be resumed or shown later.")
 @wait_option
+@patient_option
 @overwrite_option
 @click.option("--result", "result_file", metavar="FILE", help="Write the result as JSON.")
 @click.option("--report", "report_file", metavar="FILE", help="Write an HTML report.")
@@ -116,6 +117,7 @@ def command(
     journal: str | None,
     no_journal: bool,
     wait: bool,
+    patient: bool,
     overwrite: bool,
     result_file: str | None,
     report_file: str | None,
@@ -147,7 +149,7 @@ def command(
 
     request = RunRequest(
         documents=documents, executor=executor, forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite,
-        journal=not no_journal, wait=wait,
+        journal=not no_journal, wait=wait, patient=patient and not no_journal,
     )  # fmt: skip
     terminal = Terminal(
         output, verbose, typed=click.get_current_context().obj, journal=journal, logs=(log_level, log_format),

@@ -20,7 +20,7 @@ from kubexm_exec.cli.common import (
     telling,
     verbose_option,
 )
-from kubexm_exec.cli.journaled import journal_option, overwrite_option, service_of, wait_option
+from kubexm_exec.cli.journaled import journal_option, overwrite_option, patient_option, service_of, wait_option
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest
@@ -157,6 +157,7 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
 @verbose_option
 @console_option
 @wait_option
+@patient_option
 @click.pass_obj
 def resume_command(
     journal: str | None,
@@ -173,6 +174,7 @@ def resume_command(
     verbose: int,
     output: str,
     wait: bool,
+    patient: bool,
 ) -> None:
     """Continue RUN: keep what succeeded, run what failed, was skipped or did not complete.
 
@@ -184,7 +186,7 @@ def resume_command(
         raise Invalid("--accept-changes applies to the whole run", "omit --only and --hosts")
     request = ResumeRequest(
         run=run, begin=begin, only=only, hosts=hosts, done=done, again=again, undone=undone, overwrite=overwrite,
-        accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait,
+        accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait, patient=patient,
     )  # fmt: skip
     terminal = Terminal(output, verbose, journal=journal)
     raise SystemExit(terminal.conclude(service_of(journal).resume(request, terminal)))

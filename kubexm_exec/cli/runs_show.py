@@ -82,6 +82,10 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
             for key, told in seen.retried()
         ],
         "running": [_brief(*each) for each in seen.running()],
+        "waiting": [
+            {"node": action.node, "host": action.host, "question": question}
+            for action, question in seen.waiting().items()
+        ],
         "unknown": [_brief(*each) for each in seen.unknown()],
         "undoing": [_brief(*each) for each in seen.undoing()],
         "undone": [{**_brief(*each), "undo": each[1].undo} for each in seen.undone()],

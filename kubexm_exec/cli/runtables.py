@@ -137,6 +137,7 @@ def _places(found: list[tuple[str, HostResult]]) -> list[str]:
 def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     items = [
         f"{clean(node)} on {clean(each.where)}, for {format_duration(seen.now - (each.start_time or seen.now))}"
+        + (f": {one_line(each.message)}" if each.message else "")
         for node, each in seen.running()
     ]
     yield from _listed(paint("Running now", "running"), items, width)
@@ -218,6 +219,8 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
 
 
 def _word(seen: PastRun) -> str:
+    if seen.waiting():
+        return "waits for an answer"
     words = {Status.RUNNING: "running now", Status.INTERRUPTED: "interrupted", Status.ROLLED_BACK: "rolled back"}
     return words.get(seen.state, seen.state.value)
 
@@ -239,6 +242,8 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
     """What makes sense to type now, and what it does."""
     run = seen.row.id
     if seen.alive:
+        for node, question in {action.node: question for action, question in seen.waiting().items()}.items():
+            yield f"{command} answer {run} {shlex.quote(node)} yes", f"answer (or no): {one_line(question)}"
         yield f"{command} logs {run} --follow", "follow its output"
         yield f"{command} cancel {run}", "stop it"
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,7 +15,7 @@ from kubexm_exec.control import Deadline, raise_if_over
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.engine.output import OutputLines
-from kubexm_exec.engine.ports import ChangedError
+from kubexm_exec.engine.ports import ChangedError, JournalError
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import masker
 from kubexm_exec.model.errors import CommandCancelled, StepFailed
@@ -248,21 +249,35 @@ class ActionContext(StepContext):
         attempt = self._attempt
         asked_until = attempt.deadline.earlier(timeout)
         who = f"{self.node} on {attempt.node.where(attempt.host)}"
-        runtime = self._runtime
+        runtime, journal = self._runtime, self._runtime.journal
         question = masker(attempt, runtime.redactor)(question)
-        if runtime.options.patient:
+        # With a default the spec says what holds if nobody is there, and without a timeout it might wait forever.
+        waits = journal is not None and default is None and asked_until.at is not None
+        elsewhere = f"kubexm runs answer {runtime.run_id} {self.node} yes" if journal is not None else ""
+
+        def note(question: str) -> None:
+            if journal is not None:
+                # Without a journal the run ends, whatever is answered.
+                with suppress(JournalError):
+                    journal.write(entries.Asks(self.node, attempt.host, question, default))
+
+        def opened() -> None:
+            note(question)
             runtime.bus.emit(ACTION_ASKS, self.node, attempt.host, question=question, default=default)
+
         answer = runtime.asker.ask(
-            self.node, attempt.host, who, question, default=default, deadline=asked_until, cancel=attempt.cancel
-        )
+            self.node, attempt.host, who, question, default=default, deadline=asked_until, cancel=attempt.cancel,
+            waits=waits, elsewhere=elsewhere, opened=opened,
+        )  # fmt: skip
+        note("")
         if answer is not None:
             return answer
-        nobody = runtime.lines is None and not runtime.options.patient
+        nobody = runtime.lines is None and not waits and not runtime.options.patient
         attempted = "there is nobody to ask" if nobody else "nobody answered"
-        raise StepFailed(
-            f"{attempted}: {question}",
-            hint="run it on a terminal, pipe the answer in, or give the step a `default`",
-        )
+        hint = "run it on a terminal, pipe the answer in, or give the step a `default`"
+        if elsewhere:
+            hint += f"; with a `timeout` or --wait-for-answers it waits for: {elsewhere}"
+        raise StepFailed(f"{attempted}: {question}", hint=hint)
 
     def sleep(self, seconds: float) -> None:
         """Wait; a cancel or the step's timeout ends it early."""

@@ -76,6 +76,16 @@ class End(_Row, frozen=True, tag="e"):
         return self.result.end_time
 
 
+class Asks(_Row, frozen=True, tag="asks"):
+    """A step asks a question, without its secrets; an empty one: it does not wait for an answer any more."""
+
+    node: str
+    host: str
+    question: str
+    default: bool | None = None
+    time: float = field(default_factory=time.time)
+
+
 class Retry(_Row, frozen=True, tag="retry"):
     """An attempt failed, and will be followed by another one."""
 
@@ -137,7 +147,7 @@ class Ended(_Row, frozen=True, tag="status"):
     time: float = field(default_factory=time.time)
 
 
-OfAction: TypeAlias = Start | End | Retry | Undo | Undoing | Undone
+OfAction: TypeAlias = Start | End | Asks | Retry | Undo | Undoing | Undone
 Entry: TypeAlias = Session | Stop | Ended | OfAction
 
 

@@ -60,6 +60,8 @@ class ActionHistory(Struct, gc=False):
     """The outcome of its undo."""
     undoing: bool = False
     """The last entry is the start of its undo."""
+    asks: str = ""
+    """The question whose answer its current attempt waits for."""
     retries: tuple[entries.Retry, ...] = ()
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions that may have left something running for it on the host."""
@@ -182,12 +184,15 @@ class RunHistory(Struct):
                 action.working(self.epoch, works=True)
                 action.begun, action.started, action.inputs = True, entry.time, entry.inputs
                 action.attempts += 1
+                action.asks = ""
                 action.since = self.ends
                 action.saved = False
                 # From here on there is something to undo again.
                 action.undone, action.undoing = "", False
             case entries.End():
                 self._end(action, entry)
+            case entries.Asks():
+                action.asks = entry.question
             case entries.Retry():
                 # An attempt that failed has ended; one whose connection dropped may have done its work.
                 action.begun = bool(entry.unsure)

@@ -131,7 +131,7 @@ class Asker:
     ) -> None:
         """``say`` shows a text. ``terminal``: entered while a question is open, so that nobody else draws over it.
 
-        ``patient``: without ``lines`` an answer from elsewhere is waited for.
+        ``patient``: without ``lines``, or after their end, an answer from elsewhere is always waited for.
         """
         self._lines = lines
         self._say = say
@@ -141,17 +141,39 @@ class Asker:
         self._open: list[Question] = []
 
     def ask(
-        self, node: str, host: str, who: str, question: str, *, default: bool | None, deadline: Deadline, cancel: Cancel
+        self,
+        node: str,
+        host: str,
+        who: str,
+        question: str,
+        *,
+        default: bool | None,
+        deadline: Deadline,
+        cancel: Cancel,
+        waits: bool = False,
+        elsewhere: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> bool | None:
-        """True or False; the default (which may be None) if nobody is there or nobody answers in time."""
-        if self._lines is None and not self._patient:
+        """True or False; the default (which may be None) if nobody is there or nobody answers in time.
+
+        ``waits``: without input, or after its end, an answer from ``elsewhere`` (a command) is waited for.
+        ``opened`` is called when it can be answered.
+        """
+        waits = waits or self._patient
+        if self._lines is None and not waits:
             return default
         asked = Question(node, host, Cancel())
         remove = cancel.on_set(asked.over.set)
         self._open.append(asked)
         try:
+            opened()
             if self._lines is not None:
-                return self._in_turn(self._lines, who, question, default, deadline, asked.over)
+                try:
+                    return self._in_turn(self._lines, who, question, default, deadline, asked.over)
+                except EOFError:
+                    self._say(f"\nThe input has ended{f'; waiting for: {elsewhere}' if waits else ''}.\n")
+                    if not waits:
+                        return default
             if not asked.over.wait(deadline.left()):
                 return default
             raise CommandCancelled("it was cancelled")
@@ -199,6 +221,8 @@ class Asker:
                 self._say("\nNobody answered in time.\n")
                 return default
             if answer is None:
+                if not lines.is_terminal:
+                    raise EOFError
                 self._say("\nThe input has ended.\n")
                 return default
             if not lines.is_terminal:

@@ -51,6 +51,9 @@ class Retelling:
                     nodes = [node.to_json() for node in entry.nodes]
                     yield self._event(ev.GRAPH_EXTENDED, nodes=nodes, by=entry.node)
                 yield self._event(ev.ACTION_FINISHED, entry.node, entry.host, **entry.result.to_json())
+            case entries.Asks() if entry.question:
+                told = {"question": entry.question, "default": entry.default}
+                yield self._event(ev.ACTION_ASKS, entry.node, entry.host, **told)
             case entries.Retry():
                 yield self._retried(entry)
             case entries.Undone() if entry.state != "nothing":

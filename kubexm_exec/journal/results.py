@@ -97,7 +97,8 @@ class PastRun(Struct, dict=True):
         if told.begun:
             status = Status.RUNNING if self.alive else Status.PENDING
             end = self.now if self.alive else None
-            message = "" if self.alive else BROKE_OFF
+            asks = f"waits for an answer: {told.asks}" if told.asks else ""
+            message = asks if self.alive else BROKE_OFF
             return HostResult(
                 host_name=host, status=status, message=message, unknown=not self.alive, attempts=told.attempts,
                 start_time=told.started, end_time=end, undo=told.undone,
@@ -119,6 +120,12 @@ class PastRun(Struct, dict=True):
     def running(self) -> list[tuple[str, HostResult]]:
         """The actions that run now."""
         return self._having(lambda each: each.status is Status.RUNNING)
+
+    def waiting(self) -> dict[Action, str]:
+        """The actions that wait for an answer now, with their questions."""
+        running = ((Action(name, each.host_name), each) for name, each in self.running())
+        asks = ((action, self.history.actions[action].asks) for action, _ in running)
+        return {action: question for action, question in asks if question}
 
     def unknown(self) -> list[tuple[str, HostResult]]:
         """The actions with an unknown outcome."""

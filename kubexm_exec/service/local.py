@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -246,10 +246,13 @@ class LocalService:
         import json
 
         past = self.get(request.run).past
-        asks = {(node, each.host_name) for node, each in past.running()}
-        if not any(node == request.node and request.host in ("", host) for node, host in asks):
+        waiting = past.waiting()
+        if not any(node == request.node and request.host in ("", host) for node, host in waiting):
             on = f" on {request.host}" if request.host else ""
-            raise Invalid(f"{request.node}{on} does not wait in run {past.row.id}", f"kubexm runs show {past.row.id}")
+            raise Invalid(
+                f"{request.node}{on} does not wait for an answer in run {past.row.id}",
+                _answerable(request.node, waiting) or f"nothing does: kubexm runs show {past.row.id}",
+            )
         said = {"node": request.node, "host": request.host, "answer": request.answer}
         return self._ask(past.row.id, "answer", json.dumps(said))
 
@@ -333,6 +336,17 @@ class LocalService:
 
         with self._store() as store:
             return prune(store, self.state, runs)
+
+
+def _answerable(wanted: str, waiting: Collection[tuple[str, str]]) -> str:
+    """What can be answered instead, the likeliest first."""
+    from kubexm_spec.diagnostics import did_you_mean, some
+
+    nodes = list(dict.fromkeys(node for node, _ in waiting))
+    short = [node for node in nodes if node.endswith(f"/{wanted}")]
+    guess = f'did you mean "{short[0]}"?' if short else did_you_mean(wanted, nodes)
+    listed = ", ".join(f"{node} on {some(host for of, host in waiting if of == node)}" for node in nodes)
+    return f"{guess} waiting: {listed}".strip() if nodes else ""
 
 
 def _made_from(live: LiveRun) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     wait: bool = False
     """Whether to wait while another run works on the same target."""
     patient: bool = False
-    """Whether questions of steps wait for ``answer`` if there is no terminal."""
+    """Whether every question of a step waits for ``answer`` if there is no terminal, also without a timeout."""
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
@@ -130,6 +130,7 @@ class ResumeRequest(Struct, frozen=True, kw_only=True):
     forks: int | None = None
     verbose: int = 0
     wait: bool = False
+    patient: bool = False
 
 
 class RollbackRequest(Struct, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         live = LiveRun(
             graph, documents, past.row.executor, forks=past.request.forks if request.forks is None else request.forks,
             verbose=request.verbose, overwrite=request.overwrite, run_id=run,
+            patient=request.patient or past.request.patient,
         )  # fmt: skip
         live.runtime.prior = known
         live.left = lambda action: action not in known or known[action].outcome is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import BIN, environment, run, write_spec
+from tests.e2e.site import Sites, ended, wait_until
 
 BODY = """
 modules:
@@ -43,7 +44,8 @@ def test_a_gate_is_answered_from_another_terminal(tmp_path: Path, answer: str, c
     try:
         read(process, b"Go on? [y/n]")
         wrong = run("kubexm", "runs", "answer", "last", "m/t/after", answer, cwd=tmp_path, env=env)
-        assert (wrong.returncode, "m/t/after does not wait in run" in wrong.stderr) == (2, True)
+        assert (wrong.returncode, "m/t/after does not wait for an answer in run" in wrong.stderr) == (2, True)
+        assert "waiting: m/t/approve on control-node" in wrong.stderr
         told = run(
             "kubexm", "runs", "answer", "last", "m/t/approve", answer, "--output", "json", cwd=tmp_path, env=env
         )  # fmt: skip
@@ -58,3 +60,36 @@ def test_a_gate_is_answered_from_another_terminal(tmp_path: Path, answer: str, c
     assert (tmp_path / "after").exists() is (answer == "yes")
     over = run("kubexm", "runs", "answer", "last", "m/t/approve", answer, cwd=tmp_path, env=env)
     assert (over.returncode, over.stderr.startswith("error: ")) == (2, True)
+
+
+def test_without_a_terminal_a_gate_with_a_timeout_waits_for_an_answer_that_others_see_asked(sites: Sites) -> None:
+    question = "Go on? {{ secret('env:WORD') }}"
+    site = sites(BODY.replace('"Go on?"', f'"{question}", timeout: 90s'), WORD="correct-horse")
+    process = site.start("kubexm-run", "spec.yaml", "--output", "plain")
+    shown = wait_until(lambda: "waits" in (text := site.run("kubexm", "runs", "show", "last")) and text)
+    run = site.runs()[0]["id"]
+    assert f"Run {run} of " in shown
+    assert ": waits for an answer\n" in shown
+    assert "correct-horse" not in shown
+    assert "m/t/approve on control-node, for " in shown
+    assert ": waits for an answer: Go on? " in shown
+    assert f"kubexm runs answer {run} m/t/approve yes" in shown
+    data = json.loads(site.run("kubexm", "runs", "show", "last", "--output", "json"))
+    [waiting] = data["waiting"]
+    assert (waiting["node"], waiting["host"], "Go on?" in waiting["question"]) == ("m/t/approve", "control-node", True)
+    events = [json.loads(line) for line in site.run("kubexm", "runs", "events", "last").splitlines()]
+    assert [each["question"] for each in events if each["event"] == "action.asks"] == [waiting["question"]]
+    assert 'did you mean "m/t/approve"?' in site.run("kubexm", "runs", "answer", "last", "approve", "yes", code=2)
+    site.run("kubexm", "runs", "answer", "last", "m/t/approve", "yes", code=0)
+    ended(process, 0)
+    assert "nothing does" in site.run("kubexm", "runs", "answer", "last", "m/t/approve", "yes", code=2)
+
+
+def test_without_a_terminal_and_a_timeout_nobody_is_waited_for_unless_that_is_wanted(sites: Sites) -> None:
+    site = sites(BODY)
+    said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=1)
+    assert f"kubexm runs answer {site.runs()[0]['id']} m/t/approve yes" in " ".join(said.split())
+    process = site.start("kubexm", "runs", "resume", "last", "--wait-for-answers")
+    wait_until(lambda: "m/t/approve yes" in site.run("kubexm", "runs", "show", "last"))
+    site.run("kubexm", "runs", "answer", "last", "m/t/approve", "yes", code=0)
+    ended(process, 0)
