@@ -49,6 +49,8 @@ class LineInFileStep(PartStep[LineInFileParams]):
     - If `line` itself does not match `match` and is already in the file, nothing changes.
     - Line endings (LF or CRLF) are kept. A link is followed and its target changed;
       where other users can write, a link is a failure (`follow`).
+    - If others change the file between the look and the write, the step looks again, up to 5 times: their changes
+      are kept.
     - Writing, mode, owner and undo are as in `file`.
     """
 

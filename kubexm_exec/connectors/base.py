@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol, TypeAlias, runtime_checkable
+from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
 
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
@@ -118,6 +118,18 @@ class Connector(Protocol):
 
     def close(self) -> None:
         """Release everything. Calling it again is harmless; another thread can end an ``open`` by it."""
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A connector whose ``put`` replaces a file only if that is still what somebody saw: it takes ``seen`` besides.
+
+    That is the sha256 of the file, or empty if there was none. It is compared at the last moment before the rename; if
+    it is another one, OSError with ESTALE is raised.
+    """
+
+    compares: Literal[True]
+    put: Callable[..., None]
 
 
 @runtime_checkable

@@ -11,6 +11,8 @@ from kubexm_exec.safepaths import WAY
 
 BLOCK: Final = 131_072
 """Bytes per write."""
+CHANGED: Final = 93
+"""The exit code of a script that was to replace a file that has changed."""
 _REASONS: Final = {
     os.strerror(code).lower(): code
     for code in (
@@ -25,7 +27,7 @@ _REASONS: Final = {
 # with the first word only, which does not reveal the other.
 BEGIN: Final = f"""{WAY}
 clean() {{ if [ $up = . ]; then rm -f -- "$file"; else leave "$tmp"; fi; }}
-path=$1 tmp=$2 mode=$3 owner=$4 size=$5 file=./$2 new= settled= up=.
+path=$1 tmp=$2 mode=$3 owner=$4 size=$5 seen=any file=./$2 new= settled= up=.
 go "$path"
 if [ -d "./$name" ] && ! [ -L "./$name" ]; then echo "$path: Is a directory" >&2; exit 1; fi
 umask 077
@@ -109,11 +111,20 @@ trap clean EXIT
 WRITE: Final = f"""
 said=$(dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '%s\\n' "$said" >&2; exit 1; }}
 """
-FINISH: Final = """
+# ``seen`` is the digest of the file that may be replaced, empty if there may be none.
+FINISH: Final = f"""
 [ -n "$settled" ] || settle || exit
+case $seen in
+  any) ;;
+  '') if [ -e "$up/$name" ] || [ -L "$up/$name" ]; then exit {CHANGED}; fi ;;
+  *)
+    now=
+    if [ -f "$up/$name" ] && ! [ -L "$up/$name" ]; then now=$(sha256sum <"$up/$name"); fi
+    [ "${{now%% *}}" = "$seen" ] || exit {CHANGED} ;;
+esac
 mv -fT -- "$file" "$up/$name" || exit
 trap - EXIT
-[ $up = . ] || { cd -P .. && rmdir -- "./$tmp"; } || :
+[ $up = . ] || {{ cd -P .. && rmdir -- "./$tmp"; }} || :
 """
 # Removes only what our own user has made.
 DROP: Final = f"""{WAY}
@@ -125,6 +136,11 @@ for e do if [ -O "./$e" ] && ! [ -L "./$e" ]; then rm -rf -- "./$e"; fi; done
 def mode_argument(mode: int | None) -> str:
     """The mode as an argument of these scripts."""
     return "" if mode is None else f"{mode:04o}"
+
+
+def seen_argument(seen: str | None) -> str:
+    """The digest that is compared, as an argument of these scripts."""
+    return "any" if seen is None else seen
 
 
 def owner_argument(owner: str | None, group: str | None) -> str:

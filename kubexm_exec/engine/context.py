@@ -24,7 +24,7 @@ from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import SENSITIVE
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.step import LocalResource, Resource, ResourceError, StepContext
+from kubexm_exec.step import AnyStep, LocalResource, Resource, ResourceError, StepContext
 from kubexm_exec.values.expressions import UnknownValueError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ActionContext(StepContext):
         self._runner: Runner | None = None
         self._output: OutputLines | None = None
         self._next_progress = 0.0
+        self._spared: Mapping[str, Any] | None = None
         self.host = runtime.host_views[attempt.place]
         self.origin = runtime.host_views[attempt.host]
         self.node = node.id
@@ -202,9 +203,12 @@ class ActionContext(StepContext):
         """Save what ``rollback`` needs; must be plain JSON data."""
         self._still_wanted()
         try:
-            self._attempt.undo = json.loads(json.dumps(dict(data), allow_nan=False))
+            data = json.loads(json.dumps(dict(data), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise TypeError(f"save_undo takes plain JSON data: {error}") from error
+        if self._spared is not None:
+            data = self._runtime.steps.load(self._attempt.node.step_name).merge_undo(self._spared, data)
+        self._attempt.undo = data
         journal = self._runtime.journal
         if journal is None:
             return
@@ -212,6 +216,14 @@ class ActionContext(StepContext):
             self.log.warning("can be undone in this session only: its undo data contains a secret")
             return
         journal.write(entries.undo(self._attempt, self._attempt.undo, lasting(self._runtime, self._attempt)))
+
+    def spare_undo(self, step: AnyStep, path: str) -> None:
+        """Leave a file out that was not replaced after all; what was done besides is merged into what is saved next."""
+        if self._attempt.undo is not None:
+            spared = step.spare_undo(self._attempt.undo, path)
+            self._spared = None
+            self.save_undo(spared)
+            self._spared = spared
 
     def withdraw_undo(self) -> None:
         """Discard the undo data of this attempt: it has changed nothing."""

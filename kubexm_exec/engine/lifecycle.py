@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
+from weakref import WeakValueDictionary
 
+from kubexm_exec.control import Semaphore
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.context import ActionContext
@@ -14,7 +17,7 @@ from kubexm_exec.engine.failures import cancelled, caused_by, failed, find_cause
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import conceal, masker
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, FileChanged, StepFailed
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.step import AnyStep, Diff, Effect, Forecast, Outputs, Params, Result
@@ -24,6 +27,12 @@ KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
 _TRACEBACK: Final = 32 << 10
 """Characters kept of a traceback."""
+_TRIES: Final = 5
+"""How often a step may find a file changed by others since it looked at it."""
+_MOST_TURNS: Final = 16
+"""Files for which an action waits; one that changes more writes them whole, whatever they were."""
+_turns: Final[WeakValueDictionary[tuple[Any, str], Semaphore]] = WeakValueDictionary()
+_turns_lock: Final = threading.Lock()
 _LARGE_DIFF: Final = 256 << 10
 """Longer texts are not compared line by line: that takes long, and nobody reads it."""
 
@@ -62,9 +71,7 @@ class Lifecycle:
                     if attempt.deadline.at is not None:
                         _in_time(attempt)
                     attempt.working = True
-                    with self._prefetch.work(attempt, forecast.replaces):
-                        result = step.run(ctx, forecast)
-                    outcome = self.ran(attempt, step, result, forecast)
+                    forecast, outcome = self._work(attempt, step, ctx, forecast)
                 if attempt.deadline.at is not None:
                     _in_time(attempt)
         except BaseException as error:  # noqa: BLE001  a step may raise anything, also SystemExit: it is the action's failure
@@ -76,10 +83,48 @@ class Lifecycle:
             ctx.close()
         return self.done(attempt, outcome)
 
+    def _work(
+        self, attempt: Attempt, step: AnyStep, ctx: ActionContext, forecast: Forecast[Any]
+    ) -> tuple[Forecast[Any], ActionOutcome]:
+        """Run the step; if a file is not what it saw any more, it looks again first.
+
+        Actions of this process that change the same file take turns: of themselves, they need to look again once.
+        """
+        with contextlib.ExitStack() as turns:
+            machine = self._runtime.graph.hosts[attempt.place].machine
+            for path in sorted({diff.path for diff in forecast.diffs if diff.path.startswith("/")})[:_MOST_TURNS]:
+                with _turns_lock:
+                    turn = _turns.setdefault((machine, path), Semaphore(1))
+                if not turn.take(attempt.deadline, attempt.cancel):
+                    raise CommandTimedOut(f"while another action changes {path}")
+                turns.callback(turn.give_back)
+            turns.enter_context(self._prefetch.work(attempt, forecast.replaces))
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    result = step.run(ctx, forecast)
+                except FileChanged as changed:
+                    ctx.spare_undo(step, changed.path)
+                    if not tries_left:
+                        raise
+                else:
+                    return forecast, self.ran(attempt, step, result, forecast)
+                forecast = self.forecast(step, ctx)
+                if forecast.effect is Effect.NONE:
+                    break
+        outcome = self.satisfied(attempt, step, forecast)
+        if attempt.undo is not None:
+            self._withdraw_undo(attempt, outcome, step, ctx)
+        if attempt.undo is not None:
+            result = Result(message=forecast.message, outputs=forecast.outputs)
+            outcome = self.ran(attempt, step, result, forecast)
+        return forecast, outcome
+
     def _withdraw_undo(self, attempt: Attempt, outcome: ActionOutcome, step: AnyStep, ctx: ActionContext) -> None:
-        """Discard the undo data of an attempt that failed before it changed anything."""
+        """Discard the undo data of an attempt that has ended before it changed anything."""
         result = outcome.result
-        if result.kind is not FailureKind.FAILED or result.unknown or attempt.abandoned or attempt.cancel.is_set():
+        if result.kind not in (None, FailureKind.FAILED) or result.unknown or attempt.abandoned:
+            return
+        if attempt.cancel.is_set():
             return
         try:
             if step.standing(ctx, attempt.undo or {}).before:

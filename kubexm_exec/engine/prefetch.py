@@ -52,7 +52,7 @@ class Prefetch:
         self._turn = 0
         self._at_work: set[Attempt] = set()
         self._sights: dict[str, Sight] = {}
-        self._replaced: dict[str, _Replaced] = {}
+        self._replaced: dict[tuple[str, int | None], _Replaced] = {}
 
     @contextlib.contextmanager
     def work(self, attempt: Attempt, replaces: str = "") -> Iterator[None]:
@@ -81,7 +81,7 @@ class Prefetch:
         return Ahead(self, attempt, looking, sight)
 
     def _on_machine(self, host: str) -> _Replaced:
-        return self._replaced.setdefault(self._graph.hosts[host].address, _Replaced())
+        return self._replaced.setdefault(self._graph.hosts[host].machine, _Replaced())
 
     def turn(self) -> int:
         """Changes whenever a step begins or ends to work; 0 while one is at work."""

@@ -64,3 +64,14 @@ class StepFailed(Exception):
         self.outputs = outputs or {}
         self.result: CommandResult | None = None
         """The command whose exit code this is, as it ended, if it was one."""
+
+
+class FileChanged(StepFailed):
+    """A file was not replaced, because it is not what the step saw any more: the engine has the step look again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"write {path}: others have changed it since the step looked at it",
+            hint="nothing of theirs was overwritten; run it again when nobody else writes to this file",
+        )
+        self.path = path

@@ -263,6 +263,11 @@ class GraphHost(Data, frozen=True):
     """What else the connector takes (become, privateKeyPath, ...), as written."""
 
     @property
+    def machine(self) -> tuple[str, int | None]:
+        """The same for hosts that are the same machine, as far as the inventory tells."""
+        return ("", None) if self.connector == "local" else (self.address, self.port)
+
+    @property
     def becomes(self) -> str:
         """The user that it is worked on as unless a step says another one; empty for whoever logs in."""
         said = self.options.get("become") or ""

@@ -491,6 +491,11 @@ class Step(Generic[P, S]):
         """
         return {**later, **first}
 
+    @classmethod
+    def spare_undo(cls, undo: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """What ``run`` saved, without a file that it has not replaced, because others had changed it before."""
+        return undo
+
 
 AnyStep: TypeAlias = Step[Any, Any]
 """A step of whatever type."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,8 +31,9 @@ class Edit(Struct, frozen=True):
     def back(self) -> Edit:
         """What undoes it, once it is done."""
         held = self.held
-        state = replace(held.state, kind="absent" if self.after is None else "file", above=0)
-        now = Held(state, (self.after or "").encode("utf-8", "surrogateescape"))
+        data = (self.after or "").encode("utf-8", "surrogateescape")
+        kind: Literal["absent", "file"] = "absent" if self.after is None else "file"
+        now = Held(replace(held.state, kind=kind, above=0, sha256=hashlib.sha256(data).hexdigest()), data)
         return Edit(now, held.text if held.exists else None, held.state.mode if held.exists else self.mode)
 
     def diff(self, ctx: StepContext) -> Diff:
@@ -88,4 +89,5 @@ def apply(ctx: StepContext, edits: Iterable[Edit]) -> None:
             continue
         if not edit.held.folder:
             ctx.runner.mkdir(edit.held.path.rpartition("/")[0])
-        ctx.runner.write(edit.held.path, edit.after, mode=None if edit.held.exists else edit.mode)
+        mode = None if edit.held.exists else edit.mode
+        ctx.runner.write(edit.held.path, edit.after, mode=mode, seen=edit.held.state)

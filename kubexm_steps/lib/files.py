@@ -261,7 +261,7 @@ def apply_change(ctx: StepContext, change: Change) -> None:
         )  # fmt: skip
         return
     data = b"" if wanted.content is None else wanted.content.data or b""
-    ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group)
+    ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group, seen=change.before)
 
 
 def forecast_absence(ctx: StepContext, path: str) -> Forecast[Change]:
@@ -390,6 +390,11 @@ class RestoringStep(Step[P, S], Generic[P, S]):
         merged["files"] = merge_files(first.get("files", ()), later.get("files", ()))
         merged["folders"] = list(dict.fromkeys([*first.get("folders", ()), *later.get("folders", ())]))
         return merged
+
+    @classmethod
+    def spare_undo(cls, undo: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """All but the record of that file."""
+        return {**undo, "files": [record for record in undo.get("files", ()) if record["path"] != path]}
 
 
 class OneFileStep(RestoringStep[P, Change], Generic[P]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import threading
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kubexm_exec.connectors.base import Command, Connector, OnOutput, Readable, Sink
+from kubexm_exec.connectors.base import Command, Compares, Connector, OnOutput, Readable, Sink
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
@@ -411,6 +412,33 @@ class ConnectorContract:
         self.put(connector, b"one", f"{folder}/old", 0o640)
         self.put(connector, b"two", f"{folder}/old", 0o600)
         assert self.mode(connector, f"{folder}/old") == "600"
+
+    @pytest.mark.parametrize("made", [bytes, io.BytesIO])
+    @pytest.mark.parametrize("size", [4, 200_000])
+    def test_a_file_is_only_replaced_if_it_is_what_was_seen(
+        self, connector: Connector, folder: str, made: Callable[[bytes], bytes | io.BytesIO], size: int
+    ) -> None:
+        if not isinstance(connector, Compares):
+            pytest.skip("it does not compare")
+        path = f"{folder}/file"
+
+        def put(letter: bytes, seen: str) -> None:
+            connector.put(made(letter * size), path, seen=seen, deadline=Deadline.after(SOON), cancel=Cancel())
+
+        one, two = (hashlib.sha256(letter * size).hexdigest() for letter in (b"1", b"2"))
+        put(b"1", "")
+        put(b"2", one)
+        for seen in ("", one):
+            with pytest.raises(OSError, match="it is not what was seen") as caught:
+                put(b"3", seen)
+            assert caught.value.errno == errno.ESTALE
+        assert self.get(connector, path) == b"2" * size
+        assert self.names(connector, folder) == ["file"]
+        self.run(connector, "ln", "-sf", "other", path)
+        for seen in ("", two):
+            with pytest.raises(OSError, match="it is not what was seen"):
+                put(b"3", seen)
+        assert self.names(connector, folder) == ["file"]
 
     def test_whoever_has_the_old_file_open_keeps_the_old_content(self, connector: Connector, folder: str) -> None:
         path = f"{folder}/file"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import grp
+import hashlib
 import io
 import os
 import pwd
@@ -44,6 +45,8 @@ make a run depend on the shell that it was started from."""
 
 class LocalConnector:
     """Runs commands and writes files on the machine that kubexm runs on, as its user."""
+
+    compares: Final = True
 
     def __init__(self, host: GraphHost, secrets: Callable[[str], str], guard: Guard | None = None) -> None:
         """``guard``: shared with other hosts."""
@@ -109,6 +112,7 @@ class LocalConnector:
         mode: int | None = None,
         owner: str | None = None,
         group: str | None = None,
+        seen: str | None = None,
         deadline: Deadline,
         cancel: Cancel,
     ) -> None:
@@ -125,7 +129,8 @@ class LocalConnector:
                     mode = stat.S_IMODE(before.st_mode) if mode is None else mode
                     uid = before.st_uid if uid == -1 else uid
                     gid = before.st_gid if gid == -1 else gid
-                _replace(folder, name, source, _DEFAULT_MODE if mode is None else mode, uid, gid, deadline, cancel)
+                mode = _DEFAULT_MODE if mode is None else mode
+                _replace(folder, name, source, mode, uid, gid, seen, deadline, cancel)
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
@@ -208,6 +213,7 @@ def _replace(
     mode: int,
     uid: int,
     gid: int,
+    seen: str | None,
     deadline: Deadline,
     cancel: Cancel,
 ) -> None:
@@ -224,12 +230,26 @@ def _replace(
             if nameless:
                 # Only with a file descriptor, Python follows this link.
                 os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, dst_dir_fd=folder, follow_symlinks=True)
+        if seen is not None and _digest(folder, name) != seen:
+            raise OSError(errno.ESTALE, "it is not what was seen")
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         raise
     _sync_folder(folder)
+
+
+def _digest(folder: int, name: str) -> str | None:
+    """The sha256 of a file; empty if there is none, None if it cannot be read."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
 
 
 def _temporary(folder: int, name: str) -> tuple[int, bool]:

@@ -85,6 +85,8 @@ class _Work(Struct, frozen=True):
 class SshConnector:
     """Runs commands and writes files on a host over one SSH connection, which is opened again if it drops."""
 
+    compares: Final = True
+
     def __init__(
         self,
         host: GraphHost,
@@ -191,13 +193,14 @@ class SshConnector:
         mode: int | None = None,
         owner: str | None = None,
         group: str | None = None,
+        seen: str | None = None,
         deadline: Deadline,
         cancel: Cancel,
     ) -> None:
         """Write a file atomically; a link is replaced by the file, not followed."""
         check_path(path)
         raise_if_over(deadline, cancel)
-        writing = Writing(path, mode, owner, group)
+        writing = Writing(path, mode, owner, group, seen)
         if isinstance(source, bytes) and len(source) <= SMALL:
             lines = is_lines(source)
             job = writing.whole() if lines else writing.decoded(len(source))
@@ -239,7 +242,8 @@ class SshConnector:
         """Run a job that is about a file; an exit code that is not expected is an OSError."""
         exchange, ending = self._do(work)
         if ending.exit_code not in expect:
-            raise file_error(exchange.complaints[-_MOST_ERRORS:].decode("utf-8", "replace"), path)
+            said = exchange.complaints[-_MOST_ERRORS:].decode("utf-8", "replace")
+            raise file_error(ending.exit_code, said, path)
         return exchange, ending
 
     def hang_up(self) -> None:

@@ -12,6 +12,7 @@ from kubexm_exec.connectors.filescripts import (
     AGAIN,
     BEGIN,
     BLOCK,
+    CHANGED,
     CREATE,
     DROP,
     ENTER,
@@ -22,6 +23,7 @@ from kubexm_exec.connectors.filescripts import (
     mode_argument,
     owner_argument,
     reason_of,
+    seen_argument,
 )
 from kubexm_exec.connectors.ssh.shell import Job
 from kubexm_exec.safepaths import WAY, refusal
@@ -33,7 +35,8 @@ CANNOT_DECODE: Final = 97
 NOT_A_FILE: Final = "not a regular file"
 _ENGLISH: Final = {"LC_ALL": "C"}
 
-_NEW: Final = BEGIN + CREATE + LOOK + MAKE
+_BEGIN: Final = BEGIN + "seen=$6\n"
+_NEW: Final = _BEGIN + CREATE + LOOK + MAKE
 _WRITE: Final = _NEW + WRITE
 _COUNT: Final = """
 [ "$(stat -c %s -- "$file")" -eq "$size" ] || { echo "its end is missing" >&2; exit 1; }
@@ -47,7 +50,7 @@ said=$(base64 -d 2>/dev/null | dd bs={BLOCK} conv=fsync 2>&1 >&8) || {{ printf '
 """
 )
 _KEEP: Final = "trap - EXIT\n"
-_TAKE: Final = BEGIN + AGAIN + LOOK + ENTER
+_TAKE: Final = _BEGIN + AGAIN + LOOK + ENTER
 # Where others may write too, the file that was checked is read, whatever has its name by then.
 _READ: Final = f"""{WAY}
 reach "$1"
@@ -64,10 +67,13 @@ if [ -e "./$name" ] && ! [ -f "./$name" ]; then echo "$1: {NOT_A_FILE}" >&2; exi
 class Writing:
     """A file that is written beside its place, and then renamed."""
 
-    def __init__(self, path: str, mode: int | None, owner: str | None, group: str | None) -> None:
+    def __init__(
+        self, path: str, mode: int | None, owner: str | None, group: str | None, seen: str | None = None
+    ) -> None:
         self._new = f".kx-{secrets.token_hex(8)}"
         self._tmp = f"{self._new}.{secrets.token_hex(8)}.tmp"
         self._arguments = (path, self._tmp, mode_argument(mode), owner_argument(owner, group))
+        self._seen = seen_argument(seen)
 
     def whole(self) -> Job:
         """Write lines of text and put them in place."""
@@ -93,8 +99,8 @@ class Writing:
         """Remove all temporary files."""
         return _job(DROP, self._arguments[0], f"{self._new}.tmp", self._tmp)
 
-    def _job(self, script: str, *more: str) -> Job:
-        return _job(script, *self._arguments, *more)
+    def _job(self, script: str, size: str = "") -> Job:
+        return _job(script, *self._arguments, size, self._seen)
 
 
 def reading(path: str, limit: int | None) -> Job:
@@ -117,8 +123,10 @@ def check_path(path: str) -> None:
         raise OSError(errno.EINVAL, "embedded null byte", path)
 
 
-def file_error(stderr: str, path: str) -> OSError:
+def file_error(exit_code: int, stderr: str, path: str) -> OSError:
     """The error that the tools of the host have reported."""
+    if exit_code == CHANGED:
+        return OSError(errno.ESTALE, "it is not what was seen", path)
     said, code = reason_of(stderr)
     if code is not None:
         return OSError(code, os.strerror(code), path)

@@ -42,6 +42,11 @@ class FileState(Struct, frozen=True):
         """Whether its folder exists."""
         return self.above == 0
 
+    @property
+    def seen(self) -> str | None:
+        """What tells later whether it has changed: the digest of a file, empty if there is none; None: unknown."""
+        return "" if self.kind == "absent" else self.sha256 or None
+
     def holds(self, data: bytes) -> bool:
         """Whether a file has this content, as far as is known."""
         if not self.sha256:

@@ -243,11 +243,15 @@ class Files(Operations):
         mode: int | None = None,
         owner: str | None = None,
         group: str | None = None,
+        seen: FileState | None = None,
     ) -> None:
-        """Write a file atomically; an existing file keeps its mode and owner unless given, a new one is 0644."""
+        """Write a file atomically; an existing file keeps its mode and owner unless given, a new one is 0644.
+
+        ``seen`` is what ``inspect`` has returned for it: if something else is there by now, FileChanged is raised.
+        """
         source = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         local = None if isinstance(source, bytes) else path_of(source)
-        target = Target(path, mode, owner, group)
+        target = Target(path, mode, owner, group, None if seen is None else seen.seen)
         if local is None:
             put(self._session, source, target)
         else:
@@ -271,12 +275,12 @@ class Files(Operations):
 
         Equal content is not sent again; mode and owner are then changed only if they are given. A large file waits for
         a free slot, shows its progress, and resumes an interrupted upload. ``known`` is what ``inspect`` has returned
-        for the path.
+        for the path: if it has changed since, FileChanged is raised.
         """
         source = self.source(local)
         state = known or inspect(self._session, [path])[0]
         if state.kind != "file" or state.sha256 != source.sha256:
-            send(self._session, source, Target(path, mode, owner, group))
+            send(self._session, source, Target(path, mode, owner, group, state.seen))
             return True
         given = not state.owned_by(owner, group)
         if given:

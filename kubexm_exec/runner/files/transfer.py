@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import posixpath
@@ -13,9 +14,20 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct
 
-from kubexm_exec.connectors.filescripts import BEGIN, BLOCK, DROP, FINISH, LOOK, mode_argument, owner_argument
+from kubexm_exec.connectors.base import Compares
+from kubexm_exec.connectors.filescripts import (
+    BEGIN,
+    BLOCK,
+    CHANGED,
+    DROP,
+    FINISH,
+    LOOK,
+    mode_argument,
+    owner_argument,
+    seen_argument,
+)
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, StepFailed
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, FileChanged, StepFailed
 from kubexm_exec.runner.commands import ask, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files.filestate import FileState
@@ -62,7 +74,7 @@ _WRITE: Final = (
     BEGIN
     + LOOK
     + f"""
-at=$6 sha=$7
+at=$6 sha=$7 seen=$8
 if [ $up = . ]; then :; elif [ -d "./$tmp" ]; then enter "$tmp"; else private "$tmp"; fi || exit
 if [ "$at" -eq 0 ]; then set -- conv=fsync; else set -- conv=notrunc,fsync seek=$((at / {BLOCK})); fi
 said=$(dd of="$file" bs={BLOCK} "$@" 2>&1) || {{ clean; printf '%s\\n' "$said" >&2; exit 1; }}
@@ -86,6 +98,8 @@ class Target(Struct, frozen=True):
     mode: int | None = None
     owner: str | None = None
     group: str | None = None
+    seen: str | None = None
+    """What it replaces, as ``FileState.seen`` says; None: whatever is there."""
 
 
 def source_of(session: Session, local: Path) -> Source:
@@ -98,12 +112,19 @@ def source_of(session: Session, local: Path) -> Source:
 
 def put(session: Session, content: bytes | BinaryIO, target: Target) -> None:
     """Write a file by the connector."""
+    connector, compared = session.connector, {}
+    if target.seen is not None and isinstance(connector, Compares):
+        compared = {"seen": target.seen}
+    elif target.seen is not None and inspect(session, [target.path])[0].seen != target.seen:
+        raise FileChanged(target.path)
     try:
-        session.connector.put(
-            content, target.path, mode=target.mode, owner=target.owner, group=target.group,
+        connector.put(
+            content, target.path, mode=target.mode, owner=target.owner, group=target.group, **compared,
             deadline=session.deadline, cancel=session.cancel,
         )  # fmt: skip
     except OSError as error:
+        if compared and error.errno == errno.ESTALE:
+            raise FileChanged(target.path) from error
         raise file_failure(session, "write", target.path, error) from error
 
 
@@ -159,6 +180,7 @@ def _write(session: Session, source: Source, target: Target, temporary: str, at:
         str(source.size),
         str(at),
         source.sha256,
+        seen_argument(target.seen),
     )
     with Outgoing(session, source, posixpath.basename(target.path), at) as data:
         try:
@@ -176,6 +198,8 @@ def _write(session: Session, source: Source, target: Target, temporary: str, at:
 def _check(session: Session, path: str, result: CommandResult) -> None:
     if result.exit_code == _DAMAGED:
         raise _Damaged
+    if result.exit_code == CHANGED:
+        raise FileChanged(path)
     if result.exit_code == _CUT:
         raise StepFailed(f"write {path}: its end did not arrive", hint="run it again: the upload is resumed")
     if result.exit_code in (126, 127):
