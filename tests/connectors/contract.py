@@ -421,9 +421,10 @@ class ConnectorContract:
         if not isinstance(connector, Compares):
             pytest.skip("it does not compare")
         path = f"{folder}/file"
+        replace: Callable[..., None] = connector.put
 
         def put(letter: bytes, seen: str) -> None:
-            connector.put(made(letter * size), path, seen=seen, deadline=Deadline.after(SOON), cancel=Cancel())
+            replace(made(letter * size), path, seen=seen, deadline=Deadline.after(SOON), cancel=Cancel())
 
         one, two = (hashlib.sha256(letter * size).hexdigest() for letter in (b"1", b"2"))
         put(b"1", "")

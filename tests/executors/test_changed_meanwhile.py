@@ -59,15 +59,15 @@ def lines_of(path: Path, *, hosts: tuple[str, ...] = ("h1",), **more: Any) -> Ex
     return graph(*nodes, per_host=len(ITEMS), **more)
 
 
-def meddler(path: Path, said: list[str]) -> type[LocalConnector]:
+def meddler(target: Path, said: list[str]) -> type[LocalConnector]:
     """This machine, where another program writes to the file just before it is replaced."""
 
     class Meddling(LocalConnector):
-        def put(self, source: bytes | BinaryIO, path_: str, **how: Any) -> None:
-            if path_ == str(path) and said:
-                with path.open("a") as file:
+        def put(self, source: bytes | BinaryIO, path: str, **how: Any) -> None:
+            if path == str(target) and said:
+                with target.open("a") as file:
                     file.write(said.pop(0))
-            super().put(source, path_, **how)
+            super().put(source, path, **how)
 
     return Meddling
 
