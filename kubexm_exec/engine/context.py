@@ -89,7 +89,7 @@ class ActionContext(StepContext):
         ahead = None
         # Prefetched state was read as the host's own user, on the hosts of the steps themselves.
         if attempt.number == 1 and not attempt.unsure and own is None and not attempt.node.places:
-            ahead = self._runtime.prefetch.of(attempt, lambda: self.looking)
+            ahead = self._runtime.prefetch.of(attempt, self._is_looking)
         return Runner(
             connector,
             deadline=attempt.deadline,
@@ -102,7 +102,11 @@ class ActionContext(StepContext):
             on_progress=self.progress,
             forget=lambda: self._runtime.known_facts.forget(attempt.place),
             ahead=ahead,
+            looking=self._is_looking,
         )
+
+    def _is_looking(self) -> bool:
+        return self.looking
 
     def _emit_output(self, stream: str, text: str) -> None:
         if not self._attempt.abandoned:

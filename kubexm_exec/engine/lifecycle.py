@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
+from pydantic import ValidationError
+
 from kubexm_exec.control import Semaphore
 from kubexm_exec.engine import uncertain
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
@@ -22,6 +24,7 @@ from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, SkipReason, Status
 from kubexm_exec.step import AnyStep, Diff, Effect, Forecast, Outputs, Params, Result
 from kubexm_exec.values.expressions import ExpressionError
+from kubexm_spec.documents.checking import wording
 
 KEPT: Final = 64 << 10
 """Characters kept of each stream in the record."""
@@ -203,6 +206,8 @@ class Lifecycle:
         """The outcome after ``run``."""
         if not isinstance(result, Result):
             _wrong_type(step, "run", "Result", result)
+        if not isinstance(result.message, str):
+            raise TypeError(f"{type(step).__name__}.run: the message must be text, not {result.message!r:.60}")
         host_result = HostResult(
             host_name=attempt.host, status=Status.SUCCESS, changed=result.changed, message=result.message,
             stdout=result.stdout, stderr=result.stderr, command=result.command, exit_code=result.exit_code,
@@ -279,6 +284,8 @@ class Lifecycle:
         """The outputs under the names that specs use; an undeclared one is an error of the step's author."""
         model = step.outputs_model
         names = self._names_of(model)
+        if not type(step).__module__.startswith("kubexm_steps."):  # ours are checked by their tests
+            _check_outputs(step, own)
         if _takes_any(model):
             return {names.get(key, key): plain(value) for key, value in own.items()}
         unknown = sorted(key for key in own if key not in names)
@@ -287,6 +294,16 @@ class Lifecycle:
                 f"{type(step).__name__} returned the output {unknown[0]!r}, which {model.__name__} does not declare"
             )
         return {names[key]: plain(value) for key, value in own.items()}
+
+
+def _check_outputs(step: AnyStep, own: Mapping[str, Any]) -> None:
+    try:
+        step.outputs_model.model_validate(own)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name, model = ".".join(map(str, problem["loc"])), step.outputs_model.__name__
+        wrong = f"returned the output {name!r}, which is not as {model} declares it: {wording(problem)}"
+        raise TypeError(f"{type(step).__name__} {wrong}") from None
 
 
 def _in_time(attempt: Attempt) -> None:

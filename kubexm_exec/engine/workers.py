@@ -17,10 +17,18 @@ def never_raising(perform: Perform) -> Perform:
 
     def guarded(attempt: Attempt) -> ActionOutcome:
         try:
-            return perform(attempt)
+            outcome = perform(attempt)
+            if not isinstance(outcome, ActionOutcome):
+                raise TypeError(f"perform must return an ActionOutcome, not {type(outcome).__name__}")
         except BaseException as error:  # noqa: BLE001  it becomes the action's failure, with its traceback
-            return ActionOutcome(failed(attempt, error))
+            result = failed(attempt, error)
+            if result.traceback:
+                result.hint = f"executor {who} raised it; the traceback is in the result"
+            return ActionOutcome(result)
+        return outcome
 
+    owner = getattr(perform, "__self__", None)
+    who = f"{type(owner).__module__}.{type(owner).__qualname__}" if owner is not None else perform.__qualname__
     return guarded
 
 

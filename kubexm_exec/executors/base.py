@@ -13,7 +13,7 @@ from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.events import ACTION_FORECAST
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode
-from kubexm_exec.plugins import Registry
+from kubexm_exec.plugins import RAISES, Registry, RegistryError
 
 
 class Executor:
@@ -44,7 +44,12 @@ class Executor:
         self.driver = Driver(
             runtime, self.perform, name=self.name, forks=forks, mode=self.mode, workers=self.make_workers
         )
-        self.begin()
+        try:
+            self.begin()
+        except RAISES as error:
+            who = f"{type(self).__module__}.{type(self).__qualname__}"
+            what = f'executor "{self.name}": {who}.begin raised {type(error).__name__}: {error}'
+            raise RegistryError("broken-executor", what, "repair or remove its package") from error
         return self.driver.run()
 
     def begin(self) -> None:
@@ -71,10 +76,13 @@ class Executor:
 def load_executor(registry: Registry[Any], name: str) -> type[Executor]:
     """An installed executor; raises RegistryError if there is none, or if it is not an executor."""
     found: Any = registry.load(name)
+    mode: Any = getattr(found, "mode", None)
     if not (isinstance(found, type) and issubclass(found, Executor)):
         wrong = f"is not an Executor class but {found!r:.60}"
     elif not found.name:
         wrong = "has no name"
+    elif not isinstance(mode, RunMode):
+        wrong = f"has the mode {mode!r:.60}: it must be a RunMode, such as RunMode.ACT"
     else:
         return found
     raise registry.broken(name, wrong)

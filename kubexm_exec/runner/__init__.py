@@ -66,6 +66,7 @@ class Runner(Files):
         on_progress: OnProgress | None = None,
         forget: Callable[[], None] | None = None,
         ahead: Ahead | None = None,
+        looking: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(
             Session(
@@ -80,6 +81,7 @@ class Runner(Files):
                 on_progress,
                 forget,
                 ahead,
+                looking,
             )
         )
 

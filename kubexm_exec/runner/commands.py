@@ -129,6 +129,7 @@ class Operations:
 
     def _do(self, what: str, body: str, *arguments: str, stdin: bytes | None = None, hints: Hints = ()) -> None:
         """Run a script that has the tools of the system; an exit code other than 0 is a StepFailed."""
+        self._session.changes(what)
         result = self._ask(body, *arguments, stdin=stdin)
         if result.exit_code != 0:
             raise refused(self._session, what, result, hints=hints)

@@ -52,6 +52,8 @@ class Session(Struct, frozen=True):
     """Drops what is cached of the host."""
     ahead: Ahead | None = None
     """States that an earlier step may have seen."""
+    looking: Callable[[], bool] | None = None
+    """Says whether precheck is running."""
     seen: dict[str, bytes] = field(default_factory=dict)
     """Content that was read, by its digest: an undo keeps what a diff shows."""
     attributes: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
@@ -61,6 +63,11 @@ class Session(Struct, frozen=True):
         """Report the progress."""
         if self.on_progress is not None:
             self.on_progress(message, done, total)
+
+    def changes(self, what: str, path: str = "") -> None:
+        """Called by every operation that changes something on the host: refused while precheck runs."""
+        if self.looking is not None and self.looking():
+            raise TypeError(f"precheck would {f'{what} {path}'.strip()}, and must change nothing: do it in `run`")
 
     def facts(self) -> Mapping[str, Any]:
         """The facts of the host."""

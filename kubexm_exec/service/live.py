@@ -221,6 +221,7 @@ class LiveRun:
     ) -> Outcome:
         """Run to the end. ``is_well`` says of a result that is no success whether all that was asked for is done."""
         from kubexm_exec.model.result import Status
+        from kubexm_exec.plugins import RegistryError
 
         runtime = self.runtime
         result: GraphExecutionResult | None = None
@@ -230,6 +231,8 @@ class LiveRun:
                 runtime.watch()
                 self.check_secrets(watcher)
                 result = self.make_executor().execute(runtime)
+            except RegistryError as error:
+                raise Invalid(error.message, error.hint, kind=error.code) from None
             finally:
                 # Whatever goes wrong here, the journal says how it ended, and others may work on the target.
                 try:

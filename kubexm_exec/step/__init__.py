@@ -445,9 +445,6 @@ class Step(Generic[P, S]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        code = getattr(cls.__dict__.get("run"), "__code__", None)
-        if code is not None and code.co_argcount == 2 and not code.co_flags & CO_VARARGS:
-            raise TypeError(f"{cls.__name__}.run takes (self, ctx, forecast): see `forecast.seen` in Writing a step")
         for base in getattr(cls, "__orig_bases__", ()):
             for argument in get_args(base):
                 if isinstance(argument, type) and issubclass(argument, Params):
@@ -506,4 +503,30 @@ def load_step(registry: Registry[Any], name: str) -> type[AnyStep]:
     step: Any = registry.load(name)
     if not (isinstance(step, type) and issubclass(step, Step)):
         raise registry.broken(name, f"is no Step class but {step!r:.60}")
+    if wrong := mistake(step):
+        raise registry.broken(name, f"cannot be used: {wrong}")
     return step
+
+
+def mistake(step: Any) -> str:
+    """What its author has to mend before a step type can be used; empty if there is nothing.
+
+    Not looked for when the class is made: one wrong class must not break the others of its module.
+    """
+    who = f"{step.__module__}.{step.__qualname__}"
+    run = getattr(step.run, "__code__", None)
+    undoes = step.rollback is not Step.rollback
+    undo = step.undo
+    if step.run is Step.run and step.precheck is Step.precheck:
+        return f"{who} has no `run`: it must say what to do"
+    if run is not None and run.co_argcount == 2 and not run.co_flags & CO_VARARGS:
+        return f"{who}.run takes (self, ctx, forecast): see `forecast.seen` in Writing a step"
+    if not isinstance(undo, Undo):
+        return f"{who}.undo must be an Undo, such as Undo.REPEATABLE, not {undo!r:.60}"
+    if undo.reversible and not undoes:
+        return f"{who}.undo is Undo.{undo.name}, but it has no `rollback`: write one, or use Undo.IMPOSSIBLE"
+    if undoes and not undo.reversible and step.undo_of.__func__ is Step.undo_of.__func__:  # type: ignore[attr-defined]
+        return (
+            f"{who} has a `rollback`, but undo is Undo.{undo.name}: nobody would call it; use Undo.REPEATABLE or ONCE"
+        )
+    return ""

@@ -95,7 +95,7 @@ class StepTest:
         """What precheck says, as in a check."""
         step, ctx, _ = self._make()
         try:
-            return step.precheck(ctx)
+            return self._lifecycle.forecast(step, ctx)
         finally:
             ctx.close()
 
@@ -103,10 +103,11 @@ class StepTest:
         """Look, and run if there is something to do; what is saved for an undo is remembered, also if it fails."""
         step, ctx, attempt = self._make()
         try:
-            forecast = step.precheck(ctx)
+            forecast = self._lifecycle.forecast(step, ctx)
             if forecast.effect is Effect.NONE:
                 return Result(changed=False, message=forecast.message, outputs=forecast.outputs)
             result = step.run(ctx, forecast)
+            self._lifecycle.ran(attempt, step, result, forecast)
             step.outputs_model.model_validate(result.outputs)
             return result
         finally:
@@ -158,6 +159,8 @@ class StepTest:
 
     def _make(self) -> tuple[AnyStep, ActionContext, Attempt]:
         attempt = Attempt(self._node, self._host, 1, self.cancel, Deadline.after(self._timeout))
+        with self.runtime.prefetch.work(attempt):
+            pass  # forget what was seen before: a test may have changed it since
         return self._lifecycle.step(attempt), ActionContext(self.runtime, attempt), attempt
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import field_validator
 
 from kubexm_exec.compile import Compilation, compile_file
-from kubexm_exec.plugins import PluginInfo, Registry, RegistryError
-from kubexm_exec.step import Outputs, Params, Step
+from kubexm_exec.plugins import PluginInfo, Registry, RegistryError, step_registry
+from kubexm_exec.step import Forecast, Outputs, Params, Result, Step, StepContext, load_step
 from tests.compile.kit import Spec
 
 
@@ -31,6 +32,9 @@ class Hello(Step[HelloParams]):
 
     outputs_model = HelloOutputs
 
+    def run(self, ctx: StepContext, forecast: Forecast[Any]) -> Result:
+        return Result()
+
 
 class CarelessParams(Params):
     """Parameters with a validator that breaks."""
@@ -45,6 +49,9 @@ class CarelessParams(Params):
 
 class Careless(Step[CarelessParams]):
     """Breaks when its parameters are looked at."""
+
+    def run(self, ctx: StepContext, forecast: Forecast[Any]) -> Result:
+        return Result()
 
 
 class InMemory(Registry[Any]):
@@ -106,6 +113,39 @@ def test_a_type_that_cannot_be_used_is_told_where_it_is_used(spec: Spec, step: s
     assert finding.hint
     assert finding.span is not None
     assert (finding.span.line, finding.span.column) == (10, 29)
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("pass", "Plain has no `run`"),
+        ("def run(self, ctx): ...", r"Plain\.run takes \(self, ctx, forecast\)"),
+        ("undo = True\n    def run(self, ctx, forecast): ...", r"Plain\.undo must be an Undo, .*, not True"),
+        (
+            "undo = Undo.ONCE\n    def run(self, ctx, forecast): ...",
+            r"Plain\.undo is Undo\.ONCE, but it has no `rollback`",
+        ),
+        (
+            "def run(self, ctx, forecast): ...\n    def rollback(self, ctx, undo): ...",
+            r"Plain has a `rollback`, but undo is Undo\.IMPOSSIBLE",
+        ),
+    ],
+)
+def test_a_wrong_class_is_refused_when_it_is_loaded_and_harms_no_other_of_its_module(
+    body: str, wrong: str, plug_in: Callable[[str, str], None]
+) -> None:
+    head = "from kubexm_exec.step import Params, Result, Step, Undo\n"
+    good = "class Good(Step[Params]):\n    def run(self, ctx, forecast): return Result()\n"
+    plug_in(
+        "kubexm.steps]\ngood = acme_plain:Good\n[kubexm.steps", f"{head}class Plain(Step[Params]):\n    {body}\n{good}"
+    )
+    registry = step_registry()
+    with pytest.raises(
+        RegistryError, match=f'"plain" of package acme-plain cannot be used: acme_plain.{wrong}'
+    ) as caught:
+        load_step(registry, "plain")
+    assert caught.value.code == "broken-step-type"
+    assert load_step(registry, "good").__name__ == "Good"
 
 
 def test_a_broken_package_does_not_harm_specs_that_do_not_use_it(spec: Spec) -> None:

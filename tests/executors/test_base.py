@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import pytest
 
-from kubexm_exec.engine.attempt import Attempt
+from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.ports import Done, Perform
 from kubexm_exec.executors.base import Executor, load_executor
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.model.graph import FailurePolicy
-from kubexm_exec.model.result import RunMode, Status
+from kubexm_exec.model.result import HostResult, RunMode, Status
 from kubexm_exec.plugins import RegistryError, executor_registry
 from tests.executors.kit import Bench, graph, node
 
@@ -76,6 +76,10 @@ def test_other_workers_perform_every_undo() -> None:
     [
         ("Plain = len\n", "is not an Executor class but "),
         ("class Plain(Executor):\n    pass\n", "has no name"),
+        (
+            "class Plain(Executor):\n    name = 'plain'\n    mode = 'LOOK'\n",
+            "has the mode 'LOOK': it must be a RunMode",
+        ),
     ],
 )
 def test_what_is_installed_as_an_executor_and_is_none_is_refused(
@@ -107,3 +111,32 @@ def test_the_result_and_the_first_event_name_it(executor: type[Executor]) -> Non
     assert (ran.result.executor, ran.result.mode) == (executor.name, executor.mode)
     started = next(event for event in ran.events if event.kind == "run.started")
     assert (started.data["executor"], started.data["runMode"]) == (executor.name, executor.mode.value)
+
+
+class _Careless(Executor):
+    name = "careless"
+
+    def perform(self, attempt: Attempt) -> ActionOutcome:
+        if attempt.node.id.endswith("a"):
+            raise ValueError("boom")
+        return HostResult(host_name=attempt.host, status=Status.SUCCESS)  # type: ignore[return-value]
+
+
+def test_what_an_executor_raises_or_returns_wrongly_is_said_of_it_not_of_the_step() -> None:
+    ran = Bench().run(graph(node("a"), node("b")), _Careless)
+    assert ran.host("a").message == "ValueError: boom"
+    assert ran.host("b").message == "TypeError: perform must return an ActionOutcome, not HostResult"
+    for name in "ab":
+        assert ran.host(name).hint.startswith(f"executor {__name__}._Careless raised it")
+
+
+class _Unready(Executor):
+    name = "unready"
+
+    def begin(self) -> None:
+        raise ValueError("boom")
+
+
+def test_an_executor_that_cannot_begin_is_named() -> None:
+    with pytest.raises(RegistryError, match=r"_Unready\.begin raised ValueError: boom"):
+        Bench().run(graph(node("a")), _Unready)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +22,7 @@ from kubexm_exec.model.events import (
 from kubexm_exec.model.graph import Scope
 from kubexm_exec.model.result import FailureKind, ForecastState, SkipReason, Status
 from kubexm_exec.step import AnyStep, Forecast, Outputs, Params, Result, Step, StepContext, StepFailed
+from kubexm_exec.testing import StepTest, snapshot
 from tests.executors.kit import Bench, graph, node
 
 
@@ -322,9 +327,58 @@ def test_run_gets_what_precheck_has_seen_in_the_same_attempt_and_a_retry_looks_a
     assert (looks, given) == ([1, 2], [1, 2])
 
 
-def test_a_step_type_whose_run_takes_no_forecast_is_refused_as_soon_as_it_is_loaded() -> None:
-    with pytest.raises(TypeError, match=r"Old\.run takes \(self, ctx, forecast\)"):
+class _Given(Outputs):
+    count: int = 0
 
-        class Old(Step[Params]):
-            def run(self, ctx: StepContext) -> Result:  # type: ignore[override]
-                return Result()
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (Result(outputs={"count": "abc"}), "Gives returned the output 'count', which is not as _Given declares it"),
+        (Result(message=5), "Gives.run: the message must be text, not 5"),  # type: ignore[arg-type]
+        (None, "Gives.run must return a Result, not NoneType"),
+    ],
+)
+def test_what_run_returns_is_checked_the_same_way_by_the_engine_and_by_the_kit(
+    result: Result, said: str, tmp_path: Path
+) -> None:
+    class Gives(Step[Params]):
+        outputs_model = _Given
+
+        def run(self, ctx: StepContext, forecast: Forecast[Any]) -> Result:
+            return result
+
+    done = Bench(steps={"gives": Gives}).run(graph(node("a", "gives"))).host("a")
+    assert done.status is Status.FAILED
+    assert said in done.message
+    with StepTest(tmp_path, Gives, {}) as kit, pytest.raises(TypeError, match=re.escape(said)):
+        kit.run()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda runner, path: runner.write(path, "x"),
+        lambda runner, path: runner.mkdir(path),
+        lambda runner, path: runner.symlink("/", path),
+        lambda runner, path: runner.chmod(str(Path(path).parent), 0o700),
+        lambda runner, path: runner.remove(path),
+        lambda runner, path: runner.send(Path(__file__), path),
+    ],
+)
+def test_precheck_that_would_change_something_is_stopped(change: Callable[[Any, str], Any], tmp_path: Path) -> None:
+    path = tmp_path / "made"
+
+    class Writes(Step[Params]):
+        def precheck(self, ctx: StepContext) -> Forecast[Any]:
+            change(ctx.runner, str(path))
+            return Forecast.change("it would")
+
+        def run(self, ctx: StepContext, forecast: Forecast[Any]) -> Result:
+            return Result()
+
+    with StepTest(tmp_path, Writes, {}) as kit:
+        before = snapshot(tmp_path, exact=True)
+        with pytest.raises(TypeError, match=r"precheck would .*, and must change nothing: do it in `run`"):
+            kit.forecast()
+        assert snapshot(tmp_path, exact=True) == before

@@ -452,6 +452,7 @@ class Unpacking(Struct, frozen=True):
 
 def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking) -> None:
     """Unpack an archive on the host into an existing folder; owners in the archive are ignored."""
+    session.changes("unpack", path)
     names = how.names or {}
     result = ask(
         session,
@@ -482,6 +483,7 @@ def unpack(session: Session, path: str, folder: str, fmt: Format, how: Unpacking
 
 def give_away(session: Session, paths: Iterable[str], owner: str) -> None:
     """Change the owner of many files, links and folders."""
+    session.changes("change the owner of files")
     result = ask(session, _GIVE, IN_FOLDERS, owner, stdin=path_list(by_folder(paths)))
     if result.exit_code != 0:
         raise file_failure(session, "change the owner of", "what was unpacked", result)
@@ -492,6 +494,7 @@ def pack(session: Session, folder: str, path: str, fmt: Format, mode: int | None
 
     Without a mode, that of an old one of ours is kept, and a new one is private, as its content may be.
     """
+    session.changes("write", path)
     result = ask(session, _PACK, _FLAGS[fmt], folder, path, f".kx-{secrets.token_hex(8)}.tmp", mode_argument(mode))
     _check(session, "pack", path, fmt, result)
 

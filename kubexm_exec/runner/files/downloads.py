@@ -262,6 +262,7 @@ class Downloads(Operations):
     def fetch(self, wanted: Download, on_size: OnSize | None = None) -> Downloaded:
         """Download a file, which atomically replaces an old one, and only if it has the right digest."""
         session = self._session
+        session.changes("download", wanted.path)
         if on_size is not None:
             session = replace(session, on_output=_Sizes(on_size))
         verified = bool(wanted.sha256)

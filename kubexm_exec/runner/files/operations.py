@@ -233,6 +233,7 @@ class Files(Operations):
         self, path: str, data: bytes, *, mode: int, owner: str, group: str, attributes: Mapping[str, str]
     ) -> None:
         """Write a file with its former extended attributes; owner and group are numbers."""
+        self._session.changes("write", path)
         extended.write(self._session, path, data, mode, int(owner), int(group), attributes)
 
     def write(
@@ -311,6 +312,7 @@ class Files(Operations):
         With ``exact`` it does not inherit the set-group-id bit from the one above. ``missing`` is what
         ``missing_folders`` has returned for the path, if it was asked before.
         """
+        self._session.changes("make folder", path)
         missing = self.missing_folders(path) if missing is None else list(missing)
         if not missing:
             return []
@@ -337,6 +339,7 @@ class Files(Operations):
         """Remove those of the folders that are empty, the last one first; returns the others, in that order."""
         if not folders:
             return []
+        self._session.changes("remove", folders[0])
         done = execute(self._session, script(_REMOVE_EMPTY, *reversed(folders), question=True), live=False)
         return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
@@ -371,6 +374,7 @@ class Files(Operations):
             ask(session.for_cleanup(), 'rm -rf -- "$1"', folder)
 
     def _on_path(self, what: str, path: str, body: str, *arguments: str) -> None:
+        self._session.changes(what, path)
         command = script(body, *arguments, question=True)
         result = execute(self._session, command, check=False, live=False)
         if result.exit_code in (126, 127):

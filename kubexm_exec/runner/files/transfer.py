@@ -112,6 +112,7 @@ def source_of(session: Session, local: Path) -> Source:
 
 def put(session: Session, content: bytes | BinaryIO, target: Target) -> None:
     """Write a file by the connector."""
+    session.changes("write", target.path)
     connector, compared = session.connector, {}
     if target.seen is not None and isinstance(connector, Compares):
         compared = {"seen": target.seen}
@@ -130,6 +131,7 @@ def put(session: Session, content: bytes | BinaryIO, target: Target) -> None:
 
 def send(session: Session, source: Source, target: Target) -> None:
     """Make a file of the host equal to the source; the caller knows that it is not so already."""
+    session.changes("write", target.path)
     if source.size <= SMALL:
         with Outgoing(session, source) as data:
             content = data.read(source.size) + data.read(1)

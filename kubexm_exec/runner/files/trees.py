@@ -364,6 +364,7 @@ class Trees(Operations):
 
     def change(self, root: str, change: TreeChange, look: TreeLook) -> None:
         """Make the changes: everything is sent before the first of them, and each file is replaced atomically."""
+        self._session.changes("write to", root)
         self._session.progress(f"upload {posixpath.basename(root) or root}", None, None)
         alone = [file for file in change.files if self._goes_alone(file, change, look)]
         lone = {file.path for file in alone}
