@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import (
@@ -223,7 +224,9 @@ def rollback_command(
     if not yes:
         approve("undo it?", output)
     terminal = Terminal(output, verbose, journal=journal)
-    raise SystemExit(terminal.conclude(service.roll_back(request, terminal)))
+    # The run that was shown: `last` may mean another one by now.
+    approved = replace(request, run=found.info.row.id)
+    raise SystemExit(terminal.conclude(service.roll_back(approved, terminal)))
 
 
 def _tell_undoable(found: Undoable) -> None:

@@ -37,9 +37,9 @@ def undoable(store: Store, request: RollbackRequest) -> Undoable:
 
 def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watcher) -> Outcome:
     """Undo what a run has done; raises Invalid, NotFound or JournalError."""
-    undoable(store, request)
-    past = load_past(store, request.run)
-    run = past.row.id
+    # `last` may mean another run in a moment.
+    run = undoable(store, request).info.row.id
+    past = load_past(store, run)
     with begun(Session.go_on(store, state, run, "rollback", wait=patience(watcher, request.wait))) as session:
         for key in broken_off(tell(store, run), request.undone):
             session.recorder.write(was_undone(key))

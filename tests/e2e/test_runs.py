@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
-from tests.e2e.program import environment, run, start, write_spec
+from tests.e2e.program import BIN, environment, run, start, write_spec
 from tests.e2e.test_run import until
 
 BODY = """
@@ -155,3 +156,33 @@ modules:
     assert [kind for kind, _ in plain["n2"]][-4:] == ["action.started", *["action.finished"] * 3]
     assert [kind for kind, _ in plain["n1"] if kind == "action.started"] == ["action.started"] * 5
     assert told() == plain
+
+
+def test_the_run_that_is_taken_back_is_the_one_that_was_shown(tmp_path: Path) -> None:
+    env = environment(KUBEXM_STATE=str(tmp_path / "state"))
+
+    def make(name: str) -> None:
+        body = "modules: [{name: m, tasks: [{name: t, steps: [{name: a, type: file, with: {path: PATH}}]}]}]\n"
+        write_spec(tmp_path, body.replace("PATH", str(tmp_path / name)), f"{name}.yaml")
+        assert run("kubexm-run", f"{name}.yaml", cwd=tmp_path, env=env).returncode == 0
+
+    make("one")
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [BIN / "kubexm", "runs", "rollback", "last"],
+        cwd=tmp_path, env=env, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(theirs)
+    with process:
+        assert process.stderr is not None
+        seen = b""
+        while b"undo it?" not in seen:
+            read = process.stderr.read1()  # type: ignore[attr-defined]
+            assert read
+            seen += read
+        make("two")
+        os.write(ours, b"y\n")
+        process.stderr.read()
+    os.close(ours)
+    assert process.returncode == 0
+    assert [(tmp_path / name).exists() for name in ("one", "two")] == [False, True]
