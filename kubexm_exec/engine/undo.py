@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -225,11 +226,28 @@ class _Undo(Loop):
 
     def _next(self) -> list[Action]:
         """What may start now: at each place the last action, if all that depended on it is undone."""
-        found = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
-        if not found and not self._running:
-            found = [next(reversed(self._wanted))]
-        found = found[: self._forks - len(self._running)]
+        ready = [keys[-1] for keys in self._at_place.values() if keys and keys[-1] in self._ready]
+        if not ready and not self._running:
+            ready = [next(reversed(self._wanted))]
+        # At a place there is one at a time anyway; what all of them share is counted here.
+        used = Counter(name for key in self._running for name, _ in self._shared(key))
+        found: list[Action] = []
+        for key in ready:
+            if len(found) + len(self._running) >= self._forks:
+                break
+            shared = self._shared(key)
+            if all(used[name] < size for name, size in shared):
+                used.update(name for name, _ in shared)
+                found.append(key)
         self._ready.difference_update(found)
+        return found
+
+    def _shared(self, key: tuple[str, str]) -> list[tuple[tuple[str, str], int]]:
+        """The locks and the limit of its node that an undo takes one of, each with its size."""
+        limits = self._wanted[Action(*key)].node.constraints
+        found = [(("lock", name), self._runtime.graph.locks.get(name, 1)) for name in dict.fromkeys(limits.locks)]
+        if limits.global_limit is not None:
+            found.append((("node", key[0]), limits.global_limit))
         return found
 
     # In a worker's thread
@@ -394,7 +412,7 @@ def _step(runtime: Runtime, attempt: Attempt) -> AnyStep:
 
 
 def _reversed(graph: ExecutionGraph) -> ExecutionGraph:
-    """The graph with every edge reversed; without conditions, hooks, policies, limits and pauses."""
+    """The graph with every edge reversed; without conditions, hooks, policies, pauses and limits (see ``_next``)."""
     waiting: dict[str, list[Dependency]] = {node: [] for node in graph.nodes}
     waited_by: dict[str, list[tuple[ExecutionNode, Dependency]]] = {}
     for node in graph.nodes.values():

@@ -67,7 +67,8 @@ class Recorder:
         self.error: JournalError | None = None
         self.digests: dict[str, str] = {}
         """Digests of the inputs of nodes, by their ids; made before anything runs."""
-        self._seq = after
+        self.written = after
+        """The number of the last group that is durable."""
         self._door: Door | None = None
         self._pen = threading.Lock()
         """Held while writing."""
@@ -168,8 +169,8 @@ class Recorder:
         try:
             if self._door is None:
                 self._door = self.store.connect()
-            self.store.append_by(self._door, self.run, self.epoch, self._seq + 1, entries)
-            self._seq += 1
+            self.store.append_by(self._door, self.run, self.epoch, self.written + 1, entries)
+            self.written += 1
             self._untidy += 1
         except BusyError:
             raise

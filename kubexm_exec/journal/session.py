@@ -18,7 +18,7 @@ from kubexm_exec.journal import leases
 from kubexm_exec.journal.errors import FencedError, GoneError
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.recorder import Recorder
-from kubexm_exec.journal.store import INTERRUPTED, Store, folder_of
+from kubexm_exec.journal.store import INTERRUPTED, RunRow, Store, folder_of
 
 if TYPE_CHECKING:
     from kubexm_exec.connectors.base import User
@@ -58,6 +58,9 @@ class Session:
         self._heard = heard
         self._keeper: leases.Keeper | None = None
         self._runtime: Runtime | None = None
+        self._before: RunRow | None = None
+        """The run as it stays if this session ends before anything has begun."""
+        self._after = after
         self.asked_by = ""
         """Who cancelled the run from another process."""
 
@@ -111,7 +114,10 @@ class Session:
         except BaseException:
             leases.release(store, row.target, run, row.epoch + 1)
             raise
-        return cls(store, state, run, row.target, epoch, store.last(run), heard)
+        session = cls(store, state, run, row.target, epoch, store.last(run), heard)
+        if row.over and made_from is None and not again:
+            session._before = row
+        return session
 
     def attach(self, runtime: Runtime, left: Mapping[str, Sequence[tuple[int, str]]] | None = None) -> None:
         """Record a run, and end it if the lease is lost or a request says so.
@@ -181,7 +187,11 @@ class Session:
                 return self.recorder.error
             if result is None:
                 # Otherwise this process would count as working on the run as long as it lives.
-                self.store.end(self.run, self.epoch, status=INTERRUPTED, message="", counts={})
+                was = self._before
+                if was is None or self.recorder.written != self._after:
+                    self.store.end(self.run, self.epoch, status=INTERRUPTED, message="", counts={})
+                else:
+                    self.store.end(self.run, self.epoch, status=was.status, message=was.message, counts=was.counts)
             else:
                 status, message = result.status.value, result.message
                 status = success if status == "Success" else status

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kubexm_exec.engine.history import tell, whole_graph
 from kubexm_exec.executors.drift import DriftExecutor
 from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, Status, column
@@ -26,10 +28,9 @@ def drift(store: Store, state: Path, request: DriftRequest, watcher: Watcher) ->
     graph = past.graph
     hosts = frozenset(graph.hosts) if request.limit is None else chosen_hosts(graph.hosts, request.limit)
     documents = past.documents(state)
-    live = LiveRun(
-        whole_graph(graph, history), documents, DriftExecutor.name,
-        forks=past.request.forks if request.forks is None else request.forks,
-    )  # fmt: skip
+    forks = past.request.forks if request.forks is None else request.forks
+    asked = replace(past.request, documents=documents, executor=DriftExecutor.name, forks=forks)
+    live = LiveRun(whole_graph(graph, history), asked)
     live.make_executor = lambda: DriftExecutor(history, hosts)
     watcher.attach(live)
     found = Drift(row=row, request=past.request, hosts=list(graph.hosts))

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kubexm_exec.service.errors import Held, Invalid, ServiceError, Unavailable
-from kubexm_exec.service.requests import Documents, Outcome
+from kubexm_exec.service.requests import Outcome, RunRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,18 +52,12 @@ class LiveRun:
     def __init__(
         self,
         graph: ExecutionGraph,
-        documents: Documents,
-        executor: str,
+        asked: RunRequest,
         *,
-        forks: int,
-        uploads: int = 10,
-        verbose: int = 0,
-        overwrite: bool = False,
-        patient: bool = False,
         run_id: str = "",
         expressions: Expressions | None = None,
     ) -> None:
-        """Raises Invalid if there is no such executor, or nothing could run."""
+        """Raises Invalid if there is no such executor, nothing could run, or the documents have no folder."""
         from kubexm_exec.engine.runtime import RunOptions
         from kubexm_exec.executors.base import load_executor
         from kubexm_exec.model.events import EventBus
@@ -73,9 +67,12 @@ class LiveRun:
         from kubexm_exec.secrets import Redactor, Secrets
         from kubexm_exec.service.documents import bundle_folder, template_folders
 
-        for name, limit in (("forks", forks), ("uploads", uploads)):
+        for name, limit in (("forks", asked.forks), ("uploads", asked.uploads)):
             if limit < 1:
                 raise Invalid(f"{name} is {limit}", "give a number of at least 1")
+        executor, documents = asked.executor, asked.documents
+        if not documents.folder:  # never that of this process
+            raise Invalid("the request names no folder")
         try:
             chosen = load_executor(executor_registry(), executor)
         except RegistryError as error:
@@ -105,8 +102,8 @@ class LiveRun:
 
         templates = tuple(map(Path, template_folders(documents)))
         options = RunOptions(
-            forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite, templates=templates,
-            bundle=bundle_folder(documents), folder=documents.folder, patient=patient,
+            forks=asked.forks, uploads=asked.uploads, verbose=asked.verbose, overwrite=asked.overwrite,
+            templates=templates, bundle=bundle_folder(documents), folder=documents.folder, patient=asked.patient,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
         if self.mode is not RunMode.OFFLINE:

@@ -156,11 +156,8 @@ class LocalService:
                 compilation, graph = compiled(documents, watcher.found)
                 graph = as_asked(graph, documents, request.documents)
                 made_of = reads(documents, graph)
-            live = LiveRun(
-                graph, documents, request.executor, forks=request.forks, uploads=request.uploads, run_id=run,
-                verbose=request.verbose, overwrite=request.overwrite, patient=request.patient,
-                expressions=compilation.expressions if compilation is not None else None,
-            )  # fmt: skip
+            expressions = compilation.expressions if compilation is not None else None
+            live = LiveRun(graph, replace(request, documents=documents), run_id=run, expressions=expressions)
             live.reads = made_of
             watcher.attach(live)
             live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
@@ -193,7 +190,8 @@ class LocalService:
             hosts = hosts_of(site, [request.pattern])
             graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
             where = Documents(folder=documents.folder)
-            live = LiveRun(graph, where, request.executor, forks=request.forks, verbose=1)
+            asked = RunRequest(documents=where, executor=request.executor, forks=request.forks, verbose=1)
+            live = LiveRun(graph, asked)
             live.reads = [name for name in (documents.spec, documents.inventory) if name]
             live.reads += [str(file.path) for file in site.sources.values()]
             watcher.attach(live)
@@ -361,5 +359,6 @@ def _made_from(live: LiveRun) -> dict[str, Any]:
         "version": importlib.metadata.version("kubexm"),
         "graph": live.graph.to_json(),
         "target": live.graph.target,
+        "folder": live.documents.folder,
         "packages": packages_of(types, step_registry()),
     }

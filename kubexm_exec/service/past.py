@@ -40,12 +40,19 @@ class Past(Struct):
     """As it was compiled, without what was added while it ran."""
 
     def documents(self, state: Path) -> Documents:
-        """What it was made from: texts are unpacked again, and a folder that is gone is none."""
+        """What it was made from, where it was: texts are unpacked again. Raises Invalid if that folder is gone."""
         from kubexm_exec.journal.store import folder_of
         from kubexm_exec.service.documents import unpacked
 
-        found = unpacked(self.request.documents, folder_of(state, self.row.id))
-        return found if os.path.isdir(found.folder) else replace(found, folder="")  # noqa: PTH112
+        documents, run = self.request.documents, self.row.id
+        if documents.files:
+            documents = unpacked(documents, folder_of(state, run))
+        # Anywhere else its relative paths would mean other files.
+        folder = self.made_from.get("folder") or documents.folder
+        if folder != documents.folder or not os.path.isdir(folder):  # noqa: PTH112
+            why = "No such file or directory" if folder == documents.folder else "not in the state folder in use"
+            raise Invalid(f"the folder of run {run} cannot be used: {folder}: {why}")
+        return documents
 
 
 def load_past(store: Store, wanted: str) -> Past:
@@ -185,14 +192,14 @@ def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> Non
 
 
 def changes_since(past: Past, documents: Documents, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:
-    """The graph of the spec as it is now, and what is not as it was; None for a plan, which is run as it is.
+    """The graph of the spec as it is now, and what is not as it was; None for a plan of which no spec is known.
 
     Raises Invalid.
     """
     from kubexm_exec.compile.compare import compare
     from kubexm_exec.service.documents import compiled
 
-    if documents.plan:
+    if not documents.spec:
         return None, []
     _, now = compiled(documents, watcher.found)
     return now, compare(past.graph, now)

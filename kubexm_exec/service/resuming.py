@@ -36,9 +36,6 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         raise Invalid("changes are accepted for the whole run", "do not select nodes or hosts")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
     documents = past.documents(state)
-    if not documents.folder:
-        folder = past.request.documents.folder
-        raise Invalid(f"the folder of run {run} cannot be used: {folder}: No such file or directory")
     graph, selection, changed = _graph_now(past, documents, selection, request, watcher)
     history = tell(store, run)
     for glob in selection.done:
@@ -55,11 +52,11 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
         graph = staying(graph, history)
         whole = whole_graph(graph, history)
         known = known_actions(whole, history, selection)
-        live = LiveRun(
-            graph, documents, past.row.executor, forks=past.request.forks if request.forks is None else request.forks,
-            verbose=request.verbose, overwrite=request.overwrite, run_id=run,
-            patient=request.patient or past.request.patient,
+        asked = replace(
+            past.request, documents=documents, forks=past.request.forks if request.forks is None else request.forks,
+            verbose=request.verbose, overwrite=request.overwrite, patient=request.patient or past.request.patient,
         )  # fmt: skip
+        live = LiveRun(graph, asked, run_id=run)
         live.runtime.prior = known
         live.left = lambda action: action not in known or known[action].outcome is None
         chosen = live.make_executor

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from kubexm_exec.engine.history import tell, whole_graph, with_earlier
 from kubexm_exec.executors.rollback import RollbackExecutor, broken_off, remaining, was_undone
 from kubexm_exec.journal.session import Session
@@ -40,6 +42,11 @@ def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watc
     # `last` may mean another run in a moment.
     run = undoable(store, request).info.row.id
     past = load_past(store, run)
+    # An undo uses no resources: their bundle may be gone.
+    asked = replace(
+        past.request, documents=replace(past.documents(state), bundle=None), executor=DEFAULT_EXECUTOR,
+        verbose=request.verbose, overwrite=request.overwrite,
+    )  # fmt: skip
     with begun(Session.go_on(store, state, run, "rollback", wait=patience(watcher, request.wait))) as session:
         for key in broken_off(tell(store, run), request.undone):
             session.recorder.write(was_undone(key))
@@ -47,10 +54,7 @@ def roll_back(store: Store, state: Path, request: RollbackRequest, watcher: Watc
         # What a changed spec has no more was done all the same.
         before = (ExecutionGraph.from_json(each["graph"]) for each in store.all_made_from(run))
         graph = whole_graph(with_earlier(past.graph, before), history)
-        live = LiveRun(
-            graph, past.documents(state), DEFAULT_EXECUTOR, forks=past.request.forks, verbose=request.verbose,
-            overwrite=request.overwrite, run_id=run,
-        )  # fmt: skip
+        live = LiveRun(graph, asked, run_id=run)
         live.make_executor = lambda: RollbackExecutor(history, request.again)
         live.success = Status.ROLLED_BACK.value
         live.left = frozenset(remaining(history)[0]).__contains__

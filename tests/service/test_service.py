@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 import kubexm_exec.service
+from kubexm_exec.model.events import Event
 from kubexm_exec.model.result import Status
 from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, Unavailable
 from kubexm_exec.service.live import LiveRun
@@ -159,7 +160,6 @@ def test_who_holds_a_target_is_told_and_can_be_cancelled_from_elsewhere(service:
     assert caught.value.since > 0
     # Another service in the same state folder: it knows the run by the journal alone.
     other = LocalService(service.journal, service.state)
-    assert other.prune([watcher.live.id]) == 1  # it may have been resumed since somebody chose it
     assert other.cancel("last").row.id == watcher.live.id
     thread.join(20)
     assert [outcome.result.status for outcome in found] == [Status.CANCELLED]
@@ -299,3 +299,125 @@ def test_texts_of_the_same_name_in_two_folders_are_different_specs(service: Loca
     for name in ("one", "two"):
         found = service.drift(DriftRequest(folder=f"/customers/{name}", spec="spec.yaml"))
         assert (found.row.name, found.row.spec) == (name, f"/customers/{name}/spec.yaml")
+
+
+def test_a_run_whose_folder_is_gone_is_neither_taken_back_nor_looked_at_anywhere_else(
+    service: LocalService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec(folder, steps("{name: make, type: command, with: {argv: [mkdir, build], undo: {argv: [rmdir, build]}}}"))
+    assert service.run(request(folder)).well
+    folder.rename(folder.with_name("moved"))
+    elsewhere = folder.with_name("elsewhere")
+    (elsewhere / "build").mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    for ask in (
+        lambda: service.roll_back(RollbackRequest(run="last")),
+        lambda: service.resume(ResumeRequest(run="last")),
+        lambda: service.drift(DriftRequest(folder=str(folder), spec="spec.yaml")),
+    ):
+        with pytest.raises(Invalid, match=r"the folder of run .* cannot be used"):
+            ask()
+    with pytest.raises(Invalid, match="names no folder"):
+        service.run(RunRequest(documents=Documents(spec=str(folder.with_name("moved") / "spec.yaml"))))
+    assert (elsewhere / "build").exists()
+    assert service.runs()[0].state is Status.SUCCESS
+
+
+def test_texts_are_not_taken_back_in_another_state_folder(service: LocalService, tmp_path: Path) -> None:
+    line = "{name: make, type: command, with: {argv: [mkdir, build], undo: {argv: [rmdir, build]}}}"
+    text = spec(tmp_path / "any", steps(line)).read_text()
+    assert service.run(RunRequest(documents=Documents(folder="/far", files={"spec.yaml": text}, spec="spec.yaml"))).well
+    [made] = service.state.rglob("build")
+    other = LocalService(service.journal, tmp_path / "other")
+    with pytest.raises(Invalid, match="not in the state folder in use"):
+        other.roll_back(RollbackRequest(run="last"))
+    assert service.roll_back(RollbackRequest(run="last")).well
+    assert not made.exists()
+
+
+def test_a_resumed_run_is_as_patient_as_it_was(service: LocalService, tmp_path: Path) -> None:
+    spec(tmp_path / "site", steps("{name: gate, type: gate, with: {question: 'Go on?'}}"))
+
+    class Asked(Listener):
+        def attach(self, run: LiveRun) -> None:
+            super().attach(run)
+            run.subscribe(self.hear)
+
+        def hear(self, event: Event) -> None:
+            if event.kind == "action.asks":
+                self.reply()
+
+        def reply(self) -> None:
+            service.cancel("last")
+
+    class Answered(Asked):
+        def reply(self) -> None:
+            service.answer(AnswerRequest(run="last", node="m/t/gate", answer=True))
+
+    first = service.run(request(tmp_path / "site", patient=True, uploads=3), Asked())
+    assert first.result.status is Status.CANCELLED
+    again = Answered()
+    assert service.resume(ResumeRequest(run="last"), again).well
+    assert again.live is not None
+    assert again.live.runtime.options.uploads == 3
+
+
+def test_a_refused_rollback_leaves_the_run_as_it_was_and_needs_no_bundle(
+    service: LocalService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    line = "{name: a, type: file, with: {path: PATH, content: \"{{ secret('env:BOX') }}\"}}"
+    spec(site, steps(line.replace("PATH", str(site / "made"))))
+    (site / "bundle").mkdir()
+    monkeypatch.setenv("BOX", "some-password")
+    asked = request(site)
+    asked = replace(asked, documents=replace(asked.documents, bundle="bundle"))
+    assert service.run(asked).well
+    (site / "bundle").rmdir()
+    monkeypatch.delenv("BOX")
+    before = service.runs()[0]
+    with pytest.raises(Invalid, match="BOX"):
+        service.roll_back(RollbackRequest(run="last"))
+    after = service.runs()[0]
+    assert (after.state, after.row.counts) == (Status.SUCCESS, before.row.counts)
+    monkeypatch.setenv("BOX", "some-password")
+    assert service.roll_back(RollbackRequest(run="last")).well
+    assert not (site / "made").exists()
+
+
+def test_a_run_of_a_plan_is_not_resumed_with_files_that_have_changed_unless_they_are_accepted(
+    service: LocalService, folder: Path
+) -> None:
+    from kubexm_exec.compile.plan import save_plan
+
+    spec(
+        folder,
+        steps(UNLESS, "{name: last, type: copy, with: {src: data, path: DIR/copied}}").replace("DIR", str(folder)),
+    )
+    (folder / "data").write_text("approved")
+    save_plan(service.plan(Documents(folder=str(folder), spec="spec.yaml")).plan, folder / "plan.json")
+    assert not service.run(RunRequest(documents=Documents(folder=str(folder), plan="plan.json"))).well
+    (folder / "ok").touch()
+    (folder / "data").write_text("changed")
+    with pytest.raises(Changed) as caught:
+        service.resume(ResumeRequest(run="last"))
+    assert "m/t/last" in str(caught.value.changes)
+    assert not (folder / "copied").exists()
+    assert service.resume(ResumeRequest(run="last", accept_changes=True)).well
+
+
+@pytest.mark.parametrize("limit", ["globalLimit: 1", "locks: [one]"])
+def test_an_undo_keeps_the_limits_of_the_run(service: LocalService, tmp_path: Path, limit: str) -> None:
+    site = tmp_path / "site"
+    hosts = ", ".join(f"{{name: h{number}, connector: local}}" for number in range(4))
+    # Only one at a time can have the folder.
+    alone = "mkdir busy && sleep 0.2 && rmdir busy"
+    line = f"{{name: a, type: command, resources: {{{limit}}}, with: {{shell: 'true', undo: {{shell: {alone}}}}}}}"
+    spec(
+        site,
+        steps(line, more=f"inventory: {{hosts: [{hosts}]}}\n").replace(
+            "- name: t\n", "- name: t\n        runOn: all\n"
+        ),
+    )
+    assert service.run(request(site)).well
+    assert service.roll_back(RollbackRequest(run="last")).well
