@@ -107,6 +107,12 @@ def test_other_peoples_processes_are_not_taken_for_children_that_were_left_behin
     assert (ending[-2:], after[-2:]) == (["0", "0"], ["0", "0"])
 
 
+@pytest.mark.parametrize("held", ["2>/dev/null", ">/dev/null", "7>&2 >/dev/null 2>&1"])
+def test_a_child_in_a_session_of_its_own_is_noticed_if_it_can_write_to_the_streams(shell: list[str], held: str) -> None:
+    [(_, _, ending)] = answers(shell, Job(("sh", "-c", f"setsid sleep 1 {held} & :")))
+    assert ending[-2:] == ["0", "1"]
+
+
 def test_a_child_is_noticed_among_hundreds_that_have_gone(shell: list[str]) -> None:
     script = "sleep 3 >/dev/null 2>&1 & i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done"
     [(_, _, ending)] = answers(shell, Job(("sh", "-c", script)))

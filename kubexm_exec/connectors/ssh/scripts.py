@@ -41,9 +41,15 @@ kx
   fi
 fi
 kx_in() {
+  kx_i=$1
   read -r kx_x 2>/dev/null </proc/$1/stat || return
   set -- ${kx_x##*) }
-  if [ "$4" = "$kx_v" ]; then case $1 in Z|X) ;; *) kx_b=1 ;; esac; fi
+  case $1 in Z|X) return ;; esac
+  if [ "$4" = "$kx_v" ]; then kx_b=1; return; fi
+  # In another session, it still writes to our streams if it has them open.
+  for kx_f in /proc/$kx_i/fd/*; do
+    if [ "$kx_f" -ef /proc/$$/fd/3 ] || [ "$kx_f" -ef /proc/$$/fd/4 ]; then kx_b=1; return; fi
+  done
 }
 kx_left() {
   kx_n=$((kx_z - kx_a))
