@@ -339,7 +339,7 @@ def _option(option: click.Option) -> str:
         names += f" `{option.metavar or ('NUMBER' if option.type.name.startswith('integer') else 'TEXT')}`"
     default = option.default if isinstance(option.default, str | int) and not isinstance(option.default, bool) else ""
     shown = f"`{default}`" if default != "" and not option.is_flag and not option.count else ""
-    return _row(names, shown, option.help or "")
+    return _row(names, "required" if option.required else shown, option.help or "")
 
 
 def main() -> None:

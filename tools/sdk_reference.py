@@ -39,9 +39,10 @@ def sdk_reference(banner: str) -> str:
         for name in importlib.import_module(module).__all__:
             where, node = _definition(module, name)
             if isinstance(node, ast.ClassDef) and (members := _members(where, node)):
-                lines += ["", f"### {name}", "", _head(node), "", *members]
+                alias = f" Signatures call it `{node.name}`." if node.name != name else ""
+                lines += ["", f"### {name}", "", _head(node) + alias, "", *members, *_parts(node)]
             else:
-                simple.append(_entry(name, node))
+                simple.append(_entry(name, node, _below(where, node)))
         lines += ["", *simple] if simple else []
     return "\n".join(lines).replace("``", "`") + "\n"
 
@@ -90,7 +91,6 @@ def _head(node: ast.ClassDef) -> str:
 def _members(module: str, node: ast.ClassDef) -> list[str]:
     """The public attributes and methods of a class, also of bases outside the kit, with what is said of them."""
     found: dict[str, str] = {}
-    fullest: dict[str, ast.FunctionDef] = {}
     for here, after in zip(node.body, [*node.body[1:], None], strict=True):
         text = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
@@ -103,16 +103,38 @@ def _members(module: str, node: ast.ClassDef) -> list[str]:
                 found[name] = f"- `{name}: {ast.unparse(here.annotation)}{default}`" + (f": {text}" if text else "")
             case ast.Assign(targets=[ast.Name(id=name)]) if not name.startswith("_") and name != "model_config":
                 found[name] = f"- `{name}`" + (f": {text}" if text else "")
-            case ast.FunctionDef(name=name) if _is(here, "overload"):
-                fullest[name] = here
-            case ast.FunctionDef(name=name) if not name.startswith("_"):
-                found[name] = _entry(name, fullest.get(name, here), _said(here))
+            case ast.FunctionDef(name=name) if not name.startswith("_") and not _is(here, "overload"):
+                found[name] = _entry(name, here)
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id not in _names() and base.id not in dir(builtins):
             where, inherited = _definition(module, base.id)
             if isinstance(inherited, ast.ClassDef):
                 found |= {entry: entry for entry in _members(where, inherited)}
     return list(found.values())
+
+
+def _parts(node: ast.ClassDef) -> list[str]:
+    """The classes of a runner's parts, each with its members."""
+    lines: list[str] = []
+    for each in node.body:
+        match each:
+            case ast.AnnAssign(
+                target=ast.Name(id=name),
+                value=ast.Call(func=ast.Name(id="_part"), args=[ast.Constant(value=module), ast.Constant(value=kind)]),
+            ):
+                where, found = _definition(f"kubexm_exec.runner.{module}", str(kind))
+                assert isinstance(found, ast.ClassDef)
+                lines += ["", f"### {node.name}.{name}", "", f"`{kind}`: {_said(found)}", "", *_members(where, found)]
+    return lines
+
+
+def _below(module: str, node: ast.stmt) -> str:
+    """What is said of a constant: the text that follows it."""
+    body = _tree(module).body
+    after = body[body.index(node) + 1] if node in body[:-1] else None
+    if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+        return " ".join(str(ast.literal_eval(after.value)).split())
+    return ""
 
 
 def _entry(name: str, node: ast.stmt, said: str = "") -> str:
@@ -122,8 +144,9 @@ def _entry(name: str, node: ast.stmt, said: str = "") -> str:
         )
         return f"- `{shown}`: {said or _said(node)}"
     if isinstance(node, ast.ClassDef):
-        return f"- `{name}`: {_said(node)}"
-    return f"- `{name}`"
+        head = _head(node)
+        return f"- {head}" if head.startswith("`") else f"- `{name}`: {head}"
+    return f"- `{name}`" + (f": {said}" if said else "")
 
 
 def _is(node: ast.FunctionDef, decorator: str) -> bool:

@@ -36,7 +36,7 @@ class CommandCancelled(Exception):
 
 
 class StepFailed(Exception):
-    """The work said no. Say what and where in ``message``, and in ``hint`` what to do.
+    """Raise this when the work fails. Say what and where in ``message``, and in ``hint`` what to do.
 
     ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
     """

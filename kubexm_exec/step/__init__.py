@@ -77,7 +77,7 @@ class Params(BaseModel):
 
 
 class Outputs(BaseModel):
-    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``.
+    """Base of a step type's outputs: what later steps see as ``steps.NAME.outputs``, in camelCase (``exitCode``).
 
     ``extra="allow"`` in a subclass means any name.
     """
@@ -178,7 +178,7 @@ S_co = TypeVar("S_co", covariant=True, default=None)
 
 @dataclass(frozen=True, slots=True)
 class Forecast(Generic[S_co]):
-    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not looked at.
+    """What a step would do on a host: nothing, change something, or it cannot be known yet, or was not checked.
 
     It belongs to one attempt: ``run`` gets the one of the ``precheck`` just before, and a retry looks again.
     """
@@ -188,7 +188,7 @@ class Forecast(Generic[S_co]):
     effect: Effect
     seen: S_co
     """What ``precheck`` has seen of the host, in a type of the step's own: ``run`` works with it, and need not ask
-    again. Where there is nothing to do, it is left out."""
+    again. Not set for ``satisfied``."""
     diffs: tuple[Diff, ...] = ()
     outputs: Mapping[str, Any] = field(default_factory=dict)
     replaces: str = ""
@@ -197,7 +197,7 @@ class Forecast(Generic[S_co]):
 
     @property
     def decides(self) -> bool:
-        """Whether the host was looked at, so that this tells if the work is done already."""
+        """Whether the host was checked, so that this tells if the work is done already."""
         return self.state in (ForecastState.SATISFIED, ForecastState.CHANGE)
 
     @classmethod
@@ -217,14 +217,14 @@ class Forecast(Generic[S_co]):
 
     @classmethod
     def harmless(cls, message: str = "") -> Forecast:
-        """``run`` is called, but changes nothing. ``check`` does not call it: it is not looked at."""
+        """``run`` is called, but changes nothing. ``check`` does not call it, and reports it as not checked."""
         return Forecast(ForecastState.NOT_LOOKED_AT, message, Effect.TELLS, None)
 
     @classmethod
     def always(cls, message: str = "") -> Forecast:
         """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
 
-        ``check`` says that it was not looked at. If the connection drops during ``run``, it is not run again.
+        ``check`` reports it as not checked. If the connection drops during ``run``, it is not run again.
         """
         return Forecast(ForecastState.NOT_LOOKED_AT, message, Effect.CHANGES, None)
 
@@ -238,7 +238,7 @@ class Forecast(Generic[S_co]):
     def change(
         cls, message: str = "", diffs: Sequence[Diff] = (), *, seen: Any = None, replaces: str = ""
     ) -> Forecast[Any]:
-        """The host was looked at, and ``run`` would change something; ``seen`` is what it needs to know for that."""
+        """The host was checked, and ``run`` would change something; ``seen`` is what it needs to know for that."""
         return Forecast(ForecastState.CHANGE, message, Effect.CHANGES, seen, tuple(diffs), replaces=replaces)
 
     @overload
@@ -249,7 +249,7 @@ class Forecast(Generic[S_co]):
     def unknown(cls, because: str, *, seen: T) -> Forecast[T]: ...
     @classmethod
     def unknown(cls, because: str, *, seen: Any = None) -> Forecast[Any]:
-        """It cannot be said before it is tried, because of that. ``run`` is called, and tries."""
+        """The effect is unknown in advance; ``because`` says why. ``run`` is called."""
         return Forecast(ForecastState.UNKNOWN, because, Effect.CHANGES, seen)
 
 

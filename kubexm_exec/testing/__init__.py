@@ -139,7 +139,10 @@ class StepTest:
         ctx.close()
 
     def undo_run(self, *, overwrite: bool = False) -> tuple[str, str]:
-        """Undo the last run as a rollback does, after a look: its state, such as ``undone``, and what is said of it."""
+        """Undo the last run as a rollback does: how that ended, and the message.
+
+        It ended as ``undone``, ``undoFailed``, ``leftAlone`` (changed since by somebody else) or ``notReversible``.
+        """
         _, ctx, attempt = self._make()
         ctx.close()
         attempt.undo = self._saved()

@@ -25,6 +25,7 @@ _ABLE: Final = "able() { tar --help 2>/dev/null | grep -q -e --xattrs-include; }
 TAR: Final = f"""{_ABLE}
 archive() {{ if able; then tar {_OPTIONS} "$@"; else tar "$@"; fi; }}
 """
+"""Begin a script with it: ``archive`` is ``tar``, with extended attributes if the host's can keep them."""
 """A piece of shell: `archive` is tar with extended attributes, if the tar of the host supports them."""
 _READ: Final = f"""{WAY}{_ABLE}
 go "$1"

@@ -14,6 +14,7 @@ from kubexm_exec.runner.session import Session
 
 Active = Literal["active", "inactive", "failed", "changing"]
 Verb = Literal["start", "stop", "restart", "reload", "enable", "reenable", "disable", "mask", "unmask"]
+"""What can be done to a service."""
 
 PROPERTIES: Final = (
     "Id,LoadState,LoadError,ActiveState,SubState,UnitFileState,CanReload,Result,MainPID,NeedDaemonReload,FragmentPath,"
