@@ -120,9 +120,11 @@ def _parts(node: ast.ClassDef) -> list[str]:
         match each:
             case ast.AnnAssign(
                 target=ast.Name(id=name),
-                value=ast.Call(func=ast.Name(id="_part"), args=[ast.Constant(value=module), ast.Constant(value=kind)]),
+                value=ast.Call(
+                    func=ast.Name(id="_part"), args=[ast.Constant(value=str(module)), ast.Constant(value=str(kind))]
+                ),
             ):
-                where, found = _definition(f"kubexm_exec.runner.{module}", str(kind))
+                where, found = _definition(f"kubexm_exec.runner.{module}", kind)
                 assert isinstance(found, ast.ClassDef)
                 lines += ["", f"### {node.name}.{name}", "", f"`{kind}`: {_said(found)}", "", *_members(where, found)]
     return lines
