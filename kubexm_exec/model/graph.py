@@ -350,7 +350,8 @@ class ExecutionGraph(Struct, frozen=True):
         """The graph for networkx: a DAG of actions, with edges from what comes first to what waits for it.
 
         An action is a pair of node and host; a point where others meet (``web#end``), or a node without hosts, has an
-        empty host. Of nodes alone it would be no DAG: batches of one node wait for each other. Loading networkx takes 0.2 s: no plain run does it.
+        empty host. Of nodes alone it would be no DAG: batches of one node wait for each other. Loading networkx takes
+        0.2 s: no plain run does it.
         """
         import networkx as nx
 
