@@ -66,8 +66,6 @@ def command(
             "give either a command after -- or a line with --shell",
             f"kubexm exec {shlex.quote(pattern)} -i FILE -- uptime",
         )
-    if argv and not argv[0]:
-        raise Invalid("the command names no program")
     if become is not None:
         _check_user(become)
     if line is not None and not line.strip():

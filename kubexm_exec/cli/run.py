@@ -140,11 +140,6 @@ def command(
     if spec is None and plan_file is None:
         raise Invalid("give a SPEC, or a plan with --plan FILE", "kubexm-run spec.yaml")
     documents = replace(choice, spec=spec or "", plan=plan_file or "", bundle=bundle)
-    if plan_file is not None and choice != Documents(folder=choice.folder, templates=choice.templates):
-        raise Invalid(
-            "a plan runs exactly as saved: values, hosts and tags were chosen when it was created",
-            "kubexm plan SPEC -o FILE",
-        )
     from kubexm_exec.cli.running import Terminal
 
     request = RunRequest(

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, convert, field
+from msgspec.structs import asdict, replace
 
 from kubexm_exec.model.graph import ExecutionGraph, digest
 from kubexm_exec.plugins import Registry, RegistryError
@@ -67,6 +67,28 @@ class Plan(Struct, frozen=True):
         return {**data, "hash": digest(data)}
 
 
+class _Package(Struct):
+    distribution: str
+    version: str
+
+
+class _Saved(Struct):
+    """What ``Plan.to_json`` writes."""
+
+    spec: str
+    root: str
+    packages: dict[str, _Package]
+    target: str
+    graph: dict[str, Any]
+    choice: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for text in (self.spec, self.root, self.target):
+            os.fsencode(text)
+            if "\0" in text:
+                raise ValueError("a path with a NUL")
+
+
 def make_plan(
     graph: ExecutionGraph, spec: str, steps: Registry[Any], folder: str = "", choice: dict[str, Any] | None = None
 ) -> Plan:
@@ -119,9 +141,11 @@ def load_plan(path: str | os.PathLike[str], folder: str = "") -> Plan:
     if data.pop("hash", None) != digest(data):
         raise PlanError(f"{path} was edited or is damaged; {_MAKE}")
     try:
-        graph = replace(ExecutionGraph.from_json(data["graph"]), target=data["target"])
-        return Plan(graph, data["spec"], data["root"], data["packages"], data.get("choice", {}))
-    except (ValueError, KeyError) as error:
+        saved = convert(data, _Saved)
+        graph = replace(ExecutionGraph.from_json(saved.graph), target=saved.target)
+        packages = {name: asdict(package) for name, package in saved.packages.items()}
+        return Plan(graph, saved.spec, saved.root, packages, saved.choice)
+    except ValueError as error:  # that of a wrong type, and of text that is none, are such
         raise PlanError(f"{path} cannot be used by this version of kubexm: {error}; {_MAKE}") from error
 
 

@@ -133,8 +133,8 @@ def compiled(documents: Documents, warn: Warn) -> tuple[Compilation, ExecutionGr
     """The graph of a spec; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile import compile_file
 
-    if not documents.spec:
-        raise Invalid("the request names no spec")
+    if documents.plan or not documents.spec:
+        raise Invalid("the request names no spec" if not documents.plan else "a plan can only be run")
     result = compile_file(documents.spec, compile_options(documents))
     if result.graph is None:
         raise Invalid.documents(result.diagnostics, result.sources, documents.folder)
@@ -176,6 +176,14 @@ def planned(documents: Documents) -> tuple[Plan, Documents]:
     from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
     from kubexm_exec.plugins import step_registry
 
+    if documents.spec:
+        raise Invalid("the request names a spec and a plan: a plan contains its spec")
+    given = ("folder", "plan", "templates", "bundle")
+    if documents != Documents(**{name: getattr(documents, name) for name in given}):
+        raise Invalid(
+            "a plan runs exactly as saved: values, hosts and tags were chosen when it was created",
+            "kubexm plan SPEC -o FILE",
+        )
     try:
         plan = load_plan(documents.plan, documents.folder)
         check_plan(plan, step_registry(), documents.folder)
@@ -236,6 +244,8 @@ def site_of(documents: Documents, warn: Warn) -> tuple[Site, State]:
     """The hosts of a spec's inventory, or of the one given instead; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile.adhoc import load_site
 
+    if documents.plan or documents.limit or documents.tags or documents.skip_tags:
+        raise Invalid("a plan, a limit and tags mean nothing without a run of the spec", "choose hosts by a pattern")
     if not documents.spec and documents.inventory is None:
         raise Invalid("which hosts? Give an inventory or a spec")
     site = load_site(documents.spec or None, documents.inventory, documents.folder)

@@ -184,6 +184,7 @@ class LocalService:
         from kubexm_exec.compile.adhoc import command_graph
         from kubexm_exec.service.documents import hosts_of, site_of
 
+        _check_command(request)
         with ExitStack() as temporary:
             documents = self._unpacked(request.documents, temporary)
             site, _ = site_of(documents, watcher.found)
@@ -345,6 +346,24 @@ def _answerable(wanted: str, waiting: Collection[tuple[str, str]]) -> str:
     guess = f'did you mean "{short[0]}"?' if short else did_you_mean(wanted, nodes)
     listed = ", ".join(f"{node} on {some(host for of, host in waiting if of == node)}" for node in nodes)
     return f"{guess} waiting: {listed}".strip() if nodes else ""
+
+
+def _check_command(request: CommandRequest) -> None:
+    """Raise Invalid if it is not said what to run, or as whom."""
+    argv, line = request.argv, request.shell
+    if bool(argv) == (line is not None):
+        raise Invalid("give either a command or a line of shell")
+    if argv and not argv[0]:
+        raise Invalid("the command names no program")
+    if line is not None and not line.strip():
+        raise Invalid("the line of shell is empty")
+    if request.become is not None:
+        from kubexm_spec.models.common import written_out
+
+        try:
+            written_out(request.become)
+        except ValueError as error:
+            raise Invalid(f'become "{request.become}": it {error}') from None
 
 
 def _made_from(live: LiveRun) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import pydoc
@@ -12,14 +13,17 @@ import threading
 import zlib
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import kubexm_exec.service
+from kubexm_exec.compile.plan import save_plan
 from kubexm_exec.model.events import Event
+from kubexm_exec.model.graph import digest
 from kubexm_exec.model.result import Status
-from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, Unavailable
+from kubexm_exec.service.errors import Changed, Held, Invalid, NotFound, Refused, ServiceError, Unavailable
 from kubexm_exec.service.live import LiveRun
 from kubexm_exec.service.local import LocalService
 from kubexm_exec.service.requests import (
@@ -421,3 +425,53 @@ def test_an_undo_keeps_the_limits_of_the_run(service: LocalService, tmp_path: Pa
     )
     assert service.run(request(site)).well
     assert service.roll_back(RollbackRequest(run="last")).well
+
+
+HOSTS = "inventory: {hosts: [{name: one, connector: local}, {name: two, connector: local}]}\n"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"limit": ("one",)}, {"limit": ("nobody",)}, {"tags": ("x",)}, {"skip_tags": ("x",)}, {"values": {"p": 1}},
+        {"texts": {"p": "1"}}, {"inventory": "none.yaml"}, {"vars_files": ("none.yaml",)}, {"spec": "spec.yaml"},
+    ],
+)  # fmt: skip
+def test_nothing_is_chosen_beside_a_plan(service: LocalService, tmp_path: Path, more: dict[str, Any]) -> None:
+    spec(tmp_path, steps(f"{{name: a, type: file, with: {{path: {tmp_path}/made, content: x}}}}", more=HOSTS))
+    save_plan(service.plan(Documents(folder=str(tmp_path), spec="spec.yaml")).plan, tmp_path / "plan.json")
+    with pytest.raises(Invalid):
+        service.run(RunRequest(documents=Documents(folder=str(tmp_path), plan="plan.json", **more)))
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_command_is_one_command_on_the_hosts_of_its_pattern(service: LocalService, tmp_path: Path) -> None:
+    spec(tmp_path, steps("{name: a, type: command, with: {argv: ['true']}}", more=HOSTS))
+    documents = Documents(folder=str(tmp_path), spec="spec.yaml")
+    for wrong in (
+        CommandRequest(documents=documents, pattern="all"),
+        CommandRequest(documents=documents, pattern="all", argv=("true",), shell="true"),
+        CommandRequest(documents=documents, pattern="all", argv=("",)),
+        CommandRequest(documents=documents, pattern="all", shell=" "),
+        CommandRequest(documents=documents, pattern="all", argv=("true",), become="a b"),
+        CommandRequest(documents=replace(documents, limit=("one",)), pattern="all", argv=("true",)),
+    ):
+        with pytest.raises(Invalid):
+            service.run_command(wrong)
+    for no_spec in (Documents(folder=str(tmp_path)), Documents(folder=str(tmp_path), plan="plan.json")):
+        with pytest.raises(Invalid):
+            service.plan(no_spec)
+
+
+@pytest.mark.parametrize("key", ["spec", "root", "target", "packages", "choice", "graph"])
+@pytest.mark.parametrize("value", [None, [], -1, "\ud800", "a\0b", {"command": {}}, {"command": None}, {"spec": 3}])
+def test_a_plan_of_anything_is_refused_with_one_message(
+    service: LocalService, tmp_path: Path, key: str, value: Any
+) -> None:
+    spec(tmp_path, steps("{name: a, type: command, with: {argv: ['true']}}"))
+    data = service.plan(Documents(folder=str(tmp_path), spec="spec.yaml")).plan.to_json()
+    data.pop("hash")
+    data[key] = value
+    (tmp_path / "plan.json").write_text(json.dumps({**data, "hash": digest(data)}))
+    with contextlib.suppress(ServiceError):
+        service.run(RunRequest(documents=Documents(folder=str(tmp_path), plan="plan.json"), executor="dry-run"))
