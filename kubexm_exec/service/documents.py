@@ -133,8 +133,8 @@ def compiled(documents: Documents, warn: Warn) -> tuple[Compilation, ExecutionGr
     """The graph of a spec; ``warn`` gets its warnings. Raises Invalid."""
     from kubexm_exec.compile import compile_file
 
-    if documents.plan or not documents.spec:
-        raise Invalid("the request names no spec" if not documents.plan else "a plan can only be run")
+    if not documents.spec:
+        raise Invalid("the request names no spec")
     result = compile_file(documents.spec, compile_options(documents))
     if result.graph is None:
         raise Invalid.documents(result.diagnostics, result.sources, documents.folder)
