@@ -372,7 +372,7 @@ modules:
     assert site.counts() == {"b": 3}
 
 
-def test_resume_without_the_spec_or_its_folder_says_so_and_rollback_needs_neither(sites: Sites) -> None:
+def test_resume_without_the_spec_or_its_folder_says_so_and_rollback_needs_only_the_folder(sites: Sites) -> None:
     site = sites(spec())
     elsewhere = site.folder / "gone"
     elsewhere.mkdir()
@@ -384,7 +384,11 @@ def test_resume_without_the_spec_or_its_folder_says_so_and_rollback_needs_neithe
     elsewhere.rmdir()
     assert "cannot be used" in resume(site, code=2)
     assert (site.host / "d").exists()
-    site.run("kubexm", "runs", "rollback", "last", "--yes", "--output", "quiet", code=0)
+    rollback = ("kubexm", "runs", "rollback", "last", "--yes", "--output", "plain")
+    assert "cannot be used" in site.run(*rollback, code=2)
+    assert (site.host / "d").exists()
+    elsewhere.mkdir()
+    site.run(*rollback, code=0)
     assert not (site.host / "d").exists()
 
 
@@ -413,7 +417,7 @@ modules:
         assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
 
 
-def test_run_of_a_plan_is_resumed_without_its_spec(sites: Sites) -> None:
+def test_run_of_a_plan_is_resumed_without_the_plan_but_not_without_its_spec(sites: Sites) -> None:
     site = sites(spec())
     site.run("kubexm", "plan", "spec.yaml", "-o", "plan.json", code=0)
     bad(site, "e")
@@ -422,6 +426,9 @@ def test_run_of_a_plan_is_resumed_without_its_spec(sites: Sites) -> None:
     (site.folder / "spec.yaml").rename(site.folder / "other.yaml")
     for path in site.host.glob("count.*"):
         path.unlink()
+    (site.folder / "plan.json").unlink()
+    assert "spec.yaml" in resume(site, code=2)
+    (site.folder / "other.yaml").rename(site.folder / "spec.yaml")
     resume(site, cwd=site.host)
     ran(site, {"e": 1})
 
