@@ -90,6 +90,6 @@ def test_without_a_terminal_and_a_timeout_nobody_is_waited_for_unless_that_is_wa
     said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=1)
     assert f"kubexm runs answer {site.runs()[0]['id']} m/t/approve yes" in " ".join(said.split())
     process = site.start("kubexm", "runs", "resume", "last", "--wait-for-answers")
-    wait_until(lambda: "m/t/approve yes" in site.run("kubexm", "runs", "show", "last"))
+    wait_until(lambda: "waits for an answer" in site.run("kubexm", "runs", "show", "last"))
     site.run("kubexm", "runs", "answer", "last", "m/t/approve", "yes", code=0)
     ended(process, 0)
