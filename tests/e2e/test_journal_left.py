@@ -286,7 +286,7 @@ def test_what_cannot_be_ended_is_named_and_nothing_else_is_begun(peopled: SshHos
     [lost] = kill_at_work(site, peopled)
     for _ in range(2):
         said = again(site, "resume", code=1)
-        assert "when the run broke off before may still run there and cannot be ended (processes" in said
+        assert "session of the run, which was killed, may still run there and cannot be ended (processes" in said
         assert f" {lost}" in said
         assert len(pids(peopled)) == 1
     assert works(peopled, lost)
