@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import pydoc
@@ -465,7 +464,7 @@ def test_a_command_is_one_command_on_the_hosts_of_its_pattern(service: LocalServ
 
 @pytest.mark.parametrize("key", ["spec", "root", "target", "packages", "choice", "graph"])
 @pytest.mark.parametrize("value", [None, [], -1, "\ud800", "a\0b", {"command": {}}, {"command": None}, {"spec": 3}])
-def test_a_plan_of_anything_is_refused_with_one_message(
+def test_a_plan_of_anything_is_run_or_refused_with_a_message(
     service: LocalService, tmp_path: Path, key: str, value: Any
 ) -> None:
     spec(tmp_path, steps("{name: a, type: command, with: {argv: ['true']}}"))
@@ -473,5 +472,9 @@ def test_a_plan_of_anything_is_refused_with_one_message(
     data.pop("hash")
     data[key] = value
     (tmp_path / "plan.json").write_text(json.dumps({**data, "hash": digest(data)}))
-    with contextlib.suppress(ServiceError):
-        service.run(RunRequest(documents=Documents(folder=str(tmp_path), plan="plan.json"), executor="dry-run"))
+    request = RunRequest(documents=Documents(folder=str(tmp_path), plan="plan.json"), executor="dry-run")
+    try:
+        said = service.run(request).shown.status.value
+    except ServiceError as error:
+        said = str(error)
+    assert said.strip()
