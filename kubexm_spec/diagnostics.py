@@ -94,7 +94,11 @@ class Diagnostics:
     """A collector: findings in the order they were made, each exactly once."""
 
     def __init__(self, items: Iterable[Diagnostic] = ()) -> None:
-        self._items: dict[Diagnostic, None] = dict.fromkeys(items)
+        self._items: dict[Diagnostic, None] = {}
+        self.error_count = 0
+        """How many of them are errors."""
+        for one in items:
+            self.add(one)
 
     def error(
         self,
@@ -128,7 +132,9 @@ class Diagnostics:
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Record a finding made elsewhere, unless the very same one is here already."""
-        self._items.setdefault(diagnostic)
+        if diagnostic not in self._items:
+            self._items[diagnostic] = None
+            self.error_count += diagnostic.severity is Severity.ERROR
 
     def extend(self, findings: Iterable[Diagnostic], place: Place | None = None) -> None:
         """Record findings made elsewhere; those without a place of their own get this one."""
@@ -150,7 +156,7 @@ class Diagnostics:
     @property
     def has_errors(self) -> bool:
         """Whether any finding is an error."""
-        return any(d.severity is Severity.ERROR for d in self._items)
+        return self.error_count > 0
 
     def sorted(self) -> list[Diagnostic]:
         """All findings by file, line and column; those without a place come first."""
@@ -229,6 +235,13 @@ def some(names: Iterable[str], most: int = 8) -> str:
     """The first of many names, and how many more there are."""
     known = list(names)
     return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 host``, ``2 entries``, ``1,200 addresses``."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -56,6 +57,7 @@ def _as_float(value: int | float) -> float:
         return math.inf
 
 
+@lru_cache(maxsize=256)
 def _parse_text(text: str) -> float:
     compact = re.sub(r"\s+", "", text)
     if not compact:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Severity, Span
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Severity, Span, plural
 from kubexm_spec.yaml.lines import LineTable, is_spec
 
 if TYPE_CHECKING:  # only for its type: rendering loads no YAML
@@ -51,12 +51,12 @@ def nothing_was_run(sources: Mapping[str, SourceFile]) -> str:
 def summary_line(diagnostics: Diagnostics, ran: bool = False, sources: Mapping[str, SourceFile] | None = None) -> str:
     """How many there are: "2 errors, 1 warning in 3 files. Nothing was run."."""
     counts = [
-        f"{number} {word if number == 1 else word + 's'}"
+        plural(number, word)
         for number, word in ((len(diagnostics.errors), "error"), (len(diagnostics.warnings), "warning"))
         if number
     ]
     files = len({d.span.file for d in diagnostics if d.span})
-    where = f" in {files} file{'' if files == 1 else 's'}" if files else ""
+    where = f" in {plural(files, 'file')}" if files else ""
     end = f" {nothing_was_run(sources or {})}" if diagnostics.has_errors and not ran else ""
     return f"{', '.join(counts) or 'No errors'}{where}.{end}"
 
@@ -194,7 +194,6 @@ def _expand_parts(*parts: str) -> list[str]:
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
     return len(text) if text.isascii() else sum(_char_columns(c) for c in text)
 
 
@@ -218,7 +217,6 @@ def _fit(text: str, room: int) -> str:
 
 
 def _tail(text: str, room: int) -> str:
-    """The end of a text, in at most so many columns."""
     used, at = 0, len(text)
     while at and used + _char_columns(text[at - 1]) <= room:
         at -= 1

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final
+
+from kubexm_spec.diagnostics import plural
 
 MAX_NAMES: Final = 100_000
 """How many names one range may stand for."""
@@ -44,10 +47,23 @@ def expand_pair(name: str, address: str) -> list[tuple[str, str]]:
     names, addresses = expand_range(name), expand_range(address)
     if len(names) != len(addresses):
         raise ValueError(
-            f"{_shown(name)} stands for {_count(len(names), 'name')}, "
-            f"but {_shown(address)} stands for {_count(len(addresses), 'address')}; the numbers must be equal"
+            f"{_shown(name)} stands for {plural(len(names), 'name')}, "
+            f"but {_shown(address)} stands for {plural(len(addresses), 'address')}; the numbers must be equal"
         )
     return list(zip(names, addresses, strict=True))
+
+
+def match(pattern: str, hosts: Iterable[str]) -> list[str]:
+    """The hosts that a name, a range or a glob means."""
+    if any(sign in pattern for sign in "*?"):
+        return [name for name in hosts if fnmatchcase(name, pattern)]
+    known = hosts if isinstance(hosts, Mapping) else set(hosts)
+    if "[" in pattern:
+        try:
+            return [name for name in expand_range(pattern) if name in known]
+        except ValueError:
+            return [name for name in hosts if fnmatchcase(name, pattern)]
+    return [pattern] if pattern in known else []
 
 
 def _parse(inside: str, name: str) -> tuple[int, int, int, int]:
@@ -82,10 +98,6 @@ def _values(start: int, stop: int, step: int, width: int) -> list[str]:
 def _refuse_brackets(text: str, name: str) -> None:
     if "[" in text or "]" in text:
         raise ValueError(f"a bracket in {_shown(name)} has no partner; {_EXAMPLE}")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word if number == 1 else word + ('es' if word.endswith('s') else 's')}"
 
 
 def _cut(text: str) -> str:

@@ -7,14 +7,15 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from kubexm_spec.models import KINDS, HookStepSpec, StepSpec
+from kubexm_spec.models import KINDS, HookStepSpec, StepSpec, model_of
 
 _EXPRESSION: dict[str, Any] = {"type": "string", "pattern": r"\{\{|\{%", "description": "An expression."}
 
 
 def json_schema(step_schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One schema for every kind of document; ``step_schemas`` holds the JSON Schema of each step type's parameters."""
-    models = [*KINDS.values(), StepSpec, HookStepSpec]
+    documents = [model_of(kind) for kind in KINDS]
+    models = [*documents, StepSpec, HookStepSpec]
     _, schema = models_json_schema([(model, "validation") for model in models], by_alias=True)
     definitions: dict[str, Any] = schema["$defs"]
     for name, raw in sorted(step_schemas.items()):
@@ -27,7 +28,7 @@ def json_schema(step_schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
         "title": "kubexm documents",
         "type": "object",
         "required": ["apiVersion", "kind"],
-        "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in KINDS.values()],
+        "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in documents],
         "$defs": definitions,
     }
 

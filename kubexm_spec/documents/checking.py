@@ -22,6 +22,8 @@ _COLLECTIONS = {
     "post": "step",
     "onFailure": "step",
     "always": "step",
+    "rescue": "step",
+    "handlers": "handler",
     "params": "parameter",
 }
 _MOST_KEYS = 24
@@ -51,9 +53,15 @@ def check(
                 mistake = (path, "" if code in _OF_VALUES else code, on_key)
                 problems[mistake] = _joined(problems.get(mistake), problem)
         misspelled = {
-            (*path[:-1], suggest(str(path[-1]), sorted(keys_at(model, path[:-1]))))
+            (*path[:-1], suggest(str(path[-1]), sorted(keys_at(model, path[:-1], problem["loc"]))))
+            for (path, code, _), problem in problems.items()
+            if code == "unknown-key"
+        }
+        misspelled |= {
+            (*path[:-1], name)
             for path, code, _ in problems
             if code == "unknown-key"
+            for name in _STAND_FOR.get(str(path[-1]), ())
         }
         for (path, code, on_key), problem in problems.items():
             # A key that is there under a wrong name is one mistake, not two.
@@ -147,6 +155,8 @@ _ELSEWHERE: Final = {
     "register": "outputs",
     "module": "type",
     "args": "with",
+    "cmd": "shell",
+    "block": "steps",
 }
 """Keys of other tools, and ours for the same."""
 
@@ -154,16 +164,27 @@ _ELSEWHERE: Final = {
 _NOT_OF_STEPS: Final = {
     "runOn": "it is a key of the task: all steps of a task run on its hosts",
     "hosts": 'it is "runOn" of the task: all steps of a task run on its hosts',
-    "notify": "add `when: steps.NAME.changed` to the step that should follow, with the name of this step",
+    "notify": "steps of tasks and handlers notify; hooks do not",
+    "block": 'a group has its steps under "steps", and "rescue" and "always" beside it',
+    "flush": "handlers are flushed among the steps of a task, not in a group or a hook",
 }
-"""Keys that other tools have on steps, and where they belong here."""
+"""Keys that other tools have on steps, or tasks here, and where they belong."""
+_OF_TASKS: Final = {
+    "hostHooks": "it is a key of tasks",
+    "batchHooks": 'it is "hooks" of the "batch" of a task',
+}
+"""Keys that tasks have, or could have."""
+_STAND_FOR: Final = {"block": ("steps", "type"), "flush": ("name", "type")}
+"""Keys that make others needless which are missing then."""
 
 
 def _called_here(key: str, keys: Sequence[str]) -> str:
     name = _ELSEWHERE.get(key)
     if name in keys:
         return f'here it is "{name}"'
-    return _NOT_OF_STEPS.get(key, "") if "forEach" in keys else ""
+    if key in ("pre", "post", "onFailure", "always") and "hooks" in keys:
+        return 'it belongs under "hooks"'
+    return _OF_TASKS.get(key) or (_NOT_OF_STEPS.get(key, "") if "forEach" in keys else "")
 
 
 def _tell(
@@ -178,8 +199,9 @@ def _tell(
 ) -> None:
     code = _code(problem["type"])
     here = place.child(*path)
-    owner = _owner(data, path[:-1], what or _owner(place.source.documents[place.document], place.path, "the document"))
-    keys = sorted(keys_at(model, path[:-1]))
+    whole = what or _owner(place.source.documents[place.document], place.path, "the document")
+    owner = _owner(data, path[:-1], whole)
+    keys = sorted(keys_at(model, path[:-1], problem["loc"]))
     if code == "unknown-key":
         key = str(path[-1])
         shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if len(keys) > _MOST_KEYS else "")
@@ -196,7 +218,7 @@ def _tell(
         if path and isinstance(path[-1], str):
             subject = f'{owner}: "{path[-1]}"'
         elif path:
-            named = _owner(data, path, owner)
+            named = _owner(data, path, whole)
             key = next((part for part in reversed(path) if isinstance(part, str)), "")
             subject = named if named != owner else f'{owner}: item {int(path[-1]) + 1} of "{key}"'
         where = here if path or not isinstance(problem["input"], Mapping) else _place_of_mapping(place, path)
@@ -288,24 +310,34 @@ def _owner(data: Any, path: Path, default: str) -> str:
     return label
 
 
-def keys_at(model: type[BaseModel], path: Path) -> set[str]:
-    """The keys that a mapping at that path of the model may have."""
+def keys_at(model: type[BaseModel], path: Path, loc: Sequence[int | str] = ()) -> set[str]:
+    """The keys that a mapping at that path of the model may have.
+
+    ``loc``: pydantic's path to it, which names the shape of an entry that can have several.
+    """
     models = [model]
+    at = 0
     for part in path:
+        at = loc.index(part, at) + 1 if part in loc[at:] else at
         following: list[type[BaseModel]] = []
         for candidate in models:
             if isinstance(part, str):
                 for name, info in candidate.model_fields.items():
                     if (info.alias or name) == part:
-                        following.extend(_models_in(info.annotation))
+                        following.extend(models_in(info.annotation))
                         for extra in info.metadata:
-                            following.extend(_models_in(getattr(extra, "json_schema_input_type", None)))
+                            following.extend(models_in(getattr(extra, "json_schema_input_type", None)))
         # An index, or a key of a free mapping: still inside the same field.
-        models = following or models
+        following = following or models
+        # The shape is named behind the number of the entry; entries inside it have their own.
+        models = [each for each in following if getattr(each, "shape", None) in loc[at : at + 1]] or following
     return {info.alias or name for candidate in models for name, info in candidate.model_fields.items()}
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a field can hold, whose own fields may be looked at."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        # One that can hold itself knows the types of its fields only then; to build it for every run takes long.
+        annotation.model_rebuild()
         return [annotation]
-    return [model for argument in get_args(annotation) for model in _models_in(argument)]
+    return [model for argument in get_args(annotation) for model in models_in(argument)]

@@ -12,6 +12,7 @@ from kubexm_spec.diagnostics import Diagnostics, SpecError
 from kubexm_spec.documents.checking import check
 from kubexm_spec.documents.loader import SHIPPED_PREFIX, Loaded, Loader
 from kubexm_spec.models import InventoryBody
+from kubexm_spec.paths import exists, is_file, is_folder
 from kubexm_spec.yaml.lines import is_spec
 from kubexm_spec.yaml.source import Place, SourceFile, read_bytes
 
@@ -24,7 +25,7 @@ _PROVIDED: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*):(.*)", re.DOTALL)
 def override_inventory(loader: Loader, reference: str) -> Loaded[InventoryBody] | None:
     """The inventory of ``-i``; paths start in the loader's folder."""
     path = loader.folder / reference
-    if not path.exists() and _is_provided(reference):
+    if not exists(path) and _is_provided(reference):
         return _provided(loader, reference, None)
     return _file(loader, path, reference, "", None)
 
@@ -39,7 +40,7 @@ def load_inventory(loader: Loader, reference: str, base: SourceFile, used_by: Pl
         if found is None or not isinstance(document, InventoryBody):
             return None
         return Loaded(document, found.source, found.index)
-    if not path.is_file() and not path.is_dir():
+    if not is_file(path) and not is_folder(path):
         if _is_provided(reference):
             return _provided(loader, reference, used_by)
         loader.not_found(path, file_part, "Inventory", used_by)
@@ -78,7 +79,7 @@ def _file(
 
 def _foreign(path: pathlib.Path, name: str, diagnostics: Diagnostics) -> ConvertedSource | None:
     """The inventory of a file or folder that is ansible's; what reads those is loaded only if it may be one."""
-    if path.suffix in (".yaml", ".yml") and path.is_file() and not os.access(path, os.X_OK):
+    if path.suffix in (".yaml", ".yml") and is_file(path) and not os.access(path, os.X_OK):
         with contextlib.suppress(UnicodeDecodeError):
             if is_spec(read_bytes(path, name).decode()):
                 return None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
-from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, Note, SpecError, did_you_mean, shortened
 from kubexm_spec.documents.checking import check
-from kubexm_spec.models import API_VERSION, KINDS, Document
+from kubexm_spec.models import API_VERSION, KINDS, Document, model_of
+from kubexm_spec.paths import is_file, is_folder, why_missing
 from kubexm_spec.shipped import shipped_root
 from kubexm_spec.yaml.source import Path, Place, SourceFile
 
@@ -103,14 +104,13 @@ class Loader:
         if kind is None:
             error("missing-kind", "the document has no kind", place, hint=f"add kind: one of {', '.join(KINDS)}")
             return None
-        model = KINDS.get(kind) if isinstance(kind, str) else None
-        if model is None:
+        if kind not in KINDS:
             summary = f'there is no kind "{kind}"; there are {", ".join(KINDS)}'
             error("unknown-kind", summary, place.child("kind"), hint=did_you_mean(str(kind), KINDS))
             return None
         name = _name(data)
         what = f'{kind.lower()} "{name}"' if name else f"the {kind.lower()}"
-        document = check(model, data, place, self.diagnostics, what=what)
+        document = check(model_of(kind), data, place, self.diagnostics, what=what)
         if document is None:
             self.broken.append(place)
             return None
@@ -134,7 +134,7 @@ class Loader:
         else:
             path = base.path.parent / file_part
             shown = os.path.normpath(pathlib.Path(base.name).parent / file_part)
-            if not path.is_file():
+            if not is_file(path):
                 self.not_found(path, file_part, kind, used_by)
                 return None
             source = self.source(path, shown, used_by)
@@ -144,10 +144,10 @@ class Loader:
 
     def not_found(self, path: pathlib.Path, reference: str, kind: str, used_by: Place) -> None:
         """Say that there is no such file, and which one may be meant."""
-        neighbours = sorted(p.name for p in path.parent.glob("*.y*ml"))
+        neighbours = sorted(p.name for p in path.parent.glob("*.y*ml")) if is_folder(path.parent) else []
         hint = did_you_mean(path.name, neighbours, reference.rpartition("/")[0])
         hint = hint or "paths are relative to the file that contains them"
-        summary = f'the {kind.lower()} file "{reference}" does not exist'
+        summary = f'the {kind.lower()} file "{shortened(reference, 200)}" {why_missing(path)}'
         self.diagnostics.error("file-not-found", summary, used_by, hint=hint)
 
     def shipped(self, name: str, kind: str, used_by: Place | None) -> pathlib.Path | None:

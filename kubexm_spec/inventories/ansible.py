@@ -221,10 +221,7 @@ def _host(
 
 
 def _corrected(groups: Sequence[Group], contested: Collection[str]) -> Vars:
-    """The variables of a host that the order of its groups alone would decide otherwise than ansible.
-
-    A file of a weak group is stronger than what the inventory itself says of a strong one.
-    """
+    """The variables for which ansible ranks a file of a weak group above the inventory itself."""
     corrected: Vars = {}
     for key in contested:
         strongest = next((group for group in reversed(groups) if key in group.files), None)

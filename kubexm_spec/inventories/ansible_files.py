@@ -25,6 +25,7 @@ from kubexm_spec.inventories.converted import (
 )
 from kubexm_spec.inventories.program import is_program, run_program
 from kubexm_spec.models.common import IDENTIFIER_PATTERN, NAME_PATTERN
+from kubexm_spec.paths import is_folder
 from kubexm_spec.yaml.lines import is_spec
 from kubexm_spec.yaml.source import MAX_BYTES, Path, SourceFile, read_bytes
 
@@ -42,10 +43,7 @@ _VAULT: Final = b"$ANSIBLE_VAULT;"
 
 
 def read_ansible(path: pathlib.Path, name: str, diagnostics: Diagnostics) -> MergedSource | None:
-    """The inventory of a file or a folder, or None if it is no ansible inventory; findings leave it ``broken``.
-
-    Raises SpecError if it cannot be read at all.
-    """
+    """The inventory of a file or folder; None if it is not ansible's, ``broken`` after findings. Raises SpecError."""
     return _Inventory(path, name).read(diagnostics)
 
 
@@ -60,7 +58,7 @@ class _Inventory:
         self.found = Found(Diagnostics(), self._span)
 
     def read(self, diagnostics: Diagnostics) -> MergedSource | None:
-        if self.path.is_dir():
+        if is_folder(self.path):
             self._part(FolderSource(self.name, self.path), in_text())
             self._folder(self.path, self.name)
         elif not self._file(self.path, self.name, alone=True):
@@ -183,9 +181,9 @@ class _Inventory:
     # Variables beside it
 
     def _vars(self) -> None:
-        is_folder = self.path.is_dir()
-        folder = self.path if is_folder else self.path.parent
-        shown = self.name if is_folder else os.path.dirname(self.name)  # noqa: PTH120 - "" of a name stays
+        whole = is_folder(self.path)
+        folder = self.path if whole else self.path.parent
+        shown = self.name if whole else os.path.dirname(self.name)  # noqa: PTH120 - "" of a name stays
         self._vars_of("group_vars", self.found.groups, folder, shown)
         self._vars_of("host_vars", self.found.hosts, folder, shown)
 
@@ -193,7 +191,7 @@ class _Inventory:
         self, kind: str, owners: Mapping[str, Group] | Mapping[str, Host], folder: pathlib.Path, shown: str
     ) -> None:
         there = folder / kind
-        if not there.is_dir():
+        if not is_folder(there):
             return
         # Listed once: most hosts have no file, and there may be thousands of them.
         names = set(self._names(there, os.path.join(shown, kind)))  # noqa: PTH118

@@ -104,10 +104,7 @@ class Part(Struct, frozen=True):
 
 
 class MergedSource(ConvertedSource):
-    """An inventory out of several files, as one text: each file begins after the end of the one before.
-
-    An origin begins with the number of its file.
-    """
+    """An inventory of several files as one text; an origin begins with the number of its file."""
 
     of_ansible = True
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final, TypeAlias
+
 from kubexm_spec.models.common import (
     API_VERSION,
-    BatchSpec,
+    DelegateToSpec,
     ForEachSpec,
     Metadata,
     Model,
@@ -13,8 +15,11 @@ from kubexm_spec.models.common import (
     ResourcesSpec,
     RetrySpec,
     RunOnSpec,
+    StepRetrySpec,
+    VarsFileSpec,
 )
 from kubexm_spec.models.inventory import (
+    BecomeSpec,
     ConnectionSpec,
     GroupSpec,
     HostSpec,
@@ -24,12 +29,18 @@ from kubexm_spec.models.inventory import (
 )
 from kubexm_spec.models.pipeline import (
     BaseStepSpec,
+    BatchSpec,
+    FlushSpec,
+    GroupEntry,
+    HandlerSpec,
     HooksSpec,
     HookStepSpec,
     ModuleBody,
     ModuleDocument,
     ModuleSpec,
     PipelineDocument,
+    StepEntry,
+    StepGroupSpec,
     StepSpec,
     TaskBody,
     TaskDocument,
@@ -37,24 +48,51 @@ from kubexm_spec.models.pipeline import (
 )
 from kubexm_spec.models.resource import ResourceSpec, S3Spec
 
-Document = PipelineDocument | ModuleDocument | TaskDocument | InventoryDocument
+if TYPE_CHECKING:
+    from kubexm_spec.models.cluster import ClusterDocument
+    from kubexm_spec.models.versions import VersionsDocument
 
-KINDS: dict[str, type[PipelineDocument] | type[ModuleDocument] | type[TaskDocument] | type[InventoryDocument]] = {
+Document: TypeAlias = (
+    "PipelineDocument | ModuleDocument | TaskDocument | InventoryDocument | ClusterDocument | VersionsDocument"
+)
+
+KINDS: Final = ("Pipeline", "Module", "Task", "Inventory", "Cluster", "Versions")
+"""The kinds of documents."""
+_LOADED: Final[dict[str, type[Document]]] = {
     "Pipeline": PipelineDocument,
     "Module": ModuleDocument,
     "Task": TaskDocument,
     "Inventory": InventoryDocument,
 }
 
+
+def model_of(kind: str) -> type[Document]:
+    """The model of a kind; a run of a pipeline does not load those of clusters."""
+    if kind == "Cluster":
+        from kubexm_spec.models.cluster import ClusterDocument
+
+        return ClusterDocument
+    if kind == "Versions":
+        from kubexm_spec.models.versions import VersionsDocument
+
+        return VersionsDocument
+    return _LOADED[kind]
+
+
 __all__ = [
     "API_VERSION",
     "KINDS",
     "BaseStepSpec",
     "BatchSpec",
+    "BecomeSpec",
     "ConnectionSpec",
+    "DelegateToSpec",
     "Document",
+    "FlushSpec",
     "ForEachSpec",
+    "GroupEntry",
     "GroupSpec",
+    "HandlerSpec",
     "HookStepSpec",
     "HooksSpec",
     "HostSpec",
@@ -74,8 +112,13 @@ __all__ = [
     "RoleSpec",
     "RunOnSpec",
     "S3Spec",
+    "StepEntry",
+    "StepGroupSpec",
+    "StepRetrySpec",
     "StepSpec",
     "TaskBody",
     "TaskDocument",
     "TaskSpec",
+    "VarsFileSpec",
+    "model_of",
 ]

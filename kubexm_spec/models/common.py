@@ -39,10 +39,7 @@ UserName = Annotated[str, AfterValidator(written_out)]
 
 
 def no_items() -> list[Any]:
-    """A new empty list.
-
-    Pydantic looks at the signature of a factory, and that of ``list`` is a text that Python's tokenizer has to read.
-    """
+    """A new empty list: pydantic inspects factories, and the signature of ``list`` is slow to read."""
     return []
 
 
@@ -85,6 +82,10 @@ def _one_or_many(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _conditions(value: Any) -> Any:
+    return [value] if isinstance(value, str | bool) else value
+
+
 def _scalar_text(value: Any) -> Any:
     """YAML turns ``zone: 1`` and ``ready: true`` into other types; a label is always text."""
     if isinstance(value, bool):
@@ -97,8 +98,18 @@ Strings = Annotated[list[str], BeforeValidator(_one_or_many, json_schema_input_t
 
 Labels = dict[str, Annotated[str, BeforeValidator(_scalar_text, json_schema_input_type=str | int | float | bool)]]
 
+Environment = dict[
+    Identifier,
+    Annotated[str | None, BeforeValidator(_scalar_text, json_schema_input_type=str | int | float | bool | None)],
+]
+"""Environment variables of commands by name; null takes one away that is set further out."""
+
 Condition = str | bool
 """A bare expression such as ``facts.os.family == 'debian'``, or true or false."""
+Conditions = Annotated[
+    list[Condition], BeforeValidator(_conditions, json_schema_input_type=list[Condition] | Condition)
+]
+"""Conditions that must all hold, or a single one."""
 
 
 class Metadata(Model):
@@ -164,7 +175,7 @@ def _run_on(value: Any) -> Any:
     return value
 
 
-class RunOnSpec(Model):
+class SelectorSpec(Model):
     """Selects hosts that match every key, and at least one value of each key."""
 
     all: bool = Field(default=False, description="All hosts of the inventory.")
@@ -176,11 +187,36 @@ class RunOnSpec(Model):
     )
     labels: Labels = Field(default_factory=dict, description="Hosts with all these labels.")
     exclude: Strings = Field(default_factory=no_items, description="Host names, ranges or globs to exclude.")
+
+
+class RunOnSpec(SelectorSpec):
+    """Selects hosts that match every key, and at least one value of each key."""
+
     run_once: bool = Field(default=False, description="Only the first of these hosts that is still in the run.")
     required: bool = Field(default=False, description="Selecting no host is an error, not a warning.")
 
 
 RunOn = Annotated[RunOnSpec, BeforeValidator(_run_on, json_schema_input_type=RunOnSpec | str)]
+
+
+class DelegateToSpec(SelectorSpec):
+    """Selects the places where a step works for its hosts; expressions are evaluated for each host."""
+
+    one: bool = Field(
+        default=False,
+        description="Only one of these places for each host: the first that is still in the run and can be reached.",
+    )
+
+
+DelegateTo = Annotated[DelegateToSpec, BeforeValidator(_run_on, json_schema_input_type=DelegateToSpec | str)]
+
+
+_Retried = Literal["failed", "timedOut", "unreachable", "errored"]
+
+
+def _retried() -> list[_Retried]:
+    """Not a plain default, which would be copied deeply for each step: a tenth of the time to check a spec."""
+    return ["failed", "timedOut", "unreachable"]
 
 
 class RetrySpec(Model):
@@ -192,8 +228,20 @@ class RetrySpec(Model):
         default="constant", description="How the pause increases."
     )
     max_delay: Duration | None = Field(default=None, description="Maximum pause.")
-    on: list[Literal["failed", "timedOut", "unreachable", "errored"]] = Field(
-        default=["failed", "timedOut", "unreachable"], description="Kinds of failure to retry."
+    on: list[_Retried] = Field(
+        default_factory=_retried,
+        json_schema_extra={"default": list(_retried())},
+        description="Kinds of failure to retry.",
+    )
+
+
+class StepRetrySpec(RetrySpec):
+    """When and how an action of this step is retried."""
+
+    until: Condition | None = Field(
+        default=None,
+        description="Expression over `result` (the step's own outputs): the attempt is repeated until it holds, "
+        "whatever `on` says; if it does not by the last attempt, the action has failed.",
     )
 
 
@@ -202,6 +250,7 @@ def _retry(value: Any) -> Any:
 
 
 Retry = Annotated[RetrySpec, BeforeValidator(_retry, json_schema_input_type=RetrySpec | int)]
+StepRetry = Annotated[StepRetrySpec, BeforeValidator(_retry, json_schema_input_type=StepRetrySpec | int)]
 
 
 class ResourcesSpec(Model):
@@ -227,7 +276,8 @@ class ForEachSpec(Model):
     """A loop: one node per item, or per combination of a matrix."""
 
     items: list[Any] | str | None = Field(
-        default=None, description="The items, or an expression that provides them at compile time."
+        default=None,
+        description="The items, or an expression for them; outputs of steps and facts are known only during the run.",
     )
     matrix: dict[Identifier, list[Any] | str] | None = Field(
         default=None, description="Lists to combine; `item` is then a mapping."
@@ -245,16 +295,32 @@ class ForEachSpec(Model):
 ForEach = Annotated[ForEachSpec, BeforeValidator(_for_each, json_schema_input_type=ForEachSpec | list[Any] | str)]
 
 
-def _batch(value: Any) -> Any:
+def batch_form(value: Any) -> Any:
+    """The long form of a batch."""
     return value if isinstance(value, dict) else {"size": value}
 
 
-class BatchSpec(Model):
+BatchSize = Annotated[
+    str, BeforeValidator(_batch_size, json_schema_input_type=int | str), Field(json_schema_extra=_NUMBER_OR_PERCENT)
+]
+"""How many hosts are worked on at once: a number or a percentage."""
+
+
+def _batch_sizes(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+class BatchBody(Model):
     """Rolls a task over its hosts: each batch goes through all steps before the next one."""
 
     size: Annotated[
-        str, BeforeValidator(_batch_size, json_schema_input_type=int | str), Field(json_schema_extra=_NUMBER_OR_PERCENT)
-    ] = Field(description="Hosts in a batch: a number or a percentage.")
+        list[BatchSize],
+        BeforeValidator(_batch_sizes, json_schema_input_type=BatchSize | list[BatchSize]),
+        Field(min_length=1),
+    ] = Field(
+        description="Hosts in a batch: a number or a percentage; or a list of them, one for each batch, of which the "
+        "last is that of all further batches."
+    )
     pause: Duration = Field(default=0.0, description="Pause between two batches.")
     max_failures: Budget | None = Field(
         default=None,
@@ -263,4 +329,19 @@ class BatchSpec(Model):
     )
 
 
-Batch = Annotated[BatchSpec, BeforeValidator(_batch, json_schema_input_type=BatchSpec | int | str)]
+def _vars_file(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class VarsFileSpec(Model):
+    """Files with variables: the same for all hosts, or by host, role or group."""
+
+    path: str = Field(
+        min_length=1,
+        description="Path or glob, relative to this file. Expressions can use `host`, `role`, `group` and `params`: "
+        "with `role` there is a file for each role of a host, with `group` for each of its groups.",
+    )
+    optional: bool = Field(default=False, description="Whether there may be no such file.")
+
+
+VarsFile = Annotated[VarsFileSpec, BeforeValidator(_vars_file, json_schema_input_type=VarsFileSpec | str)]

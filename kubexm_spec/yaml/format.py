@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -17,7 +17,59 @@ from kubexm_spec.diagnostics import Diagnostic, SpecError
 from kubexm_spec.yaml.lines import LineTable
 from kubexm_spec.yaml.load import load_documents
 from kubexm_spec.yaml.positions import Node, compose
-from kubexm_spec.yaml.tokens import Token, comments, scan
+
+_SILENT: Final = frozenset({"StreamStart", "BlockMappingStart", "BlockSequenceStart", "BlockEnd"})
+
+
+class Token(NamedTuple):
+    """A token: its kind (the library's class name without "Token"), its range, and the style of a scalar."""
+
+    kind: str
+    start: int
+    end: int
+    style: str
+    visible: bool  # whether it is there in the text: the marks of block structure and of implicit keys are not
+
+
+def scan(text: str) -> Iterator[Token]:
+    """The tokens of a text that can be loaded, up to and with the end of the stream."""
+    for token in _raw_tokens(text):
+        kind = type(token).__name__[:-5]
+        start, end = token.start_mark.index, token.end_mark.index
+        style = (token.style or "") if kind == "Scalar" else ""
+        yield Token(kind, start, end, style, end > start and kind not in _SILENT)
+
+
+def comments(text: str) -> list[tuple[int, str]]:
+    """The comments of a text with their offsets; not those after the mark of a block scalar."""
+    found = list[tuple[int, str]]()
+    at = 0
+    for token in scan(text):
+        if not token.visible and token.kind != "StreamEnd":
+            continue
+        end = token.start if token.visible else len(text)
+        while (mark := text.find("#", at, end)) >= 0:  # between tokens there is nothing but comments and space
+            stop = text.find("\n", mark, end)
+            at = end if stop < 0 else stop
+            found.append((mark, text[mark:at].rstrip()))
+        at = token.end
+    return found
+
+
+def _raw_tokens(text: str) -> Iterator[Any]:
+    try:
+        from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]
+    except ImportError:  # no compiled parser for this Python
+        from ruamel.yaml import YAML
+
+        yield from YAML(typ="safe", pure=True).scan(text)
+        return
+    parser = CParser(text)
+    while (token := parser.get_token()) is not None:
+        yield token
+        if type(token).__name__ == "StreamEndToken":
+            return
+
 
 _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "params", "vars", "resources", "inventory")
 _STEP: Final = ("name", "type", "when")
@@ -207,7 +259,6 @@ class _Layout:
         return "".join(f"{line}\n" for line in self._lines)
 
     def _structure(self, token: Token) -> None:
-        """Open and close blocks."""
         if token.kind in ("Key", "BlockEnd", "StreamEnd", "DocumentStart", "DocumentEnd"):
             if self._blocks and self._blocks[-1].unmarked:
                 self._blocks.pop()
@@ -271,7 +322,6 @@ class _Layout:
         return "" if last.kind in _OPENING else " "
 
     def _indentation(self, token: Token) -> int:
-        """The indentation of a token that begins a line."""
         if token.kind in _AT_MARGIN:
             return 0
         if self._flows:

@@ -14,10 +14,7 @@ _OURS = re.compile(r"""(?:^|[{,])[ \t]*(?:---[ \t]+)?["']?apiVersion["']?[ \t]*:
 
 
 def is_spec(text: str) -> bool:
-    """Whether a text is a spec of ours, readable or not: only what is one may be quoted in messages.
-
-    Any file can be named where a spec is expected, also one with the secrets of the whole machine.
-    """
+    """Whether a text is a spec, readable or not: anything else may be a file of secrets, and is never quoted."""
     return _OURS.search(text) is not None
 
 

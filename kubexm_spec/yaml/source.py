@@ -7,12 +7,14 @@ import os
 import pathlib
 import re
 import stat
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
 
-from kubexm_spec.diagnostics import Diagnostic, Note, Span, SpecError, did_you_mean
+from kubexm_spec.diagnostics import Diagnostic, Note, Span, SpecError, did_you_mean, shortened
 from kubexm_spec.yaml.lines import LineTable, is_spec
 from kubexm_spec.yaml.load import load_documents, unquoted
 from kubexm_spec.yaml.positions import Entry, Node, Range, compose
@@ -38,13 +40,19 @@ class SourceFile:
     of_ansible = False
     """Whether it is an inventory that was written for ansible, which may have hosts that are not for us."""
 
+    _names: Mapping[int, Range] = MappingProxyType({})
+    """Where mappings, by their `id()`, have their `name`. It is asked for of every step, and to find the places of all
+    else takes twice as long as loading: that is done when there is something to say of them."""
+
     def __init__(self, name: str, path: pathlib.Path, data: bytes) -> None:
         self.name = name
         self.path = path
         self.data = data
         self.text = decode(data, name)
         self._table = LineTable(self.text)
-        self.documents: list[Any] = load_documents(self.text, name)
+        names: dict[int, Range] = {}
+        self.documents: list[Any] = load_documents(self.text, name, names=names)
+        self._names = names
         if all(document is None for document in self.documents):
             what = "is empty" if not self.text.strip() else "contains no document, only comments or markers"
             hint = "a spec begins with: apiVersion: kubexm.io/v1"
@@ -84,6 +92,10 @@ class SourceFile:
 
     def range_of(self, document: int, path: Path, on_key: bool) -> Range:
         """The offsets in the text of a value or of its key; see `Place.span` for what is not there."""
+        if path and path[-1] == "name" and not on_key:
+            known = self._name_of(document, path[:-1])
+            if known is not None:
+                return known
         root = self._roots[min(max(document, 0), len(self._roots) - 1)]  # there is one: an empty file is refused
         entry = Entry(root.head(), root)
         for part in path:
@@ -92,6 +104,18 @@ class SourceFile:
                 return entry.key
             entry = found
         return entry.key if on_key else (entry.node.start, entry.node.end)
+
+    def _name_of(self, document: int, path: Path) -> Range | None:
+        """The offsets of the name of a mapping, if loading has noted them."""
+        try:
+            data = self.documents[document]
+            for part in path:
+                data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+        known = self._names.get(id(data))
+        # Block scalars: without the line ends after it.
+        return known and (known[0], known[0] + len(self.text[slice(*known)].rstrip()))
 
     def span_of(self, where: Range) -> Span:
         """The span of a range of offsets."""
@@ -199,7 +223,7 @@ def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
         raise _failure("permission", summary, None, "check its owner and mode, and those of its folder") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
-        raise _failure("unreadable-file", f"{name} cannot be read: {reason}", None) from None
+        raise _failure("unreadable-file", f"{shortened(name, 200)} cannot be read: {reason}", None) from None
     except ValueError:  # a NUL character in the name
         raise _failure("file-not-found", f"there is no file {name!r}", None) from None
 
