@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ class Cancel:
     """A flag that one thread sets and blocking calls of others look at; it can also call back, to wake them."""
 
     def __init__(self) -> None:
+        self._is_set = False
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -27,6 +30,7 @@ class Cancel:
 
     def set(self) -> None:
         """Cancel: wake and stop everybody who holds this."""
+        self._is_set = True
         self._event.set()
         with self._lock:
             callbacks = list(self._callbacks.values())
@@ -35,7 +39,7 @@ class Cancel:
 
     def is_set(self) -> bool:
         """Whether it was cancelled."""
-        return self._event.is_set()
+        return self._is_set
 
     def wait(self, seconds: float | None) -> bool:
         """Wait that long or until cancelled; True if cancelled."""
@@ -47,7 +51,7 @@ class Cancel:
             key = self._next
             self._next += 1
             self._callbacks[key] = callback
-        if self._event.is_set():
+        if self._is_set:
             callback()
 
         def remove() -> None:
@@ -55,6 +59,31 @@ class Cancel:
                 self._callbacks.pop(key, None)
 
         return remove
+
+
+class Waker:
+    """A descriptor that becomes readable when another thread calls ``wake``; calls after the end do nothing."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+        self._lock = threading.Lock()
+        self._open = True
+        os.set_blocking(self._writer, False)
+
+    def wake(self) -> None:
+        """Make the reader readable."""
+        with self._lock:
+            # Without the lock the number could already be that of another file.
+            if self._open:
+                with contextlib.suppress(BlockingIOError):
+                    os.write(self._writer, b"!")
+
+    def close(self) -> None:
+        """Release both ends."""
+        with self._lock:
+            self._open = False
+            os.close(self.reader)
+            os.close(self._writer)
 
 
 class Deadline(Struct, frozen=True):
@@ -106,10 +135,7 @@ class Semaphore:
         self._changed = threading.Condition(threading.Lock())
 
     def take(self, deadline: Deadline, cancel: Cancel, waiting: Callable[[], object] | None = None) -> bool:
-        """Take a place; False if none was free in time. Raises CommandCancelled.
-
-        ``waiting`` is called if it has to wait for one.
-        """
+        """Take a place, False if none is free in time; ``waiting`` is called before a wait. Raises CommandCancelled."""
         with self._changed:
             if self._took():
                 return True

@@ -28,6 +28,15 @@ class RegistryError(Exception):
         self.hint = hint
 
 
+def raised(error: BaseException) -> str:
+    """An exception of a third party in a message; its own text may raise another one."""
+    try:
+        said = str(error)
+    except RAISES as other:
+        said = f"(its text cannot be shown: {type(other).__name__})"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 class PluginInfo(Struct, frozen=True):
     """What is known of a plug-in before it is loaded."""
 
@@ -45,10 +54,7 @@ def installed(group: str) -> EntryPoints:
 
 @cache
 def _scan(path: tuple[str, ...]) -> Any:
-    """All that is installed on a path: to find one group, the files of every package are read just the same.
-
-    Its type is another one before Python 3.12.
-    """
+    """All entry points on a path, of every group: finding one reads all files anyway. Its type depends on Python."""
     return entry_points()
 
 
@@ -92,7 +98,7 @@ class Registry(Generic[T]):
             try:
                 self._loaded[name] = entry.load()
             except RAISES as error:
-                wrong = f"cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
+                wrong = f"cannot be loaded from {entry.value}: {raised(error)}"
                 raise self.broken(name, wrong) from error
         return self._loaded[name]
 
@@ -149,6 +155,7 @@ _MODULES_OF_ANSIBLE: Final = {
     "debug": "message",
     "dnf": "package",
     "get_url": "download",
+    "ini_file": "set-value",
     "lineinfile": "line-in-file",
     "set_fact": "set",
     "shell": "command with `shell: ...`",

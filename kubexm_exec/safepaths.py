@@ -15,7 +15,7 @@ import pwd
 import re
 import stat
 from collections.abc import Iterator
-from typing import Final
+from typing import BinaryIO, Final
 
 REFUSED: Final = 98
 """The exit code of a script that was to go through such a link."""
@@ -214,6 +214,27 @@ def at(path: str, *, last: bool = False) -> Iterator[tuple[int, str]]:
         yield fd, "."
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def replacing(folder: int, name: str, mode: int = 0o600, kept: int | None = None) -> Iterator[BinaryIO]:
+    """A new file that replaces another when it is complete and durable, or never; ``kept``: its mode then."""
+    # A name that nobody can guess: in a folder that others may write, one that waits there could be theirs.
+    temporary = f".{name[:100]}.{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+            if kept is not None:
+                os.fchmod(descriptor, kept)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
 
 
 def real(path: str) -> str:

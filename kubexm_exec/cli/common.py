@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -17,9 +17,7 @@ from kubexm_exec.model.result import DEFAULT_EXECUTOR
 from kubexm_exec.service.errors import Held, Invalid, Refused, ServiceError
 from kubexm_exec.service.live import Watcher
 from kubexm_exec.service.requests import Documents
-
-if TYPE_CHECKING:
-    from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.diagnostics import Diagnostics
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,19 +133,27 @@ def site_documents(spec: str | None, inventory: str | None) -> Documents:
     return Documents(folder=here(), spec=spec or "", inventory=inventory)
 
 
+def diff_option(function: F) -> F:
+    """``--diff``, for commands that change something."""
+    return click.option("-D", "--diff", "diffs", is_flag=True, help="Show what is changed, as it happens.")(function)
+
+
 HOST_PATTERNS = "names, ranges, globs, groups, roles, label=value or all; a,b is either, a&b both, !a not"
 """How hosts are named on the command line, for the help of commands."""
 
 
 _VALUE_OPTIONS = (
-    click.option("-e", "--set", "values", multiple=True, metavar="KEY=VALUE", help="Value of a parameter; repeatable."),
+    click.option(
+        "-e", "--set", "values", multiple=True, metavar="KEY=VALUE",
+        help="Value of a parameter or variable; repeatable."
+    ),
     click.option(
         "--vars-file", "vars_files", multiple=True, metavar="FILE",
-        help="YAML file with values of parameters; repeatable."
+        help="YAML file with values of parameters and variables; repeatable."
     ),
     click.option("-i", "--inventory", metavar="FILE", help="Inventory instead of the spec's own."),
     click.option("--limit", metavar="HOSTS", help=f"Only these hosts: {HOST_PATTERNS}."),
-    click.option("--tags", metavar="TAGS", help="Only steps with one of these tags."),
+    click.option("--tags", metavar="TAGS", help="Only steps with one of these tags, or with the tag always."),
     click.option("--skip-tags", metavar="TAGS", help="No steps with one of these tags."),
     click.option(
         "--templates", multiple=True, metavar="FOLDER", help="Folder of templates, searched before the shipped ones."
@@ -180,7 +186,8 @@ def value_options(function: Callable[..., None]) -> Callable[..., None]:
         for pair in values:
             key, sign, value = pair.partition("=")
             if not sign or not key.strip():
-                raise Invalid(f"-e {pair}: a value is given as KEY=VALUE")
+                hint = f"--vars-file {pair[1:]} reads values from a file" if pair.startswith("@") else ""
+                raise Invalid(f"-e {pair}: a value is given as KEY=VALUE", hint)
             texts[key.strip()] = value
         if limit is not None and not _words(limit):
             raise Invalid("--limit names no host", f"give {HOST_PATTERNS}")

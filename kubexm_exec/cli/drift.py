@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -13,14 +13,11 @@ from kubexm_exec.cli.journaled import journal_option, service_of
 from kubexm_exec.cli.running import Terminal
 from kubexm_exec.cli.typed import next_command, typed_run
 from kubexm_exec.console.jsonl import json_line
-from kubexm_exec.console.text import fit, names, one_line, plural, text_lines
+from kubexm_exec.console.text import fit, names, one_line, text_lines
 from kubexm_exec.model.harmless import clean
-from kubexm_exec.model.result import timestamp
-from kubexm_exec.service.requests import DriftRequest
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.result import HostResult
-    from kubexm_exec.service.requests import Drift
+from kubexm_exec.model.result import HostResult, timestamp
+from kubexm_exec.service.requests import Drift, DriftRequest
+from kubexm_spec.diagnostics import plural
 
 _LONGEST: Final = 400
 """Characters of a line: a path is never cut, a message that goes on and on is."""
@@ -103,7 +100,6 @@ def _lines(found: Drift, journal: str | None, *, diffs: bool) -> Iterator[str]:
 
 
 def _sum(found: Drift) -> str:
-    """Everything in one sentence."""
     hosts = plural(len(found.seen), "host")
     differs = len({each.host_name for _, each in found.differs})
     verb = "differs" if len(found.differs) == 1 else "differ"

@@ -21,7 +21,9 @@ from kubexm_exec.cli.common import (
     site_documents,
     spec_option,
 )
+from kubexm_exec.model.plain import plain
 from kubexm_exec.service.documents import hosts_of, site_of
+from kubexm_spec.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     from kubexm_exec.model.graph import GraphHost
@@ -49,7 +51,6 @@ def command(
     Exit codes: 0 success, 1 a host did not answer, 2 wrong command line, no host was contacted.
     """
     from kubexm_exec.runner.facts import FACT_NAMES
-    from kubexm_spec.diagnostics import did_you_mean
 
     for name in names:
         if name not in FACT_NAMES:
@@ -76,7 +77,6 @@ def _gather(hosts: Mapping[str, GraphHost], forks: int) -> tuple[dict[str, Any],
     from kubexm_exec.connectors.pool import ConnectorPool
     from kubexm_exec.control import Cancel, Deadline
     from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
-    from kubexm_exec.model.plain import plain
     from kubexm_exec.plugins import RegistryError, connector_registry
     from kubexm_exec.runner.facts import gather
     from kubexm_exec.secrets import Redactor, SecretError, Secrets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 import sys
 from collections.abc import Iterator
 
@@ -11,7 +12,8 @@ import click
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, show_diagnostics
 from kubexm_exec.cli.targets import write_text
-from kubexm_exec.service.checking import yaml_files
+from kubexm_exec.service.inspecting import yaml_files
+from kubexm_spec.diagnostics import Diagnostics, SpecError
 
 
 @click.command("fmt")
@@ -23,7 +25,6 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
 
     In a folder, YAML files without kubexm documents and hidden folders are ignored.
     """
-    from kubexm_spec.diagnostics import Diagnostics, SpecError
     from kubexm_spec.yaml.format import format_text
 
     diagnostics = Diagnostics()
@@ -57,7 +58,7 @@ def command(paths: tuple[str, ...], check: bool, show_diff: bool) -> None:
         raise SystemExit(codes.WRONG)
     if check or show_diff:
         for name in different:
-            click.echo(f"{name} is not formatted; format it with: kubexm fmt {name}", err=True)
+            click.echo(f"{name} is not formatted; format it with: kubexm fmt {shlex.quote(str(name))}", err=True)
         if different:
             raise SystemExit(codes.FAILED)
     if paths != ("-",) and not different:

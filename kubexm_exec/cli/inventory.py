@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kubexm_exec.cli.common import Warnings, inventory_option, output_option, site_documents
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.console.text import columns
-from kubexm_exec.service.requests import InventoryRequest
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.graph import GraphHost
-    from kubexm_exec.service.requests import HostInfo
+from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.service.requests import HostInfo, InventoryRequest
+from kubexm_exec.values.evaluate import host_values
+from kubexm_spec.diagnostics import plural
 
 _HEAD = ("host", "address", "port", "user", "connector", "roles", "groups", "labels")
 
@@ -42,7 +41,7 @@ def command(spec: str | None, inventory: str | None, host: str | None, output: s
     rows = [_HEAD, *(_row(one) for one in hosts)]
     for line in columns(rows, left=frozenset(range(len(_HEAD))) - {2}):
         click.echo(line)
-    click.echo(f"\n{len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}")
+    click.echo(f"\n{plural(len(hosts), 'host')}")
 
 
 def _row(host: GraphHost) -> tuple[str, ...]:
@@ -53,18 +52,8 @@ def _row(host: GraphHost) -> tuple[str, ...]:
 
 
 def _data(host: GraphHost) -> dict[str, Any]:
-    return {
-        "host": host.name,
-        "address": host.address,
-        "internalAddress": host.internal_address,
-        "port": host.port,
-        "user": host.user,
-        "connector": host.connector,
-        "roles": list(host.roles),
-        "groups": list(host.groups),
-        "labels": dict(host.labels),
-        "options": dict(host.options),
-    }
+    data = {**host_values(host), "internalAddress": host.internal_address, "options": dict(host.options)}
+    return {"host": data.pop("name"), **data}
 
 
 def _one(found: HostInfo, output: str) -> None:

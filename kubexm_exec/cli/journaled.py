@@ -45,7 +45,8 @@ def overwrite_option(function: F) -> F:
     return click.option(
         "--overwrite",
         is_flag=True,
-        help="When undoing, also undo what somebody else has changed since the run; by default such changes are kept.",
+        help="When undoing, restore also what somebody else has changed since the run: their changes are lost. "
+        "By default they are kept.",
     )(function)
 
 

@@ -10,6 +10,7 @@ import click
 from kubexm_exec.cli.interrupts import interruptible
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "cluster": ("kubexm_exec.cli.cluster", "Build the pipeline of a Kubernetes cluster from its document."),
     "diff": ("kubexm_exec.cli.diff", "Show what changes in the graph between two specs."),
     "drift": ("kubexm_exec.cli.drift", "Show differences from the last successful run of a spec."),
     "exec": ("kubexm_exec.cli.exec", "Run one command on some hosts, without a spec."),
@@ -17,6 +18,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "fmt": ("kubexm_exec.cli.fmt", "Format specs, keeping comments."),
     "graph": ("kubexm_exec.cli.graph", "Draw the graph of a spec."),
     "inventory": ("kubexm_exec.cli.inventory", "Show the hosts of an inventory."),
+    "notifications": ("kubexm_exec.cli.notifications", "List handlers that are due, or drop them."),
     "plan": ("kubexm_exec.cli.plan", "Save the compiled graph, to run exactly that later."),
     "resources": ("kubexm_exec.cli.resources", "List, fetch and bundle the resources of a spec."),
     "run": ("kubexm_exec.cli.run", "Run a spec or a plan (the same as kubexm-run)."),
@@ -25,6 +27,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "shell": ("kubexm_exec.cli.shell", "Open a shell on a host."),
     "steps": ("kubexm_exec.cli.steps", "List the step types, or document one."),
     "validate": ("kubexm_exec.cli.validate", "Check specs without running them."),
+    "versions": ("kubexm_exec.cli.versions", "Show, check and extend the versions data of clusters."),
     "vars": ("kubexm_exec.cli.vars", "Show the values that a host sees, and their sources."),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import shlex
 
 import click
 from msgspec.structs import replace
@@ -14,10 +14,9 @@ from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.targets import Product, check_targets, force_option
 from kubexm_exec.compile.plan import PlanError, save_plan
 from kubexm_exec.console.text import columns
+from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.service.requests import Documents
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.graph import ExecutionNode
+from kubexm_spec.diagnostics import plural
 
 
 @click.command("plan")
@@ -56,16 +55,16 @@ def command(spec: str, target: str | None, force: bool, choice: Documents, outpu
         click.echo(json.dumps(summary, ensure_ascii=False))
         return
     steps = list(graph.steps())
-    click.echo(f"{graph.name}: {len(steps)} nodes, {graph.actions()} actions on {len(hosts)} hosts")
+    size = f"{plural(len(steps), 'node')}, {plural(graph.actions(), 'action')} on {plural(len(hosts), 'host')}"
+    click.echo(f"{graph.name}: {size}")
     for line in columns([_columns(node) for node in steps], left=frozenset(range(4))):
         click.echo(f"  {line}")
     click.echo(f"hash {graph.content_hash()[:16]}")
     if target is not None:
-        click.echo(f"Saved to {target}. Run it with: kubexm-run --plan {target}")
+        click.echo(f"Saved to {target}. Run it with: kubexm-run --plan {shlex.quote(str(target))}")
     else:
-        click.echo(f"Save it with: kubexm plan {spec} -o plan.json")
+        click.echo(f"Save it with: kubexm plan {shlex.quote(spec)} -o plan.json")
 
 
 def _columns(node: ExecutionNode) -> tuple[str, ...]:
-    where = node.hosts[0] if len(node.hosts) == 1 else f"{len(node.hosts)} hosts"
-    return node.id, node.step_name, where, "" if node.reversible else "cannot be undone"
+    return node.id, node.step_name, node.summary, "" if node.reversible else "cannot be undone"

@@ -6,9 +6,10 @@ Nothing for the service: the cache and the bundles are files of this machine, fo
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import Warnings, bundle_option, fail, output_option, value_options
 from kubexm_exec.service.requests import Documents
+from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.resourcelist import Declared
@@ -125,7 +127,6 @@ def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, 
 
 
 def _held(store: ResourceStore, source: Source, output: str) -> LocalResource | None:
-    """The file if it is here; nothing is fetched."""
     from kubexm_exec.resources.source import LocalResource, ResourceError
 
     try:
@@ -158,8 +159,7 @@ def _row(one: _Wanted, held: LocalResource | None) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> None:
-    from kubexm_exec.console.text import columns
-    from kubexm_exec.console.units import format_size
+    from kubexm_exec.console.text import columns, format_size
 
     cells: list[tuple[str, ...]] = [_HEAD]
     for row in rows:
@@ -171,7 +171,7 @@ def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> N
     for line in columns(cells, left=frozenset(range(len(_HEAD))) - {2, 5}):
         click.echo(line)
     total, here = len(rows), sum(1 for row in rows if row["here"] is not None)
-    click.echo(f"\n{total} {'file' if total == 1 else 'files'}, {here} here")
+    click.echo(f"\n{plural(total, 'file')}, {here} here")
     if unknown:
         click.echo("Name the architectures of the hosts to see the rest: --arch amd64 --arch arm64")
 
@@ -203,7 +203,7 @@ def fetch_command(
 def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResource]], list[dict[str, str]]]:
     """Everything, a few at once; what cannot be had hinders nothing else."""
     from kubexm_exec.cli.sidebyside import side_by_side
-    from kubexm_exec.console.units import format_size
+    from kubexm_exec.console.text import format_size
     from kubexm_exec.control import Cancel
     from kubexm_exec.model.errors import CommandCancelled
     from kubexm_exec.resources.source import ResourceError
@@ -245,7 +245,6 @@ def _shown_progress(output: str) -> AbstractContextManager[Callable[[str], Calla
     """Bars on a terminal, and nothing elsewhere: lines say what has arrived."""
     if output != "text" or not sys.stderr.isatty():
         return nullcontext(lambda label: lambda done, total: None)
-    from contextlib import contextmanager
 
     @contextmanager
     def bars() -> Any:
@@ -319,12 +318,12 @@ def bundle_command(
         data = {"bundle": target, "resources": [entry.to_json() for entry in entries], "failed": failed}
         click.echo(json.dumps(data, ensure_ascii=False))
     else:
-        from kubexm_exec.console.units import format_size
+        from kubexm_exec.console.text import format_size
 
         _advice(done)
         size = format_size(sum(entry.size for entry in entries))
-        click.echo(f"\n{len(entries)} {'file' if len(entries) == 1 else 'files'}, {size}, in {target}")
-        click.echo(f"Use it with: kubexm-run {spec} --bundle {target}")
+        click.echo(f"\n{plural(len(entries), 'file')}, {size}, in {target}")
+        click.echo(f"Use it with: kubexm-run {shlex.quote(spec)} --bundle {shlex.quote(str(target))}")
     _tell_unknown(site, output)
     raise SystemExit(codes.FAILED if failed else codes.OK)
 
@@ -341,7 +340,7 @@ def bundle_command(
 @output_option
 def prune_command(age: str, output: str) -> None:
     """Remove unused resources and incomplete downloads from the cache."""
-    from kubexm_exec.console.units import format_size
+    from kubexm_exec.console.text import format_size
     from kubexm_exec.resources.cache import Cache
     from kubexm_spec.duration import parse_duration
 
@@ -357,5 +356,4 @@ def prune_command(age: str, output: str) -> None:
     if output == "json":
         click.echo(json.dumps({"folder": str(cache.folder), "files": gone.files, "bytes": gone.size}))
     else:
-        noun = "file" if gone.files == 1 else "files"
-        click.echo(f"removed {gone.files} {noun} ({format_size(gone.size)}) from {cache.folder}")
+        click.echo(f"removed {plural(gone.files, 'file')} ({format_size(gone.size)}) from {cache.folder}")

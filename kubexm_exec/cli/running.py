@@ -15,13 +15,13 @@ from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import show_diagnostics, wants_color
 from kubexm_exec.cli.interrupts import Presses
 from kubexm_exec.cli.targets import Product, check_targets, write_text
+from kubexm_exec.model.result import GraphExecutionResult, RunMode, Status
 from kubexm_exec.service.live import LiveRun, Watcher
 
 if TYPE_CHECKING:
     from kubexm_exec.console import Console
     from kubexm_exec.console.checkview import ForecastLog
     from kubexm_exec.model.events import Event
-    from kubexm_exec.model.result import GraphExecutionResult
     from kubexm_exec.service.errors import Held, ServiceError
     from kubexm_exec.service.requests import Outcome
     from kubexm_spec.diagnostics import Diagnostics
@@ -35,6 +35,7 @@ class Terminal(Watcher):
         output: str,
         verbose: int = 0,
         *,
+        diffs: bool = False,
         typed: Sequence[str] | None = None,
         journal: str | None = None,
         logs: tuple[str, str] = ("warning", "text"),
@@ -49,6 +50,7 @@ class Terminal(Watcher):
         self.output = output
         self.form = "json" if output == "json" else "text"
         self.verbose = verbose
+        self.diffs = diffs
         self.typed = typed
         self.journal = journal
         self.logs = logs
@@ -68,15 +70,14 @@ class Terminal(Watcher):
         """Show what happens; ends the program if the result could not be written."""
         from kubexm_exec.console import log_stream, make_console
         from kubexm_exec.logs import configure
-        from kubexm_exec.model.result import RunMode
-        from kubexm_exec.report.collect import ReportEvents
+        from kubexm_exec.report import ReportEvents
 
         targets = [(self.result_file, Product.RESULT), (self.report_file, Product.REPORT)]
         check_targets(targets, self.form, force=self.force, reads=run.reads)
         self.run = run
         kind = "plain" if self.output == "auto" and run.at_a_terminal else self.output
         color = wants_color(sys.stdout)
-        self.console = make_console(kind, run.graph, sys.stdout, color=color, verbose=self.verbose)
+        self.console = make_console(kind, run.graph, sys.stdout, color=color, verbose=self.verbose, diffs=self.diffs)
         run.subscribe(self.console)
         if self.console.draws:
             run.subscribe(self._resumed)
@@ -93,7 +94,7 @@ class Terminal(Watcher):
         level, form = self.logs
         configure(level, form == "json", log_stream(self.console, sys.stderr), mask=run.mask)
         if level in ("debug", "info"):
-            from kubexm_exec.logs.events import EventLog
+            from kubexm_exec.logs import EventLog
 
             run.subscribe(EventLog(run.id))
 
@@ -113,20 +114,34 @@ class Terminal(Watcher):
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """The first Ctrl-C stops cleanly, the second at once."""
+        """The first Ctrl-C stops cleanly, the second at once; so does a terminal that closes."""
         import signal
+        import threading
 
         from kubexm_exec.cli.gc import settle
 
         run = self.run
         settle()
+        if self.output not in ("json", "quiet"):
+            # While hosts are waited for: at the end it would be a twentieth of a small run over SSH.
+            threading.Thread(target=_load_summary, daemon=True).start()
 
         def interrupted(number: int, frame: Any) -> None:
             if run.interrupt() > 2:
                 self.console.abandon()
                 os._exit(codes.INTERRUPTED)
 
+        hung_up: list[int] = []
+
+        def hang_up(number: int, frame: Any) -> None:
+            # A terminal that closes may say so twice, and that is nobody's wish to end at once.
+            if not hung_up:
+                hung_up.append(number)
+                interrupted(number, frame)
+
         before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
         loading = before[signal.SIGINT]
         if isinstance(loading, Presses) and loading.times:
             # It was raised where it was lost.
@@ -143,8 +158,6 @@ class Terminal(Watcher):
 
     def conclude(self, outcome: Outcome) -> int:
         """Sum the run up, and write what is to be written; gives the exit code."""
-        from kubexm_exec.model.result import Status
-
         if outcome.lost is not None:
             self._tell_lost(outcome.lost)
         if self.output not in ("json", "quiet"):
@@ -174,7 +187,10 @@ class Terminal(Watcher):
             typed = typed_run(self.run.documents, self.run.executor, self.journal)
         journaled = None
         if outcome.journaled:
-            journaled = Journaled(runs_command(self.journal), outcome.run, outcome.done_before)
+            due: dict[str, list[str]] = {}
+            for each in outcome.due:
+                due.setdefault(each.handler, []).append(each.host)
+            journaled = Journaled(runs_command(self.journal), outcome.run, outcome.done_before, due)
         text = render_summary(
             outcome.graph,
             outcome.shown,
@@ -196,3 +212,9 @@ class Terminal(Watcher):
                 f"error: the run was stopped because it could not be recorded\n  {error.message}\n  → {hint}",
                 err=True,
             )
+
+
+def _load_summary() -> None:
+    """Import what the summary needs."""
+    import kubexm_exec.cli.typed
+    import kubexm_exec.console.summary  # noqa: F401  used at the end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -16,6 +16,7 @@ from kubexm_exec.cli.common import (
     HOST_PATTERNS,
     approve,
     console_option,
+    diff_option,
     forks_option,
     output_option,
     telling,
@@ -23,11 +24,10 @@ from kubexm_exec.cli.common import (
 )
 from kubexm_exec.cli.journaled import journal_option, overwrite_option, patient_option, service_of, wait_option
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
+from kubexm_exec.model.result import timestamp
 from kubexm_exec.service.errors import Invalid
-from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest
-
-if TYPE_CHECKING:
-    from kubexm_exec.service.requests import Undoable
+from kubexm_exec.service.requests import AnswerRequest, ResumeRequest, RollbackRequest, Undoable
+from kubexm_spec.diagnostics import plural
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -155,6 +155,7 @@ def _show_list(journal: str | None, limit: int, output: str, *, name: str = "") 
     help="The spec has changed: run the changed nodes and everything that depends on them.",
 )
 @forks_option(default=None, instead="; by default as before")
+@diff_option
 @verbose_option
 @console_option
 @wait_option
@@ -172,6 +173,7 @@ def resume_command(
     overwrite: bool,
     accept_changes: bool,
     forks: int | None,
+    diffs: bool,
     verbose: int,
     output: str,
     wait: bool,
@@ -189,13 +191,13 @@ def resume_command(
         run=run, begin=begin, only=only, hosts=hosts, done=done, again=again, undone=undone, overwrite=overwrite,
         accept_changes=accept_changes, forks=forks, verbose=verbose, wait=wait, patient=patient,
     )  # fmt: skip
-    terminal = Terminal(output, verbose, journal=journal)
+    terminal = Terminal(output, verbose, diffs=diffs, journal=journal)
     raise SystemExit(terminal.conclude(service_of(journal).resume(request, terminal)))
 
 
 @command.command("rollback")
 @click.argument("run")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for approval.")
 @_broken_undo_options
 @overwrite_option
 @verbose_option
@@ -220,7 +222,7 @@ def rollback_command(
     request = RollbackRequest(run=run, again=again, undone=undone, overwrite=overwrite, verbose=verbose, wait=wait)
     found = service.undoable(request)
     if output != "json":
-        _tell_undoable(found)
+        _tell_undoable(found, overwrite=overwrite)
     if not yes:
         approve("undo it?", output)
     terminal = Terminal(output, verbose, journal=journal)
@@ -229,14 +231,15 @@ def rollback_command(
     raise SystemExit(terminal.conclude(service.roll_back(approved, terminal)))
 
 
-def _tell_undoable(found: Undoable) -> None:
-    from kubexm_exec.console.text import plural
-    from kubexm_exec.model.result import timestamp
-
+def _tell_undoable(found: Undoable, *, overwrite: bool) -> None:
     row, blind, later = found.info.row, found.blind, found.later
-    click.echo(f"run {row.id} of {row.name}: {plural(len(found.can), 'action')} can be undone", err=True)
-    for node, host in found.cannot:
-        click.echo(f"  cannot be undone: {node} on {host}", err=True)
+    can = len(found.can) - len(found.withheld)
+    click.echo(f"run {row.id} of {row.name}: {plural(can, 'action')} can be undone", err=True)
+    for node, where in found.cannot:
+        click.echo(f"  cannot be undone: {node} on {where}", err=True)
+    for node, where in found.withheld:
+        why = "what it replaced contains a secret, such as a key, and is not in the journal"
+        click.echo(f"  cannot be undone: {node} on {where}: {why}", err=True)
     if blind:
         text = ", ".join(blind[:_NAMED]) + (f" and {len(blind) - _NAMED} more" if len(blind) > _NAMED else "")
         click.echo(f"  undone without checking for later changes: {text}", err=True)
@@ -245,7 +248,9 @@ def _tell_undoable(found: Undoable) -> None:
         click.echo(f"  later run on the same target: {each.id} of {each.name} ({began})", err=True)
     if len(later) > _NAMED:
         click.echo(f"  and {len(later) - _NAMED} more", err=True)
-    if later:
+    if later and overwrite:
+        click.echo("  what they changed of the same is lost: --overwrite restores the state before this run", err=True)
+    elif later:
         click.echo("  their changes are kept: roll them back first to undo those too", err=True)
 
 
@@ -304,8 +309,7 @@ def events_command(journal: str | None, run: str, follow: bool) -> None:
 @telling
 def report_command(journal: str | None, run: str, file: str, force: bool) -> None:
     """Write the HTML report of RUN, like `kubexm-run --report`; also of an interrupted or running one."""
-    from kubexm_exec.report import render_report
-    from kubexm_exec.report.collect import ReportEvents
+    from kubexm_exec.report import ReportEvents, render_report
 
     check_targets([(file, Product.REPORT)], "text", force=force, reads=[journal])
     found = service_of(journal).report(run)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from kubexm_exec.cli.common import approve, output_option
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.cli.runtables import moment
-from kubexm_exec.console.text import columns, one_line, plural
+from kubexm_exec.console.text import columns, one_line
 from kubexm_exec.service.errors import Invalid
-from kubexm_exec.service.requests import PruneRequest
+from kubexm_exec.service.requests import PruneRequest, RunRow
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import parse_duration
-
-if TYPE_CHECKING:
-    from kubexm_exec.service.requests import RunRow
 
 _AGE: Final = "30d"
 _SHOWN: Final = 20
@@ -33,7 +31,7 @@ _SHOWN: Final = 20
 @click.option(
     "--all", "everything", is_flag=True, help="Include runs that are still useful, but never one in progress."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for approval.")
 @output_option
 @click.pass_obj
 def command(

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import sys
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from kubexm_exec.cli.common import output_option, wants_color
+from kubexm_exec.cli.common import HOST_PATTERNS, output_option, wants_color
 from kubexm_exec.cli.journaled import runs_command, service_of
 from kubexm_exec.cli.runtables import next_commands, row_json, show_run
 from kubexm_exec.cli.typed import chosen
 from kubexm_exec.console.failures import find_failures, find_node
 from kubexm_exec.console.jsonl import json_line
 from kubexm_exec.console.tables import count
-from kubexm_exec.model.result import timestamp
-from kubexm_exec.service.requests import RunInfo
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.result import HostResult
-    from kubexm_exec.service.requests import PastRun, RunDetails
+from kubexm_exec.model.result import HostResult, timestamp
+from kubexm_exec.service.errors import Invalid
+from kubexm_exec.service.requests import PastRun, RunDetails, RunInfo
 
 SLOWEST: Final = 5
 
 
 @click.command("show")
 @click.argument("run", default="last")
+@click.option("-D", "--diff", "diffs", is_flag=True, help="Show what it changed on each host, instead of its history.")
+@click.option("--host", "hosts", metavar="HOSTS", help=f"With --diff, only these hosts: {HOST_PATTERNS}.")
+@click.option(
+    "--node", "nodes", metavar="NODE", multiple=True, help="With --diff, only this node (or module, task, glob)."
+)
 @output_option
 @click.pass_obj
-def command(journal: str | None, run: str, output: str) -> None:
+def command(journal: str | None, run: str, diffs: bool, hosts: str | None, nodes: tuple[str, ...], output: str) -> None:
     """Show the history of RUN: what ran, what failed and why, what was slow, what remains, and what to do next.
 
     A run in progress is shown as it is now. The default is the newest run.
     """
+    if diffs:
+        _show_changes(journal, run, hosts, nodes, output)
+        return
+    if hosts is not None or nodes:
+        raise Invalid("--host and --node choose changes", "add --diff, or see `kubexm runs logs`")
     found = service_of(journal).get(run)
     if output == "json":
         click.echo(json_line(_json(found, runs_command(journal))), nl=False)
@@ -42,8 +49,19 @@ def command(journal: str | None, run: str, output: str) -> None:
     click.echo(text, nl=False)
 
 
+def _show_changes(journal: str | None, run: str, hosts: str | None, nodes: tuple[str, ...], output: str) -> None:
+    from kubexm_exec.console.changes import render_changes
+    from kubexm_exec.console.text import Paint
+
+    found = service_of(journal).changes(run, hosts=hosts, nodes=nodes)
+    if output == "json":
+        click.echo(json_line({"changes": [each.to_json() for each in found]}), nl=False)
+        return
+    for line in render_changes(found, Paint(wants_color(sys.stdout))):
+        click.echo(line)
+
+
 def _json(found: RunDetails, command: str) -> dict[str, Any]:
-    """The history as data."""
     seen = found.past
     shown = seen.shown
     total, modules, hosts = count(seen.whole, shown)
@@ -81,6 +99,7 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
             {"node": key.node, "host": key.host, "attempts": told.attempts, "message": told.retries[-1].message}
             for key, told in seen.retried()
         ],
+        "repeated": [_brief(*each) for each in seen.repeated()],
         "running": [_brief(*each) for each in seen.running()],
         "waiting": [
             {"node": action.node, "host": action.host, "question": question}
@@ -90,6 +109,7 @@ def _json(found: RunDetails, command: str) -> dict[str, Any]:
         "undoing": [_brief(*each) for each in seen.undoing()],
         "undone": [{**_brief(*each), "undo": each[1].undo} for each in seen.undone()],
         "left": [_brief(*each) for each in seen.left()],
+        "due": [{"handler": each.handler, "host": each.host, "sure": each.sure} for each in found.due],
         "slowest": [
             {"node": node, "host": each.host_name, "seconds": round(seconds, 3)}
             for node, each, seconds in seen.slowest(SLOWEST)

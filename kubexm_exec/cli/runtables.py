@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kubexm_exec.cli.typed import nearest, typed_choice
 from kubexm_exec.console.failures import find_failures, render_failures
+from kubexm_exec.console.summary import settling
 from kubexm_exec.console.tables import STATUS_WORDS, count, host_table, module_table
-from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
+from kubexm_exec.console.text import Paint, columns, fit, names, one_line, wrapped
 from kubexm_exec.model.harmless import clean
-from kubexm_exec.model.result import Status, timestamp
+from kubexm_exec.model.result import HostResult, Status, timestamp
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 if TYPE_CHECKING:
-    from kubexm_exec.model.result import HostResult
     from kubexm_exec.scheduler import Action
     from kubexm_exec.service.requests import PastRun, RunDetails, RunInfo
 
@@ -65,8 +66,9 @@ def show_run(found: RunDetails, command: str, *, color: bool, width: int) -> str
     shown = seen.shown
     lines = [*_head(found, paint), "", *_sessions(seen, paint), ""]
     lines += render_failures(seen.whole, find_failures(seen.whole, shown), paint, width)
-    for part in (_running, _unknown, _undoing, _retried, _undone, _tables, _slowest, _left):
+    for part in (_running, _interrupted, _undoing, _retried, _repeated, _undone, _tables, _slowest, _left):
         lines += _apart(part(seen, paint, width))
+    lines += _apart(_due(found, paint, width))
     lines += [_status(seen, paint), *_next(seen, command, paint)]
     return "\n".join(lines) + "\n"
 
@@ -123,7 +125,6 @@ def _listed(title: str, items: list[str], width: int) -> Iterator[str]:
 
 
 def _grouped(found: list[tuple[str, HostResult]]) -> dict[str, list[str]]:
-    """Hosts by node."""
     nodes: dict[str, list[str]] = {}
     for node, each in found:
         nodes.setdefault(node, []).append(each.where)
@@ -143,10 +144,10 @@ def _running(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     yield from _listed(paint("Running now", "running"), items, width)
 
 
-def _unknown(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+def _interrupted(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     # Those that failed are told among the failures.
     found = [(node, each) for node, each in seen.unknown() if each.status is Status.PENDING]
-    title = f"{paint('Unknown outcome', 'warning')} (a resume checks the host first):"
+    title = f"{paint('Interrupted', 'warning')} (a resume checks the host first):"
     yield from _listed(title, _places(found), width)
 
 
@@ -172,6 +173,11 @@ def _retried(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
         for key, told in seen.retried()
     ]
     yield from _listed(paint("Retried", "head"), items, width)
+
+
+def _repeated(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
+    title = f"{paint('Repeated', 'head')}: nobody knew how far these had come"
+    yield from _listed(title, _places(seen.repeated()), width)
 
 
 def _undone(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
@@ -218,6 +224,15 @@ def _left(seen: PastRun, paint: Paint, width: int) -> Iterator[str]:
     yield from _listed(title, _places(found), width)
 
 
+def _due(found: RunDetails, paint: Paint, width: int) -> Iterator[str]:
+    by_handler: dict[str, list[str]] = {}
+    for each in found.due:
+        by_handler.setdefault(each.handler, []).append(each.host)
+    items = [f"{clean(handler)} on {names(hosts)}" for handler, hosts in by_handler.items()]
+    title = f"{paint('Due', 'head')} since this run, with a resume or the next run:"
+    yield from _listed(title, items, width)
+
+
 def _word(seen: PastRun) -> str:
     if seen.waiting():
         return "waits for an answer"
@@ -247,12 +262,16 @@ def next_commands(seen: PastRun, command: str) -> Iterator[tuple[str, str]]:
         yield f"{command} logs {run} --follow", "follow its output"
         yield f"{command} cancel {run}", "stop it"
         return
-    if seen.left():
+    # Those that were interrupted are looked at first by a resume: it may find out.
+    unknown = next((node for node, each in seen.unknown() if each.status is Status.FAILED), "")
+    if unknown:
+        yield from settling(f"{command} resume {run}", unknown)
+    elif seen.left():
         yield f"{command} resume {run}", "continue; completed work is not repeated"
     elif seen.state is Status.SUCCESS:
         yield f"kubexm drift {shlex.quote(nearest(seen.row.spec))}", "detect drift"
     if any(told.undone.startswith("leftAlone") for told in seen.history.actions.values()):
-        yield f"{command} rollback {run} --overwrite", "also undo what others have changed since"
+        yield f"{command} rollback {run} --overwrite", "undo that too; the changes of others are lost"
     elif any(told.undo for told in seen.history.actions.values()):
         yield f"{command} rollback {run}", "undo its changes"
     yield f"{command} logs {run}", "see its output"

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import fail, output_option, wants_color
 from kubexm_exec.console.text import columns
-from kubexm_exec.plugins import RegistryError, step_registry
+from kubexm_exec.plugins import PluginInfo, Registry, RegistryError, step_registry
 from kubexm_exec.step import load_step
-from kubexm_exec.step.describe import describe, params_schema, summary_of
-
-if TYPE_CHECKING:
-    from kubexm_exec.plugins import PluginInfo, Registry
-    from kubexm_exec.step.describe import FieldDoc, StepDoc
-
+from kubexm_exec.step.describe import FieldDoc, StepDoc, describe, params_schema, summary_of
 
 _UNDO = {
     (True, True): "It can be undone.\n",
@@ -90,6 +85,8 @@ def _show(doc: StepDoc, info: PluginInfo, output: str) -> None:
     if doc.any_output:
         click.echo("Outputs can have any name.\n")
     click.echo(_UNDO[doc.reversible, doc.changes])
+    if doc.repeatable:
+        click.echo("It is repeatable: it is simply run again when nobody knows how far it came.\n")
     if doc.example:
         click.echo(head("Example") + "\n")
         click.echo("\n".join(f"  {line}" for line in doc.example.splitlines()))

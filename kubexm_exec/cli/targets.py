@@ -40,6 +40,7 @@ class Product(Enum):
             rb'\{\s*"format": \d+,\s*"name": ' + _TEXT + rb',\s*"description": ' + _TEXT + rb',\s*"failurePolicy": ',
         ),
     )
+    PIPELINE = ("pipeline", (rb"# Made by `kubexm cluster build` from ",))
     SCHEMA = ("schema", (rb'\{\s*"\$defs": [^\0]*\n  "\$id": "https://kubexm\.io/schema/',))
 
     def __init__(self, noun: str, patterns: tuple[bytes, ...]) -> None:
@@ -135,8 +136,6 @@ def write_text(path: str, text: str, *, private: bool = False) -> None:
 
     A new file that is ``private`` is its owner's alone. What is no file, such as a pipe or a device, is written to.
     """
-    import secrets
-
     if path == "-":
         click.echo(text, nl=not text.endswith("\n"))
         return
@@ -155,22 +154,8 @@ def write_text(path: str, text: str, *, private: bool = False) -> None:
             kept = None
             if there is not None:
                 kept = there.st_mode & 0o7777 if there.st_uid == os.geteuid() else 0o600
-            # A name that nobody can guess: in a folder that others may write, one that waits there could be theirs.
-            temporary = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
-            descriptor = os.open(temporary, flags, 0o600 if private or kept is not None else 0o666, dir_fd=folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(descriptor)
-                    if kept is not None:
-                        os.fchmod(descriptor, kept)
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+            with safepaths.replacing(folder, name, 0o600 if private or kept is not None else 0o666, kept) as file:
+                file.write(data)
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror}", code=codes.FAILED)
 

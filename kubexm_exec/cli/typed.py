@@ -7,11 +7,10 @@ import shlex
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kubexm_exec.service.requests import SHIPPED
+from kubexm_exec.service.requests import SHIPPED, Documents
 
 if TYPE_CHECKING:
     from kubexm_exec.console.summary import Commands
-    from kubexm_exec.service.requests import Documents
 
 _ONE_TIME: Final = frozenset({"--executor", "--output", "--result", "--report", "--log-level", "--log-format"})
 _WAYS: Final = frozenset({"concurrent", "debug", "serial-debug", "dry-run", "check"})

@@ -6,6 +6,7 @@ import click
 
 from kubexm_exec.cli import codes
 from kubexm_exec.cli.common import output_option, show_diagnostics, value_options
+from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.journaled import service_of
 from kubexm_exec.service.requests import Documents
 
@@ -21,6 +22,7 @@ def command(paths: tuple[str, ...], choice: Documents, output: str) -> None:
     files without kubexm documents (values, files of other tools) and hidden folders are ignored. Inventory programs are
     run to obtain the hosts.
     """
+    prepare()
     found = service_of(None).validate(paths, choice)
     show_diagnostics(found.diagnostics, found.sources, output)
     if found.diagnostics.has_errors:

@@ -25,7 +25,7 @@ def command(spec: str, host: str, task: str | None, choice: Documents, output: s
     """Show params and vars as HOST sees them, each with its source.
 
     The source closest to the host wins: pipeline vars < module vars < task vars < inventory vars < role vars <
-    group vars < host vars.
+    group vars < host vars < --vars-file < -e. Of the same level varsFiles win.
     Parameters: default < --vars-file < -e.
     """
     request = VarsRequest(documents=replace(choice, spec=spec), host=host, scope=(task or "").strip("/"))

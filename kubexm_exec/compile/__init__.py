@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.compile.options import CompileOptions
-from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Span
+from kubexm_spec.diagnostics import Diagnostic, Diagnostics, Note, Span, SpecError
 from kubexm_spec.yaml.source import SourceFile
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def compile_file(
             options=options,
         )
         _run_passes(result.state)
+        result.sources.update(bundle.sources)
     result.diagnostics = merged(diagnostics)
     if result.state is not None and not diagnostics.has_errors:
         result.graph = _assemble(result.state)
@@ -94,6 +95,7 @@ def _run_passes(state: State) -> None:
         errors = state.diagnostics.errors
         if errors and (stops is None or any(finding.code in stops for finding in errors)):
             return
+        state.linked = None  # the nodes may be others from here on
         for work in passes:
             work(state)
 
@@ -103,26 +105,55 @@ def _stages() -> Sequence[tuple[frozenset[str] | None, Sequence[Callable[[State]
     from kubexm_exec.compile.cycles import check_cycles
     from kubexm_exec.compile.drafts import draft_modules
     from kubexm_exec.compile.files import check_files
+    from kubexm_exec.compile.handlers import add_notifications, find_handlers
     from kubexm_exec.compile.hashes import add_hashes
     from kubexm_exec.compile.hooks import check_ids
     from kubexm_exec.compile.hosts import build_hosts, check_connectors
     from kubexm_exec.compile.link import link
     from kubexm_exec.compile.loops import choose_first, make_nodes, select_nodes
+    from kubexm_exec.compile.namedhosts import check_named_hosts
+    from kubexm_exec.compile.ready import choose_ready
     from kubexm_exec.compile.references import check_references
     from kubexm_exec.compile.rendered import check_rendered
     from kubexm_exec.compile.resources import check_resources
     from kubexm_exec.compile.scopes import bind_pipeline
     from kubexm_exec.compile.types import check_types
+    from kubexm_exec.compile.varsfiles import bind_vars, read_vars_files
 
     no_order = frozenset({"cycle", "duplicate-name"})
     return (
-        (frozenset(), (build_hosts, bind_pipeline, draft_modules, check_ids, make_nodes, check_types, check_cycles)),
+        (
+            frozenset(),
+            (
+                build_hosts,
+                bind_pipeline,
+                read_vars_files,
+                bind_vars,
+                draft_modules,
+                find_handlers,
+                check_ids,
+                make_nodes,
+                add_notifications,
+                check_types,
+                check_cycles,
+            ),
+        ),
         (
             no_order,
-            (link, select_nodes, check_connectors, check_references, check_rendered, check_files, check_resources),
+            (
+                link,
+                select_nodes,
+                choose_ready,
+                check_connectors,
+                check_references,
+                check_rendered,
+                check_files,
+                check_named_hosts,
+                check_resources,
+            ),
         ),
         (None, (add_hashes, choose_first)),
-    )
+    )  # fmt: skip
 
 
 def merged(findings: Iterable[Diagnostic]) -> Diagnostics:
@@ -140,7 +171,8 @@ def _assemble(state: State) -> ExecutionGraph:
     document = state.bundle.pipeline.document
     # All of the inventory, also what a limit leaves out: expressions of the others may refer to any host.
     alone = state.all_hosts == (CONTROL_NODE,)
-    needed = alone or any(CONTROL_NODE in (*node.locations, *node.candidates) for node in state.nodes.values())
+    needed = alone or CONTROL_NODE in state.named_hosts
+    needed = needed or any(CONTROL_NODE in (*node.locations, *node.candidates) for node in state.nodes.values())
     return ExecutionGraph(
         name=document.metadata.name,
         description=document.metadata.description,
@@ -178,8 +210,6 @@ def _sources(state: State) -> dict[str, str]:
 
 def compile_pipeline(path: str | os.PathLike[str], options: CompileOptions | None = None) -> ExecutionGraph:
     """The graph of a pipeline; raises SpecError with everything that is wrong."""
-    from kubexm_spec.diagnostics import SpecError
-
     result = compile_file(path, options)
     if result.graph is None:
         raise SpecError(result.diagnostics)

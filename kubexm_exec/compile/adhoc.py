@@ -6,17 +6,18 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kubexm_exec.compile import compile_state
 from kubexm_exec.compile.hostpatterns import choose
 from kubexm_exec.compile.hosts import build_hosts
 from kubexm_exec.compile.inventories import ask
 from kubexm_exec.compile.options import CompileOptions
 from kubexm_exec.compile.state import State
-from kubexm_exec.model.graph import Origin
+from kubexm_exec.model.graph import ExecutionGraph, Origin
 from kubexm_exec.plugins import connector_registry, step_registry
 from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_exec.values.expressions import Expressions
@@ -24,9 +25,6 @@ from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.bundle import Bundle, load_bundle
 from kubexm_spec.documents.loader import Loader
 from kubexm_spec.yaml.source import SourceFile
-
-if TYPE_CHECKING:
-    from kubexm_exec.model.graph import ExecutionGraph
 
 _NAME: Final = "ad-hoc"
 
@@ -69,12 +67,7 @@ def choose_hosts(site: Site, patterns: Iterable[str]) -> list[str]:
 def command_graph(
     site: Site, hosts: Sequence[str], argv: Sequence[str] | None, shell: str | None, become: str | None = None
 ) -> ExecutionGraph:
-    """A graph of one node: the command on these hosts, as ``become`` if given.
-
-    Braces in the command mean nothing: it is run as it was typed.
-    """
-    from kubexm_exec.compile import compile_state
-
+    """A graph of one node: the command on these hosts, as ``become`` if given; braces in it have no meaning."""
     if site.state is None:
         raise ValueError("there are no hosts")
     diagnostics = Diagnostics()

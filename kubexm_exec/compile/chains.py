@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from kubexm_exec.compile.state import StepDraft
-from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, Mode, NodeID, NodeKind, On
+from kubexm_exec.compile.state import EntryDraft, StepDraft
+from kubexm_exec.model.graph import Dependency, ExecutionNode, Hook, Membership, Mode, NodeID, NodeKind, On
 from kubexm_exec.values.evaluate import NO_ITEMS
-from kubexm_spec.models import StepSpec
+from kubexm_spec.models import FlushSpec, StepGroupSpec, StepSpec
 
 
 def gate(gate_id: NodeID, waits_for: Iterable[Dependency], *, module: str = "", task: str = "", pause: float = 0.0,
          budget: str | None = None, candidates: tuple[str, ...] = (),
-         hook: Hook = Hook.NONE) -> ExecutionNode:  # fmt: skip
+         hook: Hook = Hook.NONE, groups: tuple[Membership, ...] = ()) -> ExecutionNode:  # fmt: skip
     """A virtual node that waits."""
     return ExecutionNode(
         id=gate_id, kind=NodeKind.GATE, name=gate_id.rpartition("/")[2], module=module, task=task,
         dependencies=tuple(waits_for), pause=pause, batch_budget=budget,
-        candidates=candidates, hook=hook,
+        candidates=candidates, hook=hook, groups=groups,
     )  # fmt: skip
 
 
@@ -38,13 +38,13 @@ def members_of(nodes: Iterable[ExecutionNode]) -> list[Dependency]:
     return [barrier(node.id) for node in nodes if not node.is_gate]
 
 
-def needs_of(steps: Sequence[StepDraft]) -> dict[str, list[str]]:
-    """By name the steps of the same task or fragment that each one waits for: declared, or else the one before."""
+def needs_of(steps: Sequence[EntryDraft]) -> dict[str, list[str]]:
+    """By name the steps beside it that each one waits for: declared, or else the one before."""
     found: dict[str, list[str]] = {}
     names = {step.spec.name for step in steps}
     previous: list[str] = []
     for step in steps:
-        declared = step.spec.needs if isinstance(step.spec, StepSpec) else None
+        declared = step.spec.needs if isinstance(step.spec, StepSpec | FlushSpec | StepGroupSpec) else None
         own = previous if declared is None else [name for name in dict.fromkeys(declared) if name in names]
         found[step.spec.name] = own
         previous = [step.spec.name]
@@ -82,6 +82,26 @@ def link_chain(
     return result
 
 
+def link_handlers(
+    drafts: Sequence[StepDraft], waits: list[Dependency]
+) -> tuple[list[ExecutionNode], list[ExecutionNode]]:
+    """Handlers one after another on each host, whichever hosts they have; and the last ones of all hosts."""
+    result: list[ExecutionNode] = []
+    latest: dict[str, list[ExecutionNode]] = {}
+    for draft in drafts:
+        hosts = dict.fromkeys(host for node in draft.nodes for host in node.hosts)
+        before = {node.id: node for host in hosts for node in latest.get(host, ())}.values()
+        first = not before or any(host not in latest for host in hosts)
+        linked = link_items(draft, [*(waits if first else ()), *same_host(before)])
+        result.extend(linked)
+        last: dict[str, list[ExecutionNode]] = {}
+        for node in last_of(draft, linked):
+            for host in node.hosts:
+                last.setdefault(host, []).append(node)
+        latest.update(last)
+    return result, list({node.id: node for several in latest.values() for node in several}.values())
+
+
 def covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
     """Whether each host has one of the nodes."""
     if any(node.hosts == hosts for node in nodes):
@@ -91,7 +111,7 @@ def covers(nodes: Sequence[ExecutionNode], hosts: tuple[str, ...]) -> bool:
 
 def link_items(draft: StepDraft, waits: list[Dependency]) -> list[ExecutionNode]:
     """The nodes of a step with what they wait for; items of a loop follow one another on each host, unless parallel."""
-    if is_parallel(draft):
+    if len(draft.nodes) == 1 or is_parallel(draft):
         return [replace(node, dependencies=tuple(waits)) for node in draft.nodes]
     return [node for nodes in _by_place(draft.nodes) for node in _link_loop(nodes, waits)]
 
@@ -100,7 +120,7 @@ def _by_place(nodes: Sequence[ExecutionNode]) -> Iterable[list[ExecutionNode]]:
     """The nodes of a step, those of each place together: one place never waits for another."""
     found: dict[str, list[ExecutionNode]] = {}
     for node in nodes:
-        found.setdefault(node.id.rpartition("[")[0] if node.has_item else node.id, []).append(node)
+        found.setdefault(node.id.rpartition("[")[0] if node.is_item else node.id, []).append(node)
     return found.values()
 
 
@@ -129,7 +149,7 @@ def last_of(draft: StepDraft, linked: Sequence[ExecutionNode]) -> list[Execution
     """The linked nodes of a step that the next one waits for; none of an empty loop."""
     own = {node.id for node in draft.nodes if node.skip != NO_ITEMS}
     nodes = [node for node in linked if node.id in own]
-    if is_parallel(draft):
+    if len(nodes) < 2 or is_parallel(draft):
         return nodes
     return [node for several in _by_place(nodes) for node in _last(several)]
 

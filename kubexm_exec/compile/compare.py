@@ -134,8 +134,10 @@ def _inputs(
 
 def _value(value: Any, other: Any) -> Any:
     """The part of a variable's value that is worth showing: what is written once, or the first host that differs."""
-    if not isinstance(value, Mapping) or not {"scope", "hosts"} >= value.keys():
+    if not isinstance(value, Mapping) or not {"given", "scope", "hosts"} >= value.keys():
         return value
+    if "given" in value:
+        return value["given"]
     theirs = other if isinstance(other, Mapping) else {}
     if "scope" in value and value["scope"] != theirs.get("scope"):
         return value["scope"]
@@ -160,7 +162,7 @@ def _edge(dep: Dependency) -> str:
 
 def differences(name: str, one: Any, other: Any) -> Iterable[str]:
     """How a value has changed; of long ones only what differs, wherever in them it is."""
-    old, new = _json(one), _json(other)
+    old, new = json.dumps(one, ensure_ascii=False, default=str), json.dumps(other, ensure_ascii=False, default=str)
     if max(len(old), len(new)) > _LONGEST:
         parts = _parts(one, other)
         if parts:
@@ -199,12 +201,7 @@ def _windows(old: str, new: str) -> tuple[str, str]:
 
 
 def _line(one: Any, other: Any) -> str:
-    """Where in a text of several lines the first difference is."""
     if not isinstance(one, str) or not isinstance(other, str) or "\n" not in one + other:
         return ""
     number = commonprefix([one, other]).count("\n") + 1
     return f" (from line {number} on)"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import graphlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
-from kubexm_exec.compile.state import ScopeDraft, State
+from kubexm_exec.compile.state import EntryDraft, GroupDraft, ScopeDraft, State
 from kubexm_spec.diagnostics import Note
-from kubexm_spec.models import StepSpec
+from kubexm_spec.models import FlushSpec, StepGroupSpec, StepSpec
 from kubexm_spec.yaml.source import Place
 
 
@@ -70,22 +71,36 @@ def check_cycles(state: State) -> None:
     _report(state, scope_graph(state), "tasks and modules")
     for module in state.modules:
         for task in module.tasks:
-            steps = Order()
-            previous = None
-            for step in task.steps:
-                spec = step.spec
-                if isinstance(spec, StepSpec) and spec.needs is not None:
-                    for index, target in enumerate(spec.needs):
-                        steps.add_edge(
-                            f"{task.id}/{target}", step.id, place=step.place.child("needs", index),
-                            text=f'step "{spec.name}" needs "{target}"',
-                        )  # fmt: skip
-                elif previous is not None:
-                    steps.add_edge(
-                        previous, step.id, place=step.place.child("name"), text=f'step "{spec.name}" follows by order'
-                    )
-                previous = step.id
-            _report(state, steps, "steps")
+            for entries in _sequences(task.entries):
+                _report(state, _entry_graph(task.id, entries), "steps")
+
+
+def _sequences(entries: Sequence[EntryDraft]) -> Iterator[Sequence[EntryDraft]]:
+    """The steps of a task, and those of each group in it."""
+    yield entries
+    for entry in entries:
+        if isinstance(entry, GroupDraft):
+            yield from _sequences(entry.steps)
+            yield from _sequences(entry.rescue)
+
+
+def _entry_graph(task: str, entries: Sequence[EntryDraft]) -> Order:
+    steps = Order()
+    previous = None
+    for step in entries:
+        spec = step.spec
+        if isinstance(spec, StepSpec | FlushSpec | StepGroupSpec) and spec.needs is not None:
+            for index, target in enumerate(spec.needs):
+                steps.add_edge(
+                    f"{task}/{target}", step.id, place=step.place.child("needs", index),
+                    text=f'step "{spec.name}" needs "{target}"',
+                )  # fmt: skip
+        elif previous is not None:
+            steps.add_edge(
+                previous, step.id, place=step.place.child("name"), text=f'step "{spec.name}" follows by order'
+            )
+        previous = step.id
+    return steps
 
 
 def _report(state: State, order: Order, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from kubexm_exec.compile.hosts import merged_layers
-from kubexm_exec.compile.scopes import layers_of, owner_of
+from kubexm_exec.compile.scopes import is_given, layers_of, owner_of
 from kubexm_exec.compile.state import State
 from kubexm_exec.compile.static import static_evaluator
 from kubexm_exec.model.data import builtins
@@ -39,6 +39,8 @@ def explain(state: State, host: str, scope: str) -> list[ValueRow]:
         for name, source, secret in _params(state, scope)
     ]
     for name, sources in sorted(_variables(state, host, scope).items()):
+        if is_given(state, scope, name, host_has_it=name in state.hosts[host].vars):
+            sources.append(_outside(state, name))
         rows.append(
             ValueRow(f"vars.{name}", _value(context["vars"], name, False), sources[-1], tuple(reversed(sources[:-1])))
         )
@@ -63,10 +65,8 @@ def _params(state: State, scope: str) -> list[tuple[str, str, bool]]:
     found: list[tuple[str, str, bool]] = []
     for name in sorted(owner.params):
         given = state.param_places.get((owner.id, name))
-        if not owner.id and name in state.options.texts:
-            source = "command line (-e)"
-        elif not owner.id and name in state.options.values:
-            source = "--vars-file" if name in state.options.given_at else "values"
+        if not owner.id and (name in state.options.texts or name in state.options.values):
+            source = _outside(state, name)
         elif given is not None:
             source = f"given at {given.file_line}"
         elif "default" in specs[name].model_fields_set:
@@ -77,13 +77,27 @@ def _params(state: State, scope: str) -> list[tuple[str, str, bool]]:
     return found
 
 
+def _outside(state: State, name: str) -> str:
+    """Where a value from outside is from."""
+    if name in state.options.texts:
+        return "command line (-e)"
+    return f"--vars-file at {state.options.given_at[name]}" if name in state.options.given_at else "values"
+
+
 def _variables(state: State, host: str, scope: str) -> dict[str, list[str]]:
     """Where each variable was written, from the weakest place to the one that counts."""
     found: dict[str, list[str]] = {}
     for scope_id in (layer.id for layer in reversed(layers_of(state, scope))):
-        label = "pipeline vars" if not scope_id else "task vars" if "/" in scope_id else "module vars"
+        if not scope_id:
+            for layer in state.var_layers:
+                for name in layer.values:
+                    found.setdefault(name, []).append(f"{layer.label} at {layer.place.child(name).file_line}")
+            continue
+        label = "task vars" if "/" in scope_id else "module vars"
         for name in state.scopes[scope_id].vars:
             found.setdefault(name, []).append(f"{label} at {state.var_places[(scope_id, name)].file_line}")
     for label, name, place in merged_layers(state, host):
         found.setdefault(name, []).append(f"{label} at {place.file_line}")
+    for name in state.scopes[""].given if layers_of(state, scope)[-1].id == "" else ():
+        found.setdefault(name, [])  # known on other hosts only
     return found

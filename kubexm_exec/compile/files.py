@@ -6,27 +6,28 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.compile.static import StaticEvaluator, linked_evaluator
 from kubexm_exec.compile.templatefiles import with_includes
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.resources.source import PREFIX
-from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import ExpressionError, is_dynamic
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import did_you_mean, shortened
+from kubexm_spec.paths import exists, why_missing
 from kubexm_spec.yaml.source import Place
 
 
 def check_files(state: State) -> None:
     """Look at every parameter that names a file of this machine, on every host if it differs between them."""
-    evaluator = static_evaluator(state, state.nodes)
+    evaluator = linked_evaluator(state)
     for draft in state.all_drafts():
         if draft.step_type is None:
             continue
         marks = marks_of(draft.step_type.params_model)
         for key in sorted(marks.templates | marks.files):
-            for name in names_of(state, evaluator, draft, key):
+            for name in names_of(evaluator, draft, key):
                 if name.startswith(PREFIX) and key in marks.files:
                     continue  # looked at with the other resources
                 found = _template(state, draft, key, name) if key in marks.templates else _file(state, draft, key, name)
@@ -35,16 +36,20 @@ def check_files(state: State) -> None:
                     remember_file(state, path, draft.place.child("with", key))
 
 
-def names_of(state: State, evaluator: Evaluator, draft: StepDraft, key: str) -> list[str]:
+def names_of(evaluator: StaticEvaluator, draft: StepDraft, key: str) -> list[str]:
     """The values of a parameter on all hosts, as far as they are known."""
-    value = draft.spec.with_.get(key)
+    return values_of(evaluator, draft, draft.spec.with_.get(key))
+
+
+def values_of(evaluator: StaticEvaluator, draft: StepDraft, value: Any) -> list[str]:
+    """The texts that something in the parameters of a step is on all hosts, as far as they are known."""
     if not is_dynamic(value):
         return [value] if isinstance(value, str) else []
     found: dict[str, None] = {}
     for node in draft.nodes:
         for host in node.hosts:
             try:
-                name = state.expressions.render(value, evaluator.context(node, host))
+                name = evaluator.value(value, node, host)
             except ExpressionError:  # known only during the run; or wrong, and told where references are checked
                 continue
             if isinstance(name, str):
@@ -67,9 +72,9 @@ def _template(state: State, draft: StepDraft, key: str, name: str) -> Iterator[t
 def _file(state: State, draft: StepDraft, key: str, name: str) -> Iterator[tuple[pathlib.Path, str]]:
     found = pathlib.Path(state.scopes[draft.scope].base) / name
     place = draft.place.child("with", key)
-    if not found.exists():
+    if not exists(found):
         hint = _neighbour(found, name) or "relative paths start at the folder of this file"
-        summary = f'the file "{name}" does not exist on this machine'
+        summary = f'the file "{shortened(name, 200)}" {why_missing(found)} on this machine'
         state.diagnostics.error("file-not-found", summary, place, hint=hint)
     elif found.is_dir():
         for folder, folders, names in os.walk(found):

@@ -11,17 +11,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubexm_exec.compile.chains import barrier, gate, last_of, link_items, members_of, needs_of, same_host
+from kubexm_exec.compile.delegation import Delegation, delegate
 from kubexm_exec.compile.files import check_files
-from kubexm_exec.compile.fragmentsteps import FragmentStepSpec, parse_steps
+from kubexm_exec.compile.fragmentsteps import FragmentStepSpec, check_notify, parse_steps
 from kubexm_exec.compile.loops import draft_nodes
+from kubexm_exec.compile.namedhosts import check_named_hosts
 from kubexm_exec.compile.options import CompileOptions
 from kubexm_exec.compile.references import check_references
 from kubexm_exec.compile.rendered import check_rendered
 from kubexm_exec.compile.resources import check_resources
 from kubexm_exec.compile.selectors import hosts_of
-from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.state import Reach, State, StepDraft, Variable
 from kubexm_exec.compile.types import check_types
-from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, NodeID
 from kubexm_exec.plugins import Registry
 from kubexm_exec.values.expressions import Expressions
 from kubexm_spec.diagnostics import Diagnostics
@@ -51,8 +53,14 @@ def compile_fragment(
     specs = parse_steps(steps, place, diagnostics)
     diagnostics.raise_if_errors()
     drafts = [_draft(state, node, host, spec, where) for where, spec in specs]
+    diagnostics.raise_if_errors()
     for draft in drafts:
-        draft.nodes = draft_nodes(state, draft)
+        draft.nodes = [
+            replace(one, notifies=_notified(graph, node, draft, diagnostics)) for one in draft_nodes(state, draft)
+        ]
+        if node.has_item:
+            # What an item of a loop returns knows the item, unless it loops itself.
+            draft.nodes = [one if one.has_item else replace(one, item=node.item, has_item=True) for one in draft.nodes]
         if _runs_once(draft.spec):
             draft.nodes = [replace(one, candidates=one.hosts) for one in draft.nodes]
     state.loose = drafts
@@ -66,6 +74,7 @@ def compile_fragment(
     diagnostics.raise_if_errors()
     check_rendered(state)
     check_files(state)
+    check_named_hosts(state)
     check_resources(state)
     diagnostics.raise_if_errors()
     return made
@@ -88,6 +97,7 @@ def _state(
             state.roles[role] = (*state.roles.get(role, ()), name)
         for group in host.groups:
             state.groups[group] = (*state.groups.get(group, ()), name)
+    state.reach = Reach(state.all_hosts, state.roles, state.groups)
     return state
 
 
@@ -96,11 +106,29 @@ def _draft(state: State, node: ExecutionNode, host: str, spec: FragmentStepSpec,
     places = {host: node.place(host)} if node.elsewhere(host) else {}
     if spec.run_on is not None:
         hosts, places = hosts_of(state, spec.run_on, place.child("runOn"), node.scope, f'step "{spec.name}"'), {}
-    return StepDraft(
+    draft = StepDraft(
         spec=spec, place=place, id=f"{node.id}+{spec.name}", module=node.module, task=node.task, scope=node.scope,
-        hosts=hosts, places=places, hook=node.hook, tags=(*node.tags, *spec.tags),
+        hosts=hosts, places=places, hook=node.hook, batch=node.batch, tags=(*node.tags, *spec.tags),
+        env={name: Variable(node.scope if of is None else of, value, None) for name, (of, value) in node.env.items()},
+        groups=node.groups,
         defaults={"max_failures": "0" if _runs_once(spec) else node.policy.max_failures, "become": node.become},
     )  # fmt: skip
+    if spec.delegate_to is not None:
+        draft.places = {}
+        delegate(state, draft, Delegation(spec.delegate_to, place.child("delegateTo"), node.scope))
+    return draft
+
+
+def _notified(
+    graph: ExecutionGraph, node: ExecutionNode, draft: StepDraft, diagnostics: Diagnostics
+) -> tuple[NodeID, ...]:
+    """The handlers that a step notifies: among those of the node that returned it."""
+    spec = draft.spec
+    if not isinstance(spec, FragmentStepSpec) or not spec.notify:
+        return ()
+    known = {handler: graph.nodes[handler] for handler in node.notifies if handler in graph.nodes}
+    check_notify(diagnostics, spec, draft.place, sorted({handler.name for handler in known.values()}))
+    return tuple(handler for handler, of in known.items() if of.name in spec.notify)
 
 
 def _runs_once(spec: BaseStepSpec) -> bool:
@@ -123,7 +151,7 @@ def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Se
         made[name] = []
         if name in elsewhere or elsewhere.intersection(needs[name]):
             waits = [barrier(one.id) for one in before] or [barrier(node.id)]
-            between = gate(f"{draft.id}#begin", waits, module=node.module, task=node.task)
+            between = gate(f"{draft.id}#begin", waits, module=node.module, task=node.task, groups=node.groups)
             made[name].append(between)
             deps = [barrier(between.id)]
         else:
@@ -133,7 +161,8 @@ def _link(node: ExecutionNode, host: str, drafts: Sequence[StepDraft], order: Se
         ends[name] = last_of(draft, linked) or before
     result = [one for name in by_name for one in made[name]]
     if elsewhere:
-        result.append(gate(f"{node.id}+#end", members_of(result), module=node.module, task=node.task))
+        end = gate(f"{node.id}+#end", members_of(result), module=node.module, task=node.task, groups=node.groups)
+        result.append(end)
     return result
 
 

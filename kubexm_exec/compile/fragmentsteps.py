@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from kubexm_exec.compile.needs import check_step_needs
-from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.diagnostics import Diagnostics, did_you_mean
 from kubexm_spec.documents.checking import check
 from kubexm_spec.models import StepSpec
 from kubexm_spec.models.common import RunOn
@@ -42,3 +42,17 @@ def parse_steps(
         for where, spec in found:
             check_step_needs(diagnostics, spec, where, [one.name for _, one in found])
     return found
+
+
+def check_notify(diagnostics: Diagnostics, spec: StepSpec, place: Place, handlers: Sequence[str]) -> None:
+    """A step of a fragment notifies handlers that the step which returns it notifies: they wait for its host."""
+    if spec.notify and isinstance(spec, FragmentStepSpec) and spec.run_on is not None:
+        summary = f'step "{spec.name}" runs on other hosts than the step that returns it, so it cannot notify'
+        hint = "handlers on those hosts do not wait for it"
+        diagnostics.error("notify-elsewhere", summary, place.child("notify"), hint=hint)
+        return
+    for name in spec.notify:
+        if name not in handlers:
+            summary = f'step "{spec.name}" notifies "{name}", which the step that returns it does not notify'
+            hint = did_you_mean(name, handlers) or f"add it to `notify` of that step: its hosts are those of {name}"
+            diagnostics.error("unknown-handler", summary, place.child("notify"), hint=hint)

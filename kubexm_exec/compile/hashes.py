@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
+from kubexm_exec.compile.scopes import is_given, layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State
 from kubexm_exec.compile.templatefiles import TemplateFile
 from kubexm_exec.compile.types import Marks, marks_of
-from kubexm_exec.model.graph import ExecutionNode, digest
+from kubexm_exec.model.graph import ExecutionNode, digest, scope_of_item
 from kubexm_exec.resources.resolve import identity
 from kubexm_exec.values.evaluate import CONTROL_NODE, host_values
 from kubexm_exec.values.expressions import Reference, is_dynamic, texts
-from kubexm_exec.values.sandbox import MAPPING_METHODS
+from kubexm_exec.values.names import MAPPING_METHODS
 
 
 def add_hashes(state: State) -> None:
@@ -47,14 +47,25 @@ class _Collector:
         for key, value in node.with_.items():
             if key not in marks.steps:
                 look.texts(value, node.scope, bare=key in marks.expressions)
-        look.texts(node.outputs, node.scope)
+        if node.outputs:
+            look.texts(node.outputs, node.scope)
+        for text in node.judgements:
+            look.texts(text, node.scope, bare=True)
         if isinstance(node.when, str):
             look.texts(node.when, node.scope, bare=True)
-        look.node = replace(node, places={})
-        for scope, guard in node.guards:
-            if isinstance(guard, str):
-                look.texts(guard, scope, bare=True)
-        look.node = node
+        if node.loop is not None:
+            bare = isinstance(node.loop.items, str) and not is_dynamic(node.loop.items)
+            look.texts(node.loop.items, node.scope, bare=bare)
+            look.texts(dict(node.loop.matrix or {}), node.scope)
+            look.texts(node.loop.key, node.scope, bare=True)
+        for scope, value in node.env.values():
+            look.texts(value, node.scope if scope is None else scope)
+        if node.guards:
+            look.node = replace(node, places={})
+            for scope, guard in node.guards:
+                if isinstance(guard, str):
+                    look.texts(guard, scope, bare=True)
+            look.node = node
         draft = self.state.drafts.get(node.id)
         for path, label in self.state.file_users.get(draft.id if draft is not None else node.id, {}).items():
             look.found[f"file {label}"] = self.state.files[path]
@@ -81,6 +92,9 @@ class _Collector:
         if key not in self._on_hosts:
             known = self.state.hosts
             on_hosts = {host: known[host].vars[name] for host in hosts if name in known[host].vars}
+            if is_given(self.state, scope_id, name, host_has_it=bool(on_hosts)):
+                self._on_hosts[key] = ({"given": self.state.scopes[""].given[name]}, [])
+                return self._on_hosts[key]
             dynamic = {(text, scope_id): None for value in on_hosts.values() for text in _dynamic_texts(value)}
             values: dict[str, Any] = {}
             if on_hosts:
@@ -106,19 +120,19 @@ class _Look:
         self._seen: set[tuple[str, str, str]] = set()
 
     def texts(self, value: Any, scope: str, *, bare: bool = False) -> None:
-        """All expressions in some data, as they are seen from a scope."""
         for _, text in texts(value):
             if bare or is_dynamic(text):
                 compiled = self.state.expressions.expression(text) if bare else self.state.expressions.text(text)
                 self.references(compiled.references, scope)
 
     def references(self, references: Iterable[Reference], scope: str) -> None:
-        """What some chains of names lead to."""
         for reference in references:
             self._reference(reference.root, reference.path, scope)
 
     def _reference(self, root: str, path: tuple[str, ...], scope: str) -> None:
-        if root == "host":
+        if root == "item" and (around := scope_of_item(self.state.scopes, scope)) is not None:
+            self.found["item"] = around.item
+        elif root == "host":
             self._host(root, path, self.node.locations)
         elif root == "origin":
             self._host(root, path, self.node.hosts)

@@ -8,7 +8,7 @@ from typing import Final
 
 from kubexm_exec.model.graph import GraphHost
 from kubexm_spec.diagnostics import did_you_mean, some
-from kubexm_spec.ranges import expand_range
+from kubexm_spec.ranges import expand_range, match
 
 ALL: Final = "all"
 
@@ -20,19 +20,6 @@ class PatternError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-
-
-def match(pattern: str, hosts: Iterable[str]) -> list[str]:
-    """The hosts that a name, a range or a glob means."""
-    if any(sign in pattern for sign in "*?"):
-        return [name for name in hosts if fnmatchcase(name, pattern)]
-    known = hosts if isinstance(hosts, Mapping) else set(hosts)
-    if "[" in pattern:
-        try:
-            return [name for name in expand_range(pattern) if name in known]
-        except ValueError:
-            return [name for name in hosts if fnmatchcase(name, pattern)]
-    return [pattern] if pattern in known else []
 
 
 def missing_of(pattern: str, hosts: Iterable[str]) -> list[str]:

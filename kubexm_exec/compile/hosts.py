@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from msgspec import Struct
 from pydantic.alias_generators import to_camel
 
-from kubexm_exec.compile.hostpatterns import PatternError, choose, match
+from kubexm_exec.compile.hostpatterns import PatternError, choose
 from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.scopes import var_layers
-from kubexm_exec.compile.state import Reach, State
+from kubexm_exec.compile.state import Reach, State, VarLayer
 from kubexm_exec.model.graph import GraphHost
-from kubexm_exec.plugins import RegistryError
+from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.values.evaluate import CONTROL_NODE
-from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.diagnostics import Diagnostics, did_you_mean
+from kubexm_spec.documents.hosts import ExpandedHost, expand_hosts, quoted
 from kubexm_spec.documents.loader import Loaded
-from kubexm_spec.hostnames import ADDRESS_RULE, HOST_RULE, USER_RULE, is_address, is_host_name, is_user
+from kubexm_spec.hostnames import ADDRESS_RULE, USER_RULE, is_address, is_user
 from kubexm_spec.models import ConnectionSpec, HostSpec, InventoryBody
 from kubexm_spec.models.common import Model
 from kubexm_spec.models.inventory import BecomeSpec
-from kubexm_spec.ranges import expand_pair, expand_range, is_range
+from kubexm_spec.ranges import match
 from kubexm_spec.yaml.source import Place
 
 _OPTION_KEYS = (
@@ -32,15 +32,14 @@ CONNECTION_KEYS = ("port", "user", "connector", "per_host_limit", *_OPTION_KEYS)
 """All settings of a connection, as the models name them."""
 
 _OURS = ("ssh", "local")
+_LEVELS: Final[dict[str | int, int]] = {"roles": 1, "groups": 2, "hosts": 3}
+"""How close to a host the variables are that an inventory has under these keys."""
 _ONE_OF = {"two-proxies": ("proxy_jump", "proxy_command"), "two-keys": ("private_key", "private_key_path")}
 """Two ways to say the same: the stronger layer's must not meet the weaker one's."""
 
 
 def build_hosts(state: State) -> None:
-    """Fill ``state.hosts`` and what selectors look at; the control node is always there.
-
-    It is the host of everything only where no inventory is named: one without hosts is an error.
-    """
+    """Fill ``state.hosts``; the control node is always there, and serves all steps if no inventory is named."""
     inventory = state.bundle.inventory
     control = GraphHost(name=CONTROL_NODE, connector="local", address="127.0.0.1", internal_address="127.0.0.1")
     if inventory is not None:
@@ -57,6 +56,17 @@ def build_hosts(state: State) -> None:
         state.groups = {group: tuple(h for h in hosts if h in keep) for group, hosts in state.groups.items()}
 
 
+def check_inventory(inventory: Loaded[InventoryBody], diagnostics: Diagnostics, steps: Registry[Any]) -> None:
+    """Findings about the hosts of an inventory that no pipeline uses yet."""
+    from kubexm_exec.plugins import connector_registry
+    from kubexm_exec.values.expressions import Expressions
+
+    state = State(
+        name="", diagnostics=diagnostics, expressions=Expressions(), steps=steps, connectors=connector_registry()
+    )
+    _Inventory(state, inventory).build()
+
+
 def check_connectors(state: State) -> None:
     """No node works on a host whose connector is not installed; other hosts of an inventory may be for others."""
     if not state.beyond_reach:
@@ -69,7 +79,6 @@ def check_connectors(state: State) -> None:
 
 
 def _limited(state: State) -> list[str]:
-    """The hosts that --limit leaves."""
     try:
         return choose(state.hosts, state.options.limit, CONTROL_NODE)
     except PatternError as error:
@@ -78,33 +87,14 @@ def _limited(state: State) -> list[str]:
         return []
 
 
-class _Expanded(Struct, frozen=True):
-    """One host of an entry of the inventory, with the entry's number."""
-
-    spec: HostSpec
-    index: int
-    place: Place
-    address: str
-    internal_address: str
-
-
-def _addresses(name: str, names: list[str], address: str | None) -> list[str]:
-    if address is not None and is_range(address):
-        return [expanded for _, expanded in expand_pair(name, address)]
-    return [address or ""] * len(names)
-
-
-def _quoted(text: str) -> str:
-    """For a message: with escapes for what a terminal would obey."""
-    return f'"{text}"' if text.isprintable() else repr(text)
-
-
 class _Inventory:
     def __init__(self, state: State, inventory: Loaded[InventoryBody]) -> None:
         self.state = state
         self.inventory = inventory
         self.body = inventory.document
-        self.expanded: dict[str, _Expanded] = {}
+        self.expanded: dict[str, ExpandedHost] = {}
+        self._sound: set[str] = set()
+        """Connectors of third parties that can be used."""
 
     def build(self) -> None:
         if not self.body.hosts:
@@ -142,34 +132,18 @@ class _Inventory:
         self.state.groups = {group: tuple(hosts) for group, hosts in groups.items()}
 
     def _expand(self) -> None:
-        diagnostics = self.state.diagnostics
+        self.expanded, whole = expand_hosts(self.body.hosts, self.inventory.place("hosts"), self.state.diagnostics)
+        self.state.hosts_known = self.state.hosts_known and whole
         for index, spec in enumerate(self.body.hosts):
-            place = self.inventory.place("hosts", index)
-            try:
-                names = expand_range(spec.name)
-                addresses = _addresses(spec.name, names, spec.address)
-                internal = _addresses(spec.name, names, spec.internal_address)
-            except ValueError as error:
-                diagnostics.error("bad-range", f'host "{spec.name}": {error}', place.child("name"))
-                self.state.hosts_known = False
-                continue
-            self._check_connection(spec, place)
-            for name, address, inner in zip(names, addresses, internal, strict=True):
-                where = place.child("name")
-                if name in self.expanded:
-                    hint = f"also at {self.expanded[name].place.child('name').file_line}"
-                    diagnostics.error("duplicate-host", f'host "{name}" is defined twice', where, hint=hint)
-                elif not is_host_name(name):
-                    summary = f"{_quoted(name)} cannot be the name of a host"
-                    diagnostics.error("bad-host-name", summary, where, hint=f"allowed are {HOST_RULE}")
-                else:
-                    self.expanded[name] = _Expanded(spec, index, place, address, inner)
+            self._check_connection(spec, self.inventory.place("hosts", index))
 
     def _check_address(self, address: str, connector: str, place: Place) -> None:
         """Connectors of third parties have addresses of their own kind, such as a path: those only must be one line."""
-        if address and not (is_address(address) if connector in _OURS else address.isprintable()):
-            message = f"{_quoted(address)} is not an address"
-            self.state.diagnostics.error("bad-address", message, place, hint=f"write {ADDRESS_RULE}")
+        # Two of them, of IPv4 and IPv6, are written with a comma between them.
+        for part in address.split(",") if address else ():
+            if not (is_address(part) if connector in _OURS else part.isprintable()):
+                message = f"{quoted(part)} is not an address"
+                self.state.diagnostics.error("bad-address", message, place, hint=f"write {ADDRESS_RULE}")
 
     def _groups(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -195,7 +169,7 @@ class _Inventory:
                 hint = meant_reference(value, path[-1])
                 diagnostics.error("plain-password", summary, place.child(*path), hint=hint)
         if spec.user is not None and not is_user(spec.user):
-            message = f"{_quoted(spec.user)} cannot be the name of a user"
+            message = f"{quoted(spec.user)} cannot be the name of a user"
             diagnostics.error("bad-user", message, place.child("user"), hint=f"allowed are {USER_RULE}")
         for code, keys in _ONE_OF.items():
             if all(getattr(spec, key) is not None for key in keys):
@@ -204,14 +178,19 @@ class _Inventory:
                 diagnostics.error(code, f"{one} and {other} exclude each other", place.child(other), hint=hint)
         if spec.connector is not None and self.state.connectors is not None:
             try:
-                self.state.connectors.info(spec.connector)
+                info = self.state.connectors.info(spec.connector)
+                if info.distribution != "kubexm" and spec.connector not in self._sound:
+                    from kubexm_exec.connectors.thirdparty import load_connector
+
+                    load_connector(self.state.connectors, spec.connector)
+                    self._sound.add(spec.connector)
             except RegistryError as error:
                 if isinstance(spec, HostSpec) and self.inventory.source.of_ansible:
                     self.state.beyond_reach[spec.name] = (error, place.child("connector"))
                 else:
                     diagnostics.error(error.code, error.message, place.child("connector"), hint=error.hint)
 
-    def _host(self, name: str, expanded: _Expanded, member_of: list[str]) -> GraphHost:
+    def _host(self, name: str, expanded: ExpandedHost, member_of: list[str]) -> GraphHost:
         spec = expanded.spec
         groups = [(group, self.body.groups[group]) for group in member_of]
         roles = tuple(dict.fromkeys([*spec.roles, *(role for _, group in groups for role in group.roles)]))
@@ -243,7 +222,6 @@ class _Inventory:
         )
 
     def _connection(self, roles: tuple[str, ...], groups: list[str], host: int) -> dict[str, Any]:
-        """How a host is reached."""
         connection: dict[str, Any] = {}
         for _, layer in _connection_layers(self.body, roles, groups, host):
             given = {key: value for key in CONNECTION_KEYS if (value := getattr(layer, key)) is not None}
@@ -296,11 +274,22 @@ def place_of_secret(state: State, host: str, reference: str) -> Place | None:
     return None
 
 
-def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:
-    """Every inventory variable of a host with the layer and place it was written at, weakest first."""
+def host_layers(state: State, host: str) -> list[VarLayer]:
+    """The variables of a host, the weakest first: those of the inventory, and of files by role, group or host."""
     inventory = state.bundle.inventory
-    if inventory is None or host not in state.host_entries:
-        return []
-    known = state.hosts[host]
-    layers = var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
-    return [(label, name, inventory.place(*path, name)) for label, path, values in layers for name in values]
+    found: list[VarLayer] = []
+    if inventory is not None and host in state.host_entries:
+        known = state.hosts[host]
+        layers = var_layers(inventory.document, known.roles, known.groups, state.host_entries[host])
+        found = [
+            VarLayer(_LEVELS[path[0]] if len(path) > 1 else 0, label, values, inventory.place(*path))
+            for label, path, values in layers
+        ]
+    found += state.host_var_files.get(host, ())
+    # Where both say something, a file wins over the inventory.
+    return sorted(found, key=lambda layer: layer.level)
+
+
+def merged_layers(state: State, host: str) -> list[tuple[str, str, Place]]:
+    """Every variable of a host with the layer and place it was written at, weakest first."""
+    return [(layer.label, name, layer.place.child(name)) for layer in host_layers(state, host) for name in layer.values]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from kubexm_exec.plugins import Registry, RegistryError
+from kubexm_exec.plugins import RAISES, Registry, RegistryError, raised
 from kubexm_spec.diagnostics import Diagnostic, SpecError
 
 
@@ -19,22 +20,60 @@ def ask(name: str, argument: str) -> Mapping[str, Any]:
     registry = inventory_registry()
     try:
         source = registry.load(name)
-        owner = registry.info(name).distribution
+        if wrong := _mistake(source):
+            raise registry.broken(name, wrong)
     except RegistryError as error:
         hint = error.hint if registry.names() else "use a file; no package with inventory sources is installed"
         raise _failure(
             error.code, f'the inventory "{name}:{argument}" is not a file, and {error.message}', hint
         ) from error
+    who = f'inventory source "{name}" of package {registry.info(name).distribution}'
     try:
         found = source(argument)
-    except Exception as error:  # whatever a third party's code raises is its answer, never a traceback
-        reason = f"{type(error).__name__}: {error}"
-        summary = f'inventory source "{name}" of package {owner} failed: {reason}'
+    except RAISES as error:
+        summary = f"{who} failed: {raised(error)}"
         raise _failure("inventory-source-failed", summary, f'check the argument "{argument}"') from error
+    hint = "it should return hosts, groups, roles, vars and defaults"
     if not isinstance(found, Mapping):
-        summary = f'inventory source "{name}" of package {owner} returned a {type(found).__name__}, not a mapping'
-        raise _failure("inventory-source-failed", summary, "it should return hosts, groups, roles, vars and defaults")
-    return found
+        raise _failure("inventory-source-failed", f"{who} returned a {type(found).__name__}, not a mapping", hint)
+    try:
+        text = json.dumps(dict(found), default=_plain, ensure_ascii=False)
+        text.encode()
+        return dict(json.loads(text))
+    except RAISES as error:
+        said = str(error) if isinstance(error, TypeError | ValueError | RecursionError) else raised(error)
+        raise _failure("inventory-source-failed", f"{who} returned what is not plain data: {said}", hint) from error
+
+
+def _mistake(source: Any) -> str:
+    """What the author of a source has to mend before it can be asked; empty if there is nothing to be seen."""
+    import inspect
+
+    if not callable(source):
+        return f"is not a function but {source!r:.60}"
+    if inspect.iscoroutinefunction(source):
+        return "is an async function: it must return the inventory itself"
+    try:
+        signature = inspect.signature(source)
+    except (TypeError, ValueError):  # of a function in C nothing is known
+        return ""
+    try:
+        signature.bind("")
+    except TypeError as error:
+        return f"takes {signature}, but is called with one argument: {error}"
+    return ""
+
+
+def _plain(value: Any) -> Any:
+    """Data for what JSON does not know: addresses, paths and times are texts."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set | Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
+    said: Any = type(value).__str__
+    if said is object.__str__ or isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"a value of the type {type(value).__name__}")
+    return str(value)
 
 
 def _failure(code: str, summary: str, hint: str) -> SpecError:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubexm_exec.compile.cycles import Order, scope_graph
-from kubexm_exec.compile.loops import TAG_REASONS, TAGS_NOT_SELECTED
+from kubexm_exec.compile.loops import TAG_REASONS, TAG_SKIPPED
 from kubexm_exec.compile.scopes import layers_of, owner_of, visible_vars
 from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.static import linked_evaluator
 from kubexm_exec.compile.types import marks_of
-from kubexm_exec.model.graph import ExecutionNode, Hook
+from kubexm_exec.model.graph import ExecutionNode, Hook, scope_of_item
 from kubexm_exec.plugins import RegistryError
 from kubexm_exec.runner.facts import FACT_NAMES
-from kubexm_exec.step import load_step
-from kubexm_exec.values.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, StepIndex, item_key
-from kubexm_exec.values.expressions import GLOBALS, ExpressionError, Reference
-from kubexm_exec.values.sandbox import MAPPING_METHODS
+from kubexm_exec.step import AnyStep, load_step
+from kubexm_exec.values.evaluate import CONTROL_NODE, NO_ITEMS, ROOTS, item_key
+from kubexm_exec.values.expressions import ExpressionError, Reference
+from kubexm_exec.values.names import GLOBALS, MAPPING_METHODS
 from kubexm_spec.diagnostics import did_you_mean, some
 
 _HOST_KEYS = ("name", "address", "internalAddress", "port", "user", "connector", "roles", "groups", "labels")
+_BATCH_KEYS = ("number", "count", "hosts")
+_FAILURE_KEYS = ("step", "kind", "message", "exitCode")
 _RUN_KEYS = ("id", "name")
 _STEP_KEYS = ("outputs", "changed", "status", "hosts")
-_HOOK_ORDER = {Hook.PRE: 0, Hook.NONE: 1, Hook.POST: 2, Hook.ON_FAILURE: 3, Hook.ALWAYS: 4}
+_HOOK_ORDER = {Hook.PRE: 0, Hook.NONE: 1, Hook.HANDLER: 2, Hook.POST: 3, Hook.ON_FAILURE: 4, Hook.ALWAYS: 5}
+_LATE = (Hook.HANDLER, Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+"""What comes after the tasks of a module, or after all modules."""
 _ELSEWHERE = {
     "inventory_hostname": "host.name",
     "ansible_host": "host.address",
@@ -70,28 +76,103 @@ class Problem(Struct, frozen=True):
     """It may do no harm: a condition decides whether the expression is evaluated at all."""
 
 
+class _Outputs(Struct, frozen=True):
+    """The outputs of a step type: their names, or the parameters whose keys are their names."""
+
+    names: frozenset[str] | None = None
+    keys: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, step: type[AnyStep]) -> _Outputs:
+        model = step.outputs_model
+        if model.model_config.get("extra") == "allow":
+            return cls(keys=marks_of(step.params_model).outputs)
+        return cls(frozenset(info.alias or name for name, info in model.model_fields.items()))
+
+
+class _Past:
+    """Which nodes of a task, with its hooks, come before which others of it.
+
+    Nodes that just follow one another are a chain, which is passed at once: to look back node by node from each step
+    of a long task would take the square of its length.
+    """
+
+    def __init__(self, nodes: Mapping[str, ExecutionNode]) -> None:
+        self._nodes = nodes
+        self._at: dict[str, tuple[str, int]] = {}
+        """The first node of the chain that a node is in, and how far behind that it is."""
+        self._last: dict[str, str] = {}
+        """The last node of each chain by its first one."""
+
+    def holds(self, node: str, other: str) -> bool:
+        """Whether another node of the same task comes before one."""
+        chain, place = self._place(other)
+        passed: set[str] = set()
+        pending = self._before(node)
+        while pending:
+            first, reached = self._place(pending.pop())
+            if first == chain and place <= reached:
+                return True
+            if first not in passed:
+                passed.add(first)
+                pending.extend(self._before(first))
+        return False
+
+    def _before(self, node: str) -> list[str]:
+        """What a node waits for in its own task."""
+        own = self._nodes[node]
+        found = [dep.node for dep in own.dependencies]
+        return [one for one in found if (self._nodes[one].module, self._nodes[one].task) == (own.module, own.task)]
+
+    def _place(self, node: str) -> tuple[str, int]:
+        trail: list[tuple[str, list[str]]] = []
+        current = node
+        while current not in self._at:
+            before = self._before(current)
+            trail.append((current, before))
+            if len(before) != 1:
+                break
+            current = before[0]
+        for name, before in reversed(trail):
+            chain, place = self._at[before[0]] if len(before) == 1 else (name, -1)
+            if place >= 0 and self._last[chain] != before[0]:
+                chain, place = name, -1  # another node follows there already
+            self._at[name] = chain, place + 1
+            self._last[chain] = name
+        return self._at[node]
+
+
 class Names:
     """What can be referred to, from where."""
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.index = StepIndex(state.nodes)
+        self.index = linked_evaluator(state).index
         self._earlier: dict[str, set[str]] = {}
+        self._past = _Past(state.nodes)
+        self._types: dict[str, _Outputs] = {}
         self._rank = {node_id: number for number, node_id in enumerate(state.nodes)}
 
     def problem(self, reference: Reference, looker: Looker) -> Problem | None:
         """What is wrong with a reference, or None; variables are found by ``variable``."""
         root, path = reference.root, reference.path
+        if root == "result" and root in looker.extra and path:
+            return self._result(path[0], looker.node)
         if root in looker.extra or root in GLOBALS:
             return None
         if root == "item":
             looped = looker.node.has_item or (looker.draft is not None and looker.draft.spec.for_each is not None)
+            looped = looped or scope_of_item(self.state.scopes, looker.node.scope) is not None
             hint = "add forEach to the step, or use another name"
             return None if looped else Problem("no-item", "`item` is known only in a step with forEach", hint, False)
         if root == "origin" and (looker.draft is None or not looker.draft.for_host):
             summary = "`origin` is not available here: this does not serve a single host"
-            hint = "use `host`; `origin` is the host that a step, or a hook of a step, serves"
+            hint = "use `host`; `origin` is the host that a step, or a hook of a step or a host, serves"
             return Problem("no-origin", summary, hint, False)
+        if root == "batch":
+            return self._batch(path, looker)
+        if root == "failure":
+            return self._failure(path, looker)
         if root not in ROOTS:
             return self._unknown_root(root, looker)
         if not path or (path[0] in MAPPING_METHODS and root in ("params", "vars", "hosts", "host", "origin", "facts")):
@@ -109,6 +190,33 @@ class Names:
                 return self._step(path, looker) or self._unselected(reference, looker)
             case "tasks" | "modules":
                 return self._outputs_of(root, path, looker) or self._unselected(reference, looker)
+        return None
+
+    def _result(self, name: str, node: ExecutionNode) -> Problem | None:
+        """``result.NAME``: an output of the step itself."""
+        outputs = self._outputs(replace(node, outputs={}))
+        if outputs is None or name in outputs or name in MAPPING_METHODS:
+            return None
+        hint = did_you_mean(name, outputs) or (f"it has {', '.join(sorted(outputs))}" if outputs else "it has none")
+        return Problem("unknown-output", f'a step of type {node.step_name} has no output "{name}"', hint, False)
+
+    def _batch(self, path: tuple[str, ...], looker: Looker) -> Problem | None:
+        if looker.draft is None or looker.draft.batch is None:
+            hint = "`batch` is the batch that a hook of batches (batch.hooks) is for"
+            return Problem("no-batch", "`batch` is known only in a hook of a batch", hint, False)
+        if path and path[0] not in _BATCH_KEYS and path[0] not in MAPPING_METHODS:
+            hint = did_you_mean(path[0], _BATCH_KEYS) or f"it has {', '.join(_BATCH_KEYS)}"
+            return Problem("unknown-name", f'batch has no "{path[0]}"', hint, False)
+        return None
+
+    def _failure(self, path: tuple[str, ...], looker: Looker) -> Problem | None:
+        if not looker.node.after_failure:
+            summary = "`failure` is known only in `rescue` and `always` of a group of steps"
+            hint = "it tells of the step that failed in the group; elsewhere see steps.NAME.status"
+            return Problem("no-failure", summary, hint, False)
+        if path and path[0] not in _FAILURE_KEYS and path[0] not in MAPPING_METHODS:
+            hint = did_you_mean(path[0], _FAILURE_KEYS) or f"it has {', '.join(_FAILURE_KEYS)}"
+            return Problem("unknown-name", f'failure has no "{path[0]}"', hint, False)
         return None
 
     def _unknown_root(self, root: str, looker: Looker) -> Problem:
@@ -139,7 +247,7 @@ class Names:
         """What is wrong with a variable."""
         if any(name in scope.vars for scope in layers_of(self.state, looker.node.scope)):
             return None
-        if not self.state.hosts_known:
+        if not self.state.hosts_known or not self.state.vars_known:
             return None
         # A task that runs nowhere (an empty role, --limit) is written for hosts all the same.
         hosts = looker.node.locations or tuple(self.state.hosts)
@@ -151,6 +259,10 @@ class Names:
             hint = did_you_mean(name, known)
             if not hint and name in owner_of(self.state, looker.node.scope).params:
                 hint = f"write params.{name}"
+            if any(name in self.state.hosts[host].vars for host in looker.node.hosts if host in self.state.hosts):
+                hint = (
+                    f"`vars` are those of {some(hosts, 3)}, where it works; pass the value on with a `set` step before"
+                )
             return Problem("unknown-var", f'there is no variable "{name}"', hint or _listed("variables", known), False)
         hint = "give all hosts a value, or use | default(...)"
         return Problem("unknown-var", f'variable "{name}" is not defined on {some(without, 3)}', hint, False)
@@ -181,9 +293,13 @@ class Names:
     def _step(self, path: tuple[str, ...], looker: Looker) -> Problem | None:
         key, rest = path[0], path[1:]
         found = self.index.find(key, looker.node)
-        if not found and "+" in key:
-            # A step of a fragment is there only when it has run; the step that returns it is known.
-            return self._step((key.partition("+")[0],), looker)
+        if not found and ("+" in key or key.endswith("]")):
+            # A step of a fragment is there only when it has run, and so is an item that only the run knows; the step
+            # that returns it is known.
+            base, _, _ = key.partition("+") if "+" in key else key.rpartition("[")
+            returns = [self.state.nodes[one] for one in self.index.find(base, looker.node)]
+            if "+" in key or any(node.loop for node in returns):
+                return self._step((base,), looker)
         if not found:
             parts = key.split("/")
             around = {parts[0], "/".join(parts[:2]), f"{looker.node.module}/{parts[0]}"}
@@ -196,9 +312,9 @@ class Names:
         if not rest:
             return None
         first = self.state.nodes[found[0]]
-        if "[" not in key and (first.has_item or first.skip == NO_ITEMS):
+        if not key.endswith("]") and (first.is_item or first.loop or first.skip == NO_ITEMS):
             if rest[0] != "items":
-                example = item_key(first.id) if first.has_item else "KEY"
+                example = item_key(first.id) if first.is_item else "KEY"
                 hint = f"write steps['{key}[{example}]'].{rest[0]}, or loop over steps['{key}'].items"
                 return Problem("loop-outputs", f'step "{key}" is a loop', hint)
             rest = rest[2:]
@@ -236,7 +352,6 @@ class Names:
         return Problem("unknown-step", f'there is no step "{key}" here', hint)
 
     def _step_key(self, key: str, rest: tuple[str, ...], node: ExecutionNode) -> Problem | None:
-        """What follows ``steps.NAME``."""
         outputs = self._outputs(node)
         if rest and rest[0] not in _STEP_KEYS:
             known = outputs is not None and rest[0] in outputs
@@ -248,23 +363,27 @@ class Names:
             return Problem("unknown-output", summary, hint or "it has none", False)
         return None
 
-    def _outputs(self, node: ExecutionNode) -> set[str] | None:
+    def _outputs(self, node: ExecutionNode) -> Set[str] | None:
         """The outputs that a node has, or None if it may have any."""
-        try:
-            step = load_step(self.state.steps, node.step_name)
-        except RegistryError:  # told with the step itself
+        if node.step_name not in self._types:
+            try:
+                self._types[node.step_name] = _Outputs.of(load_step(self.state.steps, node.step_name))
+            except RegistryError:  # told with the step itself
+                self._types[node.step_name] = _Outputs()
+        known = self._types[node.step_name]
+        if known.names is not None:
+            return known.names.union(node.outputs) if node.outputs else known.names
+        named: list[Any] = [node.with_.get(key) for key in known.keys]
+        if not named or not all(isinstance(values, Mapping) for values in named):
             return None
-        model = step.outputs_model
-        if model.model_config.get("extra") == "allow":
-            named: list[Any] = [node.with_.get(key) for key in marks_of(step.params_model).outputs]
-            if not named or not all(isinstance(values, Mapping) for values in named):
-                return None
-            return {*node.outputs, *(name for values in named for name in values)}
-        return {info.alias or name for name, info in model.model_fields.items()} | set(node.outputs)
+        return {*node.outputs, *(name for values in named for name in values)}
 
     def _outputs_of(self, root: str, path: tuple[str, ...], looker: Looker) -> Problem | None:
         """``tasks.NAME.outputs`` and ``modules.NAME.outputs``."""
         noun, name, here = root.removesuffix("s"), path[0], looker.node
+        base = f"{here.module}/{name}" if root == "tasks" else name
+        if base in self.state.looped:
+            return self._outputs_of_items(root, path, looker, self.state.looped[base][0])
         known = self.index.tasks(here.module) if root == "tasks" else [module.name for module in self.state.modules]
         if not known and self.state.documents is None:
             known = [name]  # a fragment: modules are not drafted again
@@ -286,24 +405,41 @@ class Names:
             return Problem("unknown-output", f'{noun} "{name}" has no output "{path[2]}"', hint, False)
         return None
 
+    def _outputs_of_items(
+        self, root: str, path: tuple[str, ...], looker: Looker, items: Sequence[str]
+    ) -> Problem | None:
+        """``tasks.NAME.items.KEY.outputs`` of a loop."""
+        noun, name = root.removesuffix("s"), path[0]
+        keys = [item.removesuffix("]").rpartition("[")[2] for item in items]
+        if len(path) > 1 and path[1] != "items":
+            example = keys[0] if keys else "KEY"
+            hint = f"write {root}['{name}[{example}]'].{path[1]}, or loop over {root}.{name}.items"
+            return Problem("loop-outputs", f'{noun} "{name}" is a loop', hint)
+        if len(path) > 2 and path[2] not in (*keys, *MAPPING_METHODS):
+            hint = did_you_mean(path[2], keys) or _listed("items", keys)
+            return Problem("unknown-name", f'{noun} "{name}" has no item "{path[2]}"', hint, False)
+        chosen = [path[2]] if len(path) > 2 and path[2] in keys else keys
+        problems = (self._outputs_of(root, (f"{name}[{key}]", *path[3:]), looker) for key in chosen)
+        return next((problem for problem in problems if problem is not None), None)
+
     def _unselected(self, reference: Reference, looker: Looker) -> Problem | None:
         """Outputs of a step that ``--tags`` or ``--skip-tags`` leave out, used by one that they do not."""
         here = looker.node
-        if (
-            here.skip
-            or looker.at_end
-            or looker.lenient
-            or not (self.state.options.tags or self.state.options.skip_tags)
-        ):
+        if here.skip or looker.at_end or looker.lenient or not self._leaves_out:
             return None
         step = self._left_out(reference, here, set())
         if step is None:
             return None
-        option = "--tags does not select" if step.skip == TAGS_NOT_SELECTED else "--skip-tags excludes"
+        option = "--skip-tags excludes" if step.skip == TAG_SKIPPED else "--tags does not select"
         has = f"select one of its tags too ({', '.join(step.tags)})" if step.tags else "give it a selected tag"
         conditional = bool(here.guards) or isinstance(here.when, str) or here.hook is Hook.ON_FAILURE
         summary = f"{reference} does not exist in this run: {option} step {step.id}"
         return Problem("unselected-step", summary, f"{has}, or use | default(...)", False, conditional)
+
+    @cached_property
+    def _leaves_out(self) -> bool:
+        """Whether there is any step that tags leave out."""
+        return any(node.skip in TAG_REASONS for node in self.state.nodes.values())
 
     def _left_out(self, reference: Reference, here: ExecutionNode, seen: set[tuple[str, str]]) -> ExecutionNode | None:
         """The step of which an output is meant, directly or by way of outputs of scopes, if tags leave it out."""
@@ -341,7 +477,7 @@ class Names:
         if looker.at_end and (not around or scope_id == around or scope_id.startswith(f"{around}/")):
             return True
         if not here.task:
-            late = here.hook in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+            late = here.hook in _LATE
             inside = not here.module or scope_id.startswith(f"{here.module}/")
             if late and inside:
                 return True
@@ -361,26 +497,16 @@ class Names:
             return True
         if (there.module, there.task) != (here.module, here.task) or not here.task:
             return self._scope_before(there, here)
-        if (there.hook or here.hook) and _HOOK_ORDER[there.hook] != _HOOK_ORDER[here.hook]:
+        # A flush can be anywhere among the steps.
+        flush = Hook.HANDLER in (there.hook, here.hook) and {there.hook, here.hook} <= {Hook.HANDLER, Hook.NONE}
+        if (
+            (there.hook or here.hook)
+            and not flush
+            and not here.is_of_group
+            and _HOOK_ORDER[there.hook] != _HOOK_ORDER[here.hook]
+        ):
             return _HOOK_ORDER[there.hook] < _HOOK_ORDER[here.hook]
-        return target in self._ancestors(here.id)
-
-    def _ancestors(self, node_id: str) -> set[str]:
-        """All nodes before one, found by walking back inside its own task (and its hooks)."""
-        if node_id not in self._earlier:
-            start = self.state.nodes[node_id]
-            found: set[str] = set()
-            pending = [dep.node for dep in start.dependencies]
-            while pending:
-                current = pending.pop()
-                if current in found:
-                    continue
-                found.add(current)
-                node = self.state.nodes[current]
-                if (node.module, node.task) == (start.module, start.task):
-                    pending.extend(dep.node for dep in node.dependencies)
-            self._earlier[node_id] = found
-        return self._earlier[node_id]
+        return self._past.holds(here.id, target)
 
     def _scope_before(self, there: ExecutionNode, here: ExecutionNode) -> bool:
         """Between tasks: the other is needed, directly or through others; hooks of outer scopes frame inner ones."""
@@ -389,7 +515,7 @@ class Names:
         if not there.task or not here.task:
             if there.hook is Hook.PRE and there.module in ("", here.module):
                 return self._rank[there.id] < self._rank[here.id]
-            if here.hook in (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS) and here.module in ("", there.module):
+            if here.hook in _LATE and here.module in ("", there.module):
                 return there.hook is Hook.NONE or bool(there.task) or self._rank[there.id] < self._rank[here.id]
             if not here.task and there.task:
                 earlier = self._ancestors_of_scope(f"{here.module}^") if here.module else set()
@@ -400,6 +526,5 @@ class Names:
 
 
 def _listed(noun: str, names: Iterable[str]) -> str:
-    """Some of the names that there are."""
     known = sorted(names)
     return f"{noun}: {some(known, 12)}" if known else f"there are no {noun}"

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from kubexm_exec.compile.state import Need, State
 from kubexm_spec.diagnostics import Diagnostics, Note, did_you_mean
-from kubexm_spec.models import ModuleSpec, StepSpec, TaskSpec
+from kubexm_spec.models import FlushSpec, ModuleSpec, StepGroupSpec, StepSpec, TaskSpec
 from kubexm_spec.yaml.source import Place
+
+_OUTSIDE: Final = {
+    "group": "a step of a group needs steps beside it; `needs` of the group is for what is outside",
+    "task": "to wait for a step of another task, add that task to `needs` of the task",
+}
+"""By what a step is in: what to do about a step outside of it."""
 
 
 def check_unique(state: State, names: Sequence[str], place: Place, noun: str) -> None:
     """Names are unique among siblings."""
-    first: dict[str, int] = {}
-    for index, name in enumerate(names):
+    if len(set(names)) < len(names):
+        check_names(state, [(name, place.child(index, "name")) for index, name in enumerate(names)], noun)
+
+
+def check_names(state: State, names: Sequence[tuple[str, Place]], noun: str) -> None:
+    """Names are unique, wherever they stand."""
+    first: dict[str, Place] = {}
+    for name, where in names:
         if name in first:
-            summary, where = f'there are two {noun}s named "{name}"', place.child(index, "name")
-            notes = (Note("the first one", place.child(first[name], "name").span()), *place.notes)
+            summary = f'there are two {noun}s named "{name}"'
+            notes = (Note("the first one", first[name].span()), *where.notes)
             state.diagnostics.error("duplicate-name", summary, where, hint="rename one of them", notes=notes)
-        first.setdefault(name, index)
+        first.setdefault(name, where)
 
 
 class NeedsOf:
@@ -61,7 +74,7 @@ class NeedsOf:
             tasks = self.modules.get(other, [])
             if target in siblings:
                 found.append(Need(f"{module}/{target}", where, True))
-            elif (target in self.modules and target != module) or (slash and task in (tasks or ())):
+            elif (target in self.modules and target != module.partition("[")[0]) or (slash and task in (tasks or ())):
                 found.append(Need(target, where, True))
             elif not slash or tasks is not None:
                 names = [*siblings, *self.modules]
@@ -73,11 +86,16 @@ class NeedsOf:
         return found
 
 
-def check_step_needs(diagnostics: Diagnostics, step: StepSpec, place: Place, names: Sequence[str]) -> None:
-    """A step needs steps of its own task."""
+def check_step_needs(
+    diagnostics: Diagnostics,
+    step: StepSpec | FlushSpec | StepGroupSpec,
+    place: Place,
+    names: Sequence[str],
+    noun: str = "task",
+) -> None:
+    """A step needs steps of its own task, or, in a group, of the same group."""
     for index, target in enumerate(step.needs or ()):
         if target not in names:
-            summary = f'step "{step.name}" needs "{target}", which is not a step of its task'
-            hint = did_you_mean(target, names)
-            hint = hint or "to wait for a step of another task, add that task to `needs` of the task"
+            summary = f'step "{step.name}" needs "{target}", which is not a step of its {noun}'
+            hint = did_you_mean(target, names) or _OUTSIDE[noun]
             diagnostics.error("unknown-need", summary, place.child("needs", index), hint=hint)

@@ -14,11 +14,11 @@ class CompileOptions(Struct, frozen=True):
     """Values and choices from outside the spec."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Typed values of parameters (from files); they lose against ``texts``."""
+    """Typed values of parameters and variables (from files); they lose against ``texts``."""
     given_at: Mapping[str, Span] = field(default_factory=dict)
     """Where those were written."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Values as text (``-e key=value``), typed by their parameter."""
+    """Values as text (``-e key=value``), typed by their parameter, or by the value of the variable."""
     inventory: str | None = None
     """Takes the place of the pipeline's own."""
     limit: tuple[str, ...] = ()

@@ -101,10 +101,7 @@ def is_reference(text: str) -> bool:
 
 
 def meant_provider(text: str) -> str:
-    """The provider that a reference to a secret may mean, as a question, or an empty text.
-
-    Nothing of the text is repeated: it may be the secret itself.
-    """
+    """The provider that a reference may mean, as a question, or empty; the text may be the secret itself."""
     return did_you_mean(text.partition(":")[0], sorted(secret_schemes())) if ":" in text else ""
 
 
@@ -148,23 +145,15 @@ def bind_outside(
     declared_at: Place,
     given_at: Mapping[str, Span],
 ) -> dict[str, Any]:
-    """The value of every parameter from files (``values``) and the command line (``texts``, which win).
-
-    They are data: what looks like an expression in them is never evaluated.
-    """
-    given = dict(values)
-    for name, text in texts.items():
+    """The parameters from files (``values``) and the command line (``texts``, which win), never evaluated."""
+    given = {name: value for name, value in values.items() if name in params}
+    for name, text in ((name, text) for name, text in texts.items() if name in params):
         given.pop(name, None)
-        spec = params.get(name)
         try:
-            given[name] = text if spec is None else parse_text(text, spec)
+            given[name] = parse_text(text, params[name])
         except ValueError as error:
             summary = f'-e {name}: {error}; got "{shortened(text)}"'
             diagnostics.error("bad-param", summary, declared_at.child(name).key())
-    for name in (name for name in given if name not in params):
-        summary = f'{owner} has no parameter "{name}" ({_given(name, texts, given_at)})'
-        where = None if name in texts else given_at.get(name)
-        diagnostics.error("unknown-param", summary, where, hint=_meant(name, params))
     found: dict[str, Any] = {}
     for name, spec in params.items():
         found[name] = given.get(name, spec.default)
@@ -197,10 +186,7 @@ def bind(
     given_at: Place,
     user: Place,
 ) -> dict[str, Any]:
-    """The value of every parameter of a used document; findings for what is unknown, missing or does not fit.
-
-    Values that hold expressions are taken as they are: they are judged when they can be evaluated.
-    """
+    """The parameters of a used document, with findings; those with expressions are checked when evaluated."""
     for name in (name for name in given if name not in params):
         summary, where = f'{owner} has no parameter "{name}"', given_at.child(name).key()
         diagnostics.error("unknown-param", summary, where, hint=_meant(name, params))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +13,8 @@ from msgspec.structs import asdict, replace
 
 from kubexm_exec.model.graph import ExecutionGraph, digest
 from kubexm_exec.plugins import Registry, RegistryError
-from kubexm_exec.safepaths import at
+from kubexm_exec.safepaths import at, replacing
+from kubexm_spec.paths import exists
 
 KIND = "kubexm.io/plan"
 _MAKE = "create one with: kubexm plan SPEC -o plan.json"
@@ -73,8 +72,6 @@ class _Package(Struct):
 
 
 class _Saved(Struct):
-    """What ``Plan.to_json`` writes."""
-
     spec: str
     root: str
     packages: dict[str, _Package]
@@ -111,19 +108,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the plan for its owner alone (it holds values of parameters); a plan that was there is replaced whole."""
     text = json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n"
     try:
-        with at(os.fspath(path)) as (folder, name):
-            temporary = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                    stream.write(text)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+        with at(os.fspath(path)) as (folder, name), replacing(folder, name) as file:
+            file.write(text.encode())
     except OSError as error:
         raise PlanError(f"the plan cannot be written to {path}: {error.strerror}") from error
 
@@ -156,6 +142,8 @@ def check_plan(plan: Plan, steps: Registry[Any], folder: str = "") -> None:
     changes: list[str] = []
     for name, expected in plan.graph.sources.items():
         path = pathlib.Path(plan.root, name)
+        if not expected and not exists(path):
+            continue  # it was not there, and may be missing
         try:
             actual = file_digest(path)
         except OSError as error:

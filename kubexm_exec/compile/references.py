@@ -9,20 +9,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.compile.hosts import merged_layers
+from kubexm_exec.compile.loops import loop_place
 from kubexm_exec.compile.names import Looker, Names
 from kubexm_exec.compile.params import meant_provider, secret_schemes
-from kubexm_exec.compile.scopes import layers_of, owner_of
+from kubexm_exec.compile.scopes import is_given, layers_of, owner_of
 from kubexm_exec.compile.state import State, StepDraft
+from kubexm_exec.compile.static import judgements, linked_evaluator
 from kubexm_exec.compile.templatefiles import TemplatePlace, find_reference, with_includes
-from kubexm_exec.compile.types import Marks, marks_of
-from kubexm_exec.model.graph import ExecutionNode, Scope
+from kubexm_exec.compile.types import Marks, check_with, load_type, marks_of, value_at
+from kubexm_exec.model.graph import ExecutionNode, Loop, Scope
 from kubexm_exec.resources.resolve import VARIANT
 from kubexm_exec.values.expressions import Compiled, ExpressionError, Reference, is_dynamic, texts
 from kubexm_spec.diagnostics import Note, Span
-from kubexm_spec.yaml.source import Place
+from kubexm_spec.yaml.source import Path, Place
 
 _OF_STEPS = frozenset({"steps", "tasks", "modules", "item"})
 """Names whose values depend on a step."""
+
+_OF_SCOPES = frozenset({"facts", "host", "hosts", "params", "run", "vars"})
+"""Names whose values are the same for all nodes of a scope on a host."""
 
 _Variable = tuple[str, str, str]
 """What a value is called: kind, scope or place, name."""
@@ -40,11 +45,16 @@ class _Written(Struct, frozen=True):
 def check_references(state: State) -> None:
     """Look at every expression of every step; a wrong name is an error at its very place."""
     checker = _Checker(state)
+    broken: set[tuple[str, Path]] = set()
     for draft in state.all_drafts():
         if draft.nodes and draft.step_type is not None:
-            before = len(state.diagnostics.errors)
+            before = state.diagnostics.error_count
             checker.draft(draft, marks_of(draft.step_type.params_model))
-            draft.broken |= len(state.diagnostics.errors) > before
+            draft.broken |= state.diagnostics.error_count > before
+            # What is told of the hook of one batch is not told of the next one.
+            draft.broken |= (draft.place.source.name, draft.place.path) in broken
+            if draft.broken:
+                broken.add((draft.place.source.name, draft.place.path))
     if state.documents is None:
         return
     hosts = {task.id: task.hosts for module in state.modules for task in module.tasks}
@@ -69,24 +79,29 @@ class _Checker:
     def __init__(self, state: State) -> None:
         self.state = state
         self.names = Names(state)
-        self._seen: set[tuple[_Variable, str]] = set()
+        self._evaluator = linked_evaluator(state)
+        self._seen: set[tuple[_Variable, str, str, bool]] = set()
         """Variables and parameters that were looked at, each with who looked."""
+        self._in_order: dict[tuple[Reference, str, int], tuple[str, ...]] = {}
+        """References without findings by what the answer depends on, with the hosts, of which the key has the id()."""
+        self._alone = False
+        """Whether what is being looked at must be looked at for each node."""
         self._known: set[_Variable] = set()
         self._chain: list[_Written] = []
 
     def draft(self, draft: StepDraft, marks: Marks) -> None:
-        """Every expression of a step."""
         node = self.state.nodes[draft.nodes[0].id]
         looker = Looker(node, draft, forgiven=self._tested(draft))
-        for key, value in draft.spec.with_.items():
-            place = draft.place.child("with", key)
+        for path in draft.dynamic:
+            place = draft.place.child("with", *path)
+            self._text(value_at(draft.spec.with_, path), place, looker, place.notes)
+        for key in marks.raw.intersection(draft.spec.with_) if marks.raw else ():
+            value, place = draft.spec.with_[key], draft.place.child("with", key)
             if key in marks.steps:
-                self._nested(value, place)
-            elif key in marks.expressions:
+                self._nested(value, place, [handler.spec.name for handler in draft.notifies])
+            else:
                 more = replace(looker, extra=frozenset(marks.expressions[key]))
                 self.values(value, place, more, place.notes, bare=True)
-            else:
-                self.values(value, place, looker, place.notes)
         self._templates(draft, looker, marks)
         if isinstance(draft.spec.when, str):
             always = replace(looker, node=replace(node, when=None))
@@ -94,10 +109,29 @@ class _Checker:
         for name, value in draft.spec.outputs.items():
             place = draft.place.child("outputs", name)
             self.values(value, place, replace(looker, extra=frozenset({"result"})), place.notes)
+        for text, place in judgements(draft.spec, draft.place):
+            self.values(text, place, replace(looker, extra=frozenset({"result"})), place.notes, bare=True)
+        if node.loop is not None:
+            self._loop(draft, node.loop, replace(looker, forgiven=frozenset()))
+        for name, variable in draft.environment().items():
+            if variable.value is not None and variable.place is not None:
+                seen = looker if name in draft.spec.env else Looker(replace(node, scope=variable.scope, has_item=False))
+                self.values(variable.value, variable.place, seen, draft.place.notes)
         for guard in draft.guards:
             if isinstance(guard.condition, str):
                 outer = replace(node, scope=guard.scope, has_item=False, when=None, guards=(), places={})
                 self.values(guard.condition, guard.place, Looker(outer), draft.place.notes, bare=True)
+
+    def _loop(self, draft: StepDraft, loop: Loop, looker: Looker) -> None:
+        """The expressions of a loop that is evaluated during the run; only its key knows the item."""
+        place = draft.place.child("forEach")
+        outside = replace(draft, spec=draft.spec.model_copy(update={"for_each": None}))
+        parts: dict[tuple[str, ...], Any] = {("matrix", name): axis for name, axis in (loop.matrix or {}).items()}
+        for part, value in (parts or {("items",): loop.items}).items():
+            bare = isinstance(value, str) and not is_dynamic(value)
+            self.values(value, loop_place(place, part), replace(looker, draft=outside), draft.place.notes, bare=bare)
+        if loop.key is not None:
+            self.values(loop.key, place.child("key"), looker, draft.place.notes, bare=True)
 
     def _tested(self, draft: StepDraft) -> frozenset[tuple[str, tuple[str, ...]]]:
         """What the step's conditions test with ``is defined``: a host that lacks it is skipped before it matters."""
@@ -111,10 +145,12 @@ class _Checker:
                 found.update((one.root, one.path) for one in compiled.references if one.optional)
         return frozenset(found)
 
-    def _nested(self, steps: Any, place: Place) -> None:
-        """Steps that a step holds: their types and parameters are checked now, their references when they run."""
-        from kubexm_exec.compile.fragmentsteps import parse_steps
-        from kubexm_exec.compile.types import check_with, load_type
+    def _nested(self, steps: Any, place: Place, handlers: Sequence[str]) -> None:
+        """Steps that a step holds: their types and parameters are checked now, their references when they run.
+
+        ``handlers``: those that the step notifies, so that these can.
+        """
+        from kubexm_exec.compile.fragmentsteps import check_notify, parse_steps
 
         if not isinstance(steps, list):
             return
@@ -122,6 +158,7 @@ class _Checker:
             step_type = load_type(self.state, spec.type, where.child("type"))
             if step_type is not None:
                 check_with(self.state, step_type, spec, where)
+            check_notify(self.state.diagnostics, spec, where, handlers)
 
     def values(
         self,
@@ -136,13 +173,17 @@ class _Checker:
         """Check all texts in some data; ``early``: they are the same for the whole run, whatever steps find out."""
         for path, text in texts(value):
             if bare or is_dynamic(text):
-                where = place.child(*path) if path else place
-                compiled = self._compiled(text, where, notes, bare)
-                for reference in compiled.references if compiled is not None else ():
-                    if early and reference.root in _OF_STEPS:
-                        self._too_early(reference, where)
-                    else:
-                        self.reference(reference, where, looker, notes)
+                self._text(text, place.child(*path) if path else place, looker, notes, bare=bare, early=early)
+
+    def _text(
+        self, text: str, place: Place, looker: Looker, notes: Sequence[Note], *, bare: bool = False, early: bool = False
+    ) -> None:
+        compiled = self._compiled(text, place, notes, bare)
+        for reference in compiled.references if compiled is not None else ():
+            if early and reference.root in _OF_STEPS:
+                self._too_early(reference, place)
+            else:
+                self.reference(reference, place, looker, notes)
 
     def _too_early(self, reference: Reference, place: Place) -> None:
         summary = f"a resource is the same for all steps, so it cannot refer to {reference.root}"
@@ -154,17 +195,41 @@ class _Checker:
         try:
             return expressions.expression(text) if bare else expressions.text(text)
         except ExpressionError as error:
+            self._alone = True
             self.state.diagnostics.error("bad-expression", error.message, place.find(error.fragment), notes=notes)
             return None
 
     def reference(
         self, reference: Reference, place: Place | TemplatePlace, looker: Looker, notes: Sequence[Note]
     ) -> None:
-        """Check one chain of names, and what the variable behind it refers to."""
+        """Check one chain of names, and what the variable behind it refers to.
+
+        What is in order for one node is so for all that see the same values, unless it depends on the node itself.
+        """
+        key = self._shared_by(reference, looker)
+        if key is not None and key in self._in_order:
+            return
+        outer, self._alone = self._alone, key is None
+        self._look_up(reference, place, looker, notes)
+        if key is not None and not self._alone:
+            self._in_order[key] = looker.node.hosts
+        self._alone |= outer
+
+    def _shared_by(self, reference: Reference, looker: Looker) -> tuple[Reference, str, int] | None:
+        """What the answer depends on beside the reference: a scope and some hosts; None if there is more to it."""
+        node = looker.node
+        if reference.root not in _OF_SCOPES or looker.extra or node.places:
+            return None
+        return reference, self._evaluator.outermost(node.scope), id(node.hosts)
+
+    def _look_up(
+        self, reference: Reference, place: Place | TemplatePlace, looker: Looker, notes: Sequence[Note]
+    ) -> None:
         if reference.argument and not self._is_provided(reference):
             self._no_secret(reference.argument, place.find(reference.argument), notes)
         problem = self.names.problem(reference, looker)
         if problem is not None:
+            self._alone = True
             if problem.sure or not looker.forgives(reference):
                 span = find_reference(place, reference)
                 tell = self.state.diagnostics.warning if problem.warns else self.state.diagnostics.error
@@ -194,18 +259,20 @@ class _Checker:
         """Check the expressions of a variable or parameter, once for each node that sees it."""
         self._known.add(written.variable)
         if any(known.variable == written.variable for known in self._chain):
+            self._alone = True
             self._cycle(written)
             return
-        key = (written.variable, f"{looker.node.id}@{written.scope}{looker.lenient}")
-        if key not in self._seen:
-            self._seen.add(key)
-            self._chain.append(written)
-            seen_from = replace(looker, node=replace(looker.node, scope=written.scope), extra=frozenset())
-            self.values(written.value, written.place, seen_from, notes)
-            self._chain.pop()
+        key = (written.variable, looker.node.id, written.scope, looker.lenient)
+        if key in self._seen:
+            self._alone = True
+            return
+        self._seen.add(key)
+        self._chain.append(written)
+        seen_from = replace(looker, node=replace(looker.node, scope=written.scope), extra=frozenset())
+        self.values(written.value, written.place, seen_from, notes)
+        self._chain.pop()
 
     def _written(self, root: str, name: str, node: ExecutionNode) -> Iterable[_Written]:
-        """Every expression that the value may come from."""
         state = self.state
         if state.documents is None:
             return  # a fragment: its node's values were checked with the spec
@@ -214,6 +281,8 @@ class _Checker:
             given = state.param_places.get((owner.id, name))
             if owner.parent is not None and given is not None and is_dynamic(owner.params.get(name)):
                 yield _Written(("params", owner.id, name), owner.params[name], given, owner.parent)
+            return
+        if is_given(state, node.scope, name, host_has_it=False):
             return
         for scope in layers_of(state, node.scope):
             if name in scope.vars:
@@ -226,12 +295,14 @@ class _Checker:
     def _inventory_vars(self, name: str, node: ExecutionNode) -> Iterable[_Written]:
         """The strongest value on each host; hosts that share one are one."""
         found: dict[int, _Written] = {}
+        if is_given(self.state, node.scope, name, host_has_it=True):
+            return ()
         for host in node.locations:
             value = self.state.hosts[host].vars.get(name)
             if id(value) not in found and is_dynamic(value):
                 layers = merged_layers(self.state, host)
                 label, place = [(one, where) for one, other, where in layers if other == name][-1]
-                found[id(value)] = _Written((label, str(place.path), name), value, place, node.scope)
+                found[id(value)] = _Written((label, f"{place.source.name}{place.path}", name), value, place, node.scope)
         return found.values()
 
     def _cycle(self, written: _Written) -> None:
@@ -250,12 +321,15 @@ class _Checker:
     def unseen(self, scope: Scope, node: ExecutionNode) -> None:
         """Check values that no step refers to, as far as possible without a step: their names must exist somewhere."""
         looker = Looker(
-            replace(node, task="", hosts=()), at_end=True, extra=frozenset({"item", "origin", "steps", "tasks"})
+            replace(node, task="", hosts=()),
+            at_end=True,
+            extra=frozenset({"batch", "item", "origin", "steps", "tasks"}),
         )
         state = self.state
         written = [
             _Written(("vars", scope.id, name), value, state.var_places[(scope.id, name)], scope.id)
             for name, value in scope.vars.items()
+            if name not in scope.given
         ]
         if scope.parent is not None:
             given = {name: place for (owner, name), place in state.param_places.items() if owner == scope.id}

@@ -7,11 +7,11 @@ from typing import Any
 
 from kubexm_exec.compile.params import problem
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.static import static_evaluator
-from kubexm_exec.compile.types import check_params, dynamic_paths, marks_of
+from kubexm_exec.compile.static import StaticEvaluator, linked_evaluator
+from kubexm_exec.compile.types import check_params, value_at
 from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.step import AnyStep
-from kubexm_exec.values.evaluate import Evaluator, item_key
+from kubexm_exec.values.evaluate import item_key
 from kubexm_exec.values.expressions import ExpressionError, UnknownValueError, is_dynamic
 from kubexm_spec.yaml.source import Path
 
@@ -21,9 +21,9 @@ _TRIED = 20
 
 def check_rendered(state: State) -> None:
     """Parameters whose expressions need only params, vars and the inventory are checked: every item, on one host."""
-    evaluator = static_evaluator(state, state.nodes)
+    evaluator = linked_evaluator(state)
     for draft in state.all_drafts():
-        if draft.step_type is not None and not draft.broken and is_dynamic(draft.spec.with_):
+        if draft.step_type is not None and not draft.broken and draft.dynamic:
             for node in draft.nodes:
                 _check_node(state, evaluator, draft, draft.step_type, state.nodes[node.id])
     if state.documents is not None:
@@ -31,31 +31,31 @@ def check_rendered(state: State) -> None:
 
 
 def _check_node(
-    state: State, evaluator: Evaluator, draft: StepDraft, step_type: type[AnyStep], node: ExecutionNode
+    state: State, evaluator: StaticEvaluator, draft: StepDraft, step_type: type[AnyStep], node: ExecutionNode
 ) -> None:
     host, sure = _where(evaluator, node)
     if host is None:
         return
-    context = evaluator.context(node, host)
+    # The item of a loop that only the run knows may be in any of its expressions.
+    sure &= node.loop is None
     unknown: set[Path] = set()
     values: dict[Path, Any] = {}
-    for path in sorted(dynamic_paths(draft.spec.with_, marks_of(step_type.params_model).raw), key=str):
+    for path in draft.dynamic:
         try:
-            values[path] = state.expressions.render(_at(draft.spec.with_, path), context)
+            values[path] = evaluator.value(value_at(draft.spec.with_, path), node, host)
         except UnknownValueError:
             unknown.add(path)
         except ExpressionError as error:
             unknown.add(path)
             if sure and state.hosts_known and not state.unusable:
                 place = draft.place.child("with", *path)
-                item = f"[{item_key(node.id)}]" if node.has_item else ""
+                item = f"[{item_key(node.id)}]" if node.is_item else ""
                 message = f'step "{draft.spec.name}{item}" on {host}: {error.message}'
                 state.diagnostics.error("bad-expression", message, place.find(error.fragment), notes=place.notes)
     check_params(state, step_type, draft.spec, _replaced(draft.spec.with_, values), draft.place, unknown)
 
 
 def _replaced(data: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
-    """The data with some of its texts replaced."""
     if path in values:
         return values[path]
     if isinstance(data, dict):
@@ -65,7 +65,7 @@ def _replaced(data: Any, values: Mapping[Path, Any], path: Path = ()) -> Any:
     return data
 
 
-def _where(evaluator: Evaluator, node: ExecutionNode) -> tuple[str | None, bool]:
+def _where(evaluator: StaticEvaluator, node: ExecutionNode) -> tuple[str | None, bool]:
     """A host on which the step would run, and whether that is sure: a condition may be known only later."""
     for host in node.hosts[:_TRIED]:
         try:
@@ -76,13 +76,7 @@ def _where(evaluator: Evaluator, node: ExecutionNode) -> tuple[str | None, bool]
     return None, False
 
 
-def _at(data: Any, path: Path) -> Any:
-    for part in path:
-        data = data[part]
-    return data
-
-
-def _check_given(state: State, evaluator: Evaluator) -> None:
+def _check_given(state: State, evaluator: StaticEvaluator) -> None:
     """Values that are given to used documents as expressions must fit the parameters."""
     for scope_id, specs in state.param_specs.items():
         scope = state.scopes[scope_id]

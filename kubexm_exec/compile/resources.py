@@ -8,14 +8,14 @@ from kubexm_exec.compile.files import names_of, remember_file
 from kubexm_exec.compile.params import is_reference, meant_reference
 from kubexm_exec.compile.resourcelist import Declared, declared, possible
 from kubexm_exec.compile.state import State, StepDraft
-from kubexm_exec.compile.static import static_evaluator
+from kubexm_exec.compile.static import StaticEvaluator, linked_evaluator
 from kubexm_exec.compile.types import marks_of
 from kubexm_exec.resources.resolve import find
 from kubexm_exec.resources.source import PREFIX, ResourceError, Source
-from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models.resource import ResourceSpec, has_credentials, values_of
+from kubexm_spec.paths import is_file
 from kubexm_spec.yaml.source import Place
 
 _SECRET_HEADERS = frozenset(
@@ -25,7 +25,7 @@ _SECRET_HEADERS = frozenset(
 
 def check_resources(state: State) -> None:
     """Look at every resource, and at every step that names one."""
-    evaluator = static_evaluator(state, state.nodes)
+    evaluator = linked_evaluator(state)
     for draft in state.all_drafts():
         _find_used(state, evaluator, draft)
     for one in declared(state):
@@ -35,12 +35,12 @@ def check_resources(state: State) -> None:
             _check(state, evaluator, one)
 
 
-def _find_used(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
+def _find_used(state: State, evaluator: StaticEvaluator, draft: StepDraft) -> None:
     if draft.step_type is None:
         return
     marks = marks_of(draft.step_type.params_model)
     for key in sorted(marks.resources | marks.files):
-        for written in names_of(state, evaluator, draft, key):
+        for written in names_of(evaluator, draft, key):
             if key in marks.files and not written.startswith(PREFIX):
                 continue
             name = written.removeprefix(PREFIX) if key in marks.files else written
@@ -56,11 +56,11 @@ def _find_used(state: State, evaluator: Evaluator, draft: StepDraft) -> None:
                 _add_files(state, evaluator, draft, Declared(name, spec, place, scope.id))
 
 
-def _add_files(state: State, evaluator: Evaluator, draft: StepDraft, one: Declared) -> None:
+def _add_files(state: State, evaluator: StaticEvaluator, draft: StepDraft, one: Declared) -> None:
     """A file of this machine is part of what the graph is made from."""
     for result in possible(state, evaluator, one):
         path = pathlib.Path(result.source.location) if result.source is not None else None
-        if path is not None and path.is_file():
+        if path is not None and is_file(path):
             state.file_users.setdefault(draft.id, {})[path] = path.name
             remember_file(state, path, one.place)
 
@@ -87,7 +87,7 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
     return len(diagnostics) == before
 
 
-def _check(state: State, evaluator: Evaluator, one: Declared) -> None:
+def _check(state: State, evaluator: StaticEvaluator, one: Declared) -> None:
     bare: dict[Source | None, None] = {}
     for result in possible(state, evaluator, one):
         source = result.source
@@ -106,10 +106,9 @@ def _check(state: State, evaluator: Evaluator, one: Declared) -> None:
 
 
 def _is_there(state: State, one: Declared, source: Source) -> bool:
-    """Whether the file is there, and what it must be."""
     path = pathlib.Path(source.location)
     place = one.head
-    if not path.is_file():
+    if not is_file(path):
         summary = f"resource {source.label}: there is no file {state.shown(path)} on this machine"
         hint = "relative paths start at the folder of the file that contains them"
         state.diagnostics.error("file-not-found", summary, place, hint=hint)

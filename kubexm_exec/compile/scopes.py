@@ -107,7 +107,6 @@ def add_scope(state: State, scope_id: str, parent: str, spec: ModuleSpec | TaskS
 
 
 def _resources(state: State, scope_id: str, specs: Mapping[str, ResourceSpec], place: Place) -> dict[str, Any]:
-    """The resources that are written in a scope, as plain data."""
     for name in specs:
         state.resource_places[(scope_id, name)] = place.child(name)
     return {name: spec.model_dump(mode="json", by_alias=True, exclude_unset=True) for name, spec in specs.items()}
@@ -132,6 +131,15 @@ def layers_of(state: State, scope_id: str) -> list[Scope]:
     return found
 
 
+def is_given(state: State, scope_id: str, name: str, host_has_it: bool) -> bool:
+    """Whether the value of a variable is from outside, as it is seen in a scope: it is data then, whatever is written.
+
+    A used document sees none of the pipeline's variables, but those of the hosts.
+    """
+    root = state.scopes.get("")
+    return root is not None and name in root.given and (host_has_it or layers_of(state, scope_id)[-1].id == "")
+
+
 def _holds_secret(state: State, value: Any, scope_id: str, seen: frozenset[tuple[str, str]] = frozenset()) -> bool:
     """Whether the value of an expression comes from a secret: by ``secret(...)``, a secret parameter, or a variable."""
     for _, text in texts(value):
@@ -149,6 +157,8 @@ def _holds_secret(state: State, value: Any, scope_id: str, seen: frozenset[tuple
                 return True
             if reference.root == "vars":
                 key = (scope_id, name)
+                if is_given(state, scope_id, name, host_has_it=False):
+                    continue
                 written = [(scope.vars[name], scope.id) for scope in layers_of(state, scope_id) if name in scope.vars]
                 written += [(host.vars[name], scope_id) for host in state.hosts.values() if name in host.vars]
                 if key not in seen and any(_holds_secret(state, *one, seen | {key}) for one in written):

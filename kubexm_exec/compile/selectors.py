@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kubexm_exec.compile.hostpatterns import match, missing_of
+from kubexm_exec.compile.hostpatterns import missing_of
 from kubexm_exec.compile.state import Reach, State
 from kubexm_exec.compile.static import FAILED, render_static, written
 from kubexm_exec.values.evaluate import CONTROL_NODE
 from kubexm_exec.values.expressions import is_dynamic
 from kubexm_spec.diagnostics import did_you_mean, some
 from kubexm_spec.models import RunOnSpec
+from kubexm_spec.models.common import SelectorSpec
+from kubexm_spec.ranges import match
 from kubexm_spec.yaml.source import Place
 
+SomeSelector = TypeVar("SomeSelector", bound=SelectorSpec)
+_HINTS = {"item": "where a step runs is decided for each host, before its loop: items have no part in it"}
 _LISTS = ("roles", "groups", "hosts", "exclude")
 
 
@@ -27,10 +31,7 @@ def chosen_by(state: State, pattern: str) -> list[str]:
 
 
 def match_hosts(state: State, patterns: Iterable[str], place: Place, *, only: bool = False) -> list[str]:
-    """The hosts that any of the patterns means, in the inventory's order; a pattern that means none is an error.
-
-    ``only``: nothing but hosts can be named there.
-    """
+    """The hosts of patterns in inventory order; a pattern without a host is an error. ``only``: hosts alone count."""
     found: dict[str, None] = {}
     for index, pattern in enumerate(patterns):
         matched = chosen_by(state, pattern)
@@ -75,7 +76,7 @@ def hosts_of(
     ``reach``: hosts to choose from, whatever the limit; ``origin``: the host for which a place is looked for.
     ``candidates``: with ``runOnce`` not only the first: which one it is will be decided when the run comes to it.
     """
-    before = len(state.diagnostics.errors)
+    before = state.diagnostics.error_count
     rendered = static_run_on(state, run_on, place, scope, origin)
     if rendered is None:
         return ()
@@ -86,7 +87,7 @@ def hosts_of(
         not hosts
         and (reach or not state.options.limit)
         and state.hosts_known
-        and len(state.diagnostics.errors) == before
+        and state.diagnostics.error_count == before
     ):
         tell = state.diagnostics.error if rendered.required else state.diagnostics.warning
         hint = "it is `required`: check the inventory" if rendered.required else "it will be skipped"
@@ -103,8 +104,8 @@ def is_outside(state: State, run_on: RunOnSpec, place: Place, scope: str, hosts:
 
 
 def static_run_on(
-    state: State, run_on: RunOnSpec, place: Place, scope: str, origin: str | None = None
-) -> RunOnSpec | None:
+    state: State, run_on: SomeSelector, place: Place, scope: str, origin: str | None = None
+) -> SomeSelector | None:
     """The selector with its expressions evaluated (for a host, if one is served), or None with findings."""
     data = run_on.model_dump(by_alias=True)
     if not is_dynamic(data):
@@ -116,23 +117,23 @@ def static_run_on(
             continue
         where = _key(place, key)
         host = origin or CONTROL_NODE
-        found = render_static(state, value, scope, where, "a selector", host, serves=origin is not None)
+        found = render_static(state, value, scope, where, "a selector", host, serves=origin is not None, hints=_HINTS)
         if found is FAILED:
             return None
         if key in _LISTS:
             lists = (item if isinstance(item, list) else [item] for item in found)
             found = [str(one) for items in lists for one in items if one is not None]
         try:
-            RunOnSpec.model_validate({key: found})
+            type(run_on).model_validate({key: found})
         except ValidationError:
             summary = f'"{key}" of a selector: the value of the expression is {found!r}'
             state.diagnostics.error("wrong-value", summary, where)
             return None
         rendered[key] = found
-    return RunOnSpec.model_validate(rendered)
+    return type(run_on).model_validate(rendered)
 
 
-def select(state: State, run_on: RunOnSpec, place: Place, reach: Reach | None = None) -> tuple[str, ...] | None:
+def select(state: State, run_on: SelectorSpec, place: Place, reach: Reach | None = None) -> tuple[str, ...] | None:
     """The hosts that a selector means, in the inventory's order; None with findings if it names what is not there."""
     ok = True
     limited = bool(state.options.limit) and reach is None

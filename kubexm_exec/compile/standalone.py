@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kubexm_exec.compile.groups import Entry, check_step_names
 from kubexm_exec.compile.needs import check_step_needs, check_unique
-from kubexm_exec.compile.params import check_declarations
+from kubexm_exec.compile.params import check_declarations, is_reference
 from kubexm_exec.compile.state import HOOK_FIELDS, State, hook_specs
-from kubexm_exec.compile.static import written
+from kubexm_exec.compile.static import judgements, written
 from kubexm_exec.compile.types import check_with, load_type
 from kubexm_exec.plugins import Registry
 from kubexm_exec.values.expressions import ExpressionError, Expressions, is_dynamic, texts
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.loader import Loaded, Loader
-from kubexm_spec.models import BaseStepSpec, Document, HooksSpec, ModuleDocument, StepSpec, TaskDocument
+from kubexm_spec.models import (
+    BaseStepSpec,
+    Document,
+    FlushSpec,
+    HandlerSpec,
+    HooksSpec,
+    ModuleDocument,
+    StepGroupSpec,
+    TaskBody,
+    TaskDocument,
+)
 from kubexm_spec.yaml.source import Place
 
+if TYPE_CHECKING:
+    from kubexm_spec.clusters.checks import CheckedCluster
+    from kubexm_spec.models.cluster import ClusterDocument
+    from kubexm_spec.models.versions import VersionsDocument
+
 _Placed = tuple[BaseStepSpec, Place]
-_STEPS = ("steps", *(key for _, _, key in HOOK_FIELDS))
+_STEPS = ("steps", "rescue", "handlers", *(key for _, _, key in HOOK_FIELDS))
 
 
 def check_document(loaded: Loaded[Document], loader: Loader, diagnostics: Diagnostics, steps: Registry[Any]) -> None:
     """Step types, their parameters, names and the form of expressions; what they refer to depends on the pipeline."""
     document = loaded.document
+    if document.kind == "Cluster":
+        check_cluster_document(Loaded(document, loaded.source, loaded.index, notes=loaded.notes), loader, steps)
+    if document.kind == "Versions":
+        _check_versions(Loaded(document, loaded.source, loaded.index, notes=loaded.notes), diagnostics)
     if not isinstance(document, ModuleDocument | TaskDocument):
         return
     state = State(name=document.metadata.name, diagnostics=diagnostics, expressions=Expressions(), steps=steps)
@@ -35,11 +55,34 @@ def check_document(loaded: Loaded[Document], loader: Loader, diagnostics: Diagno
         _check_expressions(state, spec, place)
 
 
+def check_cluster_document(
+    cluster: Loaded[ClusterDocument], loader: Loader, steps: Registry[Any]
+) -> CheckedCluster | None:
+    """A cluster with its hosts and versions, or None with findings."""
+    from kubexm_exec.compile.hosts import check_inventory
+    from kubexm_spec.clusters.checks import check_cluster
+    from kubexm_spec.clusters.hosts import find_hosts
+
+    hosts = find_hosts(cluster, loader)
+    if hosts is not None:
+        check_inventory(hosts.inventory, loader.diagnostics, steps)
+    return check_cluster(cluster, hosts, loader, is_reference)
+
+
+def _check_versions(own: Loaded[VersionsDocument], diagnostics: Diagnostics) -> None:
+    from kubexm_spec.clusters.versionrules import check_versions
+    from kubexm_spec.clusters.versions import merged, shipped_versions
+
+    check_versions(own, merged(shipped_versions().document, own.document), diagnostics)
+
+
 def _steps(
     document: ModuleDocument | TaskDocument, loaded: Loaded[Document], loader: Loader, state: State
 ) -> Iterator[_Placed]:
     yield from _hooks(document.hooks, loaded.place("hooks"))
+    yield from _handlers(document.handlers, loaded.place("handlers"), state)
     if isinstance(document, TaskDocument):
+        yield from _task_hooks(document, loaded.place())
         yield from _task_steps(document.steps, loaded.place("steps"), state)
         return
     check_unique(state, [task.name for task in document.tasks], loaded.place("tasks"), "task")
@@ -48,18 +91,37 @@ def _steps(
         if task.uses is not None:
             loader.resolve(task.uses, loaded.source, "Task", place.child("uses"))
         yield from _hooks(task.hooks, place.child("hooks"))
+        yield from _handlers(task.handlers, place.child("handlers"), state)
+        yield from _task_hooks(task, place)
         yield from _task_steps(task.steps, place.child("steps"), state)
 
 
-def _task_steps(steps: Sequence[StepSpec], place: Place, state: State) -> Iterator[_Placed]:
+def _task_steps(steps: Sequence[Entry], place: Place, state: State) -> Iterator[_Placed]:
+    check_step_names(state, steps, place)
+    yield from _entries(steps, place, state, "task")
+
+
+def _entries(steps: Sequence[Entry], place: Place, state: State, noun: str) -> Iterator[_Placed]:
     names = [step.name for step in steps]
-    check_unique(state, names, place, "step")
     for number, step in enumerate(steps):
         where = place.child(number)
-        check_step_needs(state.diagnostics, step, where, names)
+        check_step_needs(state.diagnostics, step, where, names, noun)
+        if isinstance(step, FlushSpec):
+            continue
+        if isinstance(step, StepGroupSpec):
+            yield from _entries(step.steps, where.child("steps"), state, "group")
+            yield from _entries(step.rescue, where.child("rescue"), state, "group")
+            yield from ((hook, where.child("always", index)) for index, hook in enumerate(step.always))
+            continue
         yield step, where
         yield from _hooks(step.hooks, where.child("hooks"))
         yield from ((hook, where.child("onFailure", index)) for index, hook in enumerate(step.on_failure))
+
+
+def _task_hooks(task: TaskBody, place: Place) -> Iterator[_Placed]:
+    yield from _hooks(task.host_hooks, place.child("hostHooks"))
+    if task.batch is not None:
+        yield from _hooks(task.batch.hooks, place.child("batch", "hooks"))
 
 
 def _hooks(hooks: HooksSpec | None, place: Place) -> Iterator[_Placed]:
@@ -67,10 +129,16 @@ def _hooks(hooks: HooksSpec | None, place: Place) -> Iterator[_Placed]:
         yield from ((step, place.child(key, number)) for number, step in enumerate(steps))
 
 
+def _handlers(handlers: Sequence[HandlerSpec], place: Place, state: State) -> Iterator[_Placed]:
+    check_unique(state, [handler.name for handler in handlers], place, "handler")
+    yield from ((handler, place.child(number)) for number, handler in enumerate(handlers))
+
+
 def _check_expressions(state: State, spec: BaseStepSpec, place: Place) -> None:
     found = [(text, place.child("with", *path), False) for path, text in texts(spec.with_) if is_dynamic(text)]
     if isinstance(spec.when, str):
         found.append((spec.when, place.child("when"), True))
+    found += [(text, where, True) for text, where in judgements(spec, place)]
     for text, where, bare in found:
         try:
             _ = state.expressions.expression(text) if bare else state.expressions.text(text)

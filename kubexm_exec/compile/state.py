@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
 from kubexm_exec.compile.options import CompileOptions
-from kubexm_exec.model.graph import ExecutionNode, GraphHost, Hook, NodeID, Scope
+from kubexm_exec.model.graph import Batch, ExecutionNode, GraphHost, Hook, Membership, NodeID, Scope
 from kubexm_exec.plugins import Registry, RegistryError
 from kubexm_exec.step import AnyStep
 from kubexm_exec.values.evaluate import Evaluator
@@ -18,13 +18,35 @@ from kubexm_exec.values.expressions import Expressions
 from kubexm_exec.values.templates import TemplateFinder
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.documents.bundle import Bundle
-from kubexm_spec.models import BaseStepSpec, HooksSpec, ParamSpec, RunOnSpec
-from kubexm_spec.yaml.source import Place
+from kubexm_spec.models import BaseStepSpec, FlushSpec, HooksSpec, ParamSpec, RunOnSpec, StepGroupSpec
+from kubexm_spec.yaml.source import Path, Place
 
 
 def once_gate(scope: str, run_on: RunOnSpec | None, hosts: tuple[str, ...]) -> NodeID:
     """The gate that chooses the one host of a scope with ``runOnce``; empty if it runs on all of them."""
     return f"{scope}#once" if run_on is not None and run_on.run_once and hosts else ""
+
+
+ALWAYS, NEVER = "always", "never"
+"""Tags with a meaning of their own: run whatever ``--tags`` selects, and only if one of its tags is asked for."""
+
+
+def with_tags(outer: tuple[str, ...], *own: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a scope: those around it, then its own.
+
+    Its own ``never`` comes first among those: only what follows, its own tags and those inside of it, ask for it.
+    """
+    inner = [tag for tags in own for tag in tags]
+    return (*outer, *((NEVER,) if NEVER in inner else ()), *(tag for tag in inner if tag != NEVER))
+
+
+def with_env(
+    outer: Mapping[str, Variable], env: Mapping[str, str | None], place: Place, scope: str
+) -> Mapping[str, Variable]:
+    """The environment variables of a scope: those around it, and its own, which win name by name."""
+    if not env:
+        return outer
+    return {**outer, **{name: Variable(scope, value, place.child(name)) for name, value in env.items()}}
 
 
 class Guard(Struct, frozen=True):
@@ -33,6 +55,16 @@ class Guard(Struct, frozen=True):
     scope: str
     condition: str | bool
     place: Place
+
+
+class Variable(Struct, frozen=True):
+    """The value of an environment variable with the scope it was written in and its place."""
+
+    scope: str
+    value: str | None
+    """None: it is not set, whatever is set further out."""
+    place: Place | None
+    """None for one that was checked before: that of the node which returned a fragment."""
 
 
 class StepDraft(Struct):
@@ -52,20 +84,48 @@ class StepDraft(Struct):
     """It works for one host at a time, which is ``origin`` in it; a hook of a task, module or pipeline does not."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Where it works for those of its hosts that it does not work on themselves."""
+    choices: tuple[tuple[str, ...], ...] = ()
+    """Places of which the run chooses one; see ``ExecutionNode.choices``."""
+    choice: Mapping[str, int] = field(default_factory=dict)
     served: Mapping[str, tuple[str, ...]] | None = None
-    """A hook of a step that says where it runs: by place the hosts it serves there; each place has nodes of its own."""
+    """It works for its hosts at several places, or is a hook of a step or a host that says where it runs: by place the
+    hosts it serves there; each place has nodes of its own."""
+    batch: Batch | None = None
+    """Of a hook of a batch: the batch."""
     guards: tuple[Guard, ...] = ()
+    env: Mapping[str, Variable] = field(default_factory=dict)
+    """Environment variables that the scopes around it set; see ``environment``."""
     tags: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, become, sensitive."""
+    """Inherited policy: retry, timeout, resources, ignore_errors, max_failures, become, sensitive, repeatable."""
     nodes: list[ExecutionNode] = field(default_factory=list)
+    groups: tuple[Membership, ...] = ()
+    """The groups of steps that it is in, the innermost first."""
+    handler: NodeID = ""
+    """The handler that it runs, if it is one, by the id at the end of the scope."""
+    notifies: list[StepDraft] = field(default_factory=list)
+    """The handlers that it notifies."""
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
     outside: bool = False
     """A hook with hosts of its own, all of which ``--limit`` leaves out."""
     step_type: type[AnyStep] | None = None
     """The step type, once it is known to exist."""
+    dynamic: list[Path] = field(default_factory=list)
+    """The paths of the texts in its parameters that are rendered for each host."""
     broken: bool = False
     """It refers to something that does not exist, so that its values are not checked any further."""
+
+    @property
+    def called(self) -> str:
+        """What it is, with its name, for messages."""
+        noun = "step" if not self.hook else "handler" if self.hook is Hook.HANDLER else "hook"
+        return f'{noun} "{self.spec.name}"'
+
+    def environment(self) -> Mapping[str, Variable]:
+        """Its environment variables, with those of the scopes around it."""
+        if not self.spec.env:
+            return self.env
+        return with_env(self.env, self.spec.env, self.place.child("env"), self.scope)
 
     def setting(self, name: str) -> Any:
         """The step's own value of a policy key, or the inherited one."""
@@ -76,8 +136,43 @@ class StepDraft(Struct):
         """A draft of a hook of this step: same hosts, same scope."""
         return StepDraft(
             spec=spec, place=place, id=node_id, module=self.module, task=self.task, scope=self.scope, hosts=self.hosts,
-            hook=hook, once=self.once, guards=self.guards, tags=self.tags, defaults=self.defaults,
+            hook=hook, once=self.once, guards=self.guards, env=self.env, tags=self.tags, defaults=self.defaults,
+            groups=self.groups,
         )  # fmt: skip
+
+
+class FlushDraft(Struct):
+    """A point of a task at which handlers run that are due: it is no node itself."""
+
+    spec: FlushSpec
+    place: Place
+    id: NodeID
+    module: str
+    task: str
+    hosts: tuple[str, ...]
+    groups: tuple[Membership, ...] = ()
+    """None: a flush is no step of a group."""
+    parts: list[StepDraft] = field(default_factory=list)
+    """The handlers, in order, on those hosts of the task that can notify them."""
+
+
+class GroupDraft(Struct):
+    """A group of steps: it is no node itself."""
+
+    spec: StepGroupSpec
+    place: Place
+    id: str
+    module: str
+    task: str
+    hosts: tuple[str, ...]
+    groups: tuple[Membership, ...] = ()
+    """The groups around it, the innermost first."""
+    steps: list[EntryDraft] = field(default_factory=list)
+    rescue: list[EntryDraft] = field(default_factory=list)
+    always: list[StepDraft] = field(default_factory=list)
+
+
+EntryDraft: TypeAlias = StepDraft | FlushDraft | GroupDraft
 
 
 class Need(Struct, frozen=True):
@@ -94,6 +189,7 @@ class ScopeDraft(Struct):
     id: str
     place: Place
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    handlers: list[StepDraft] = field(default_factory=list)
     needs: list[Need] = field(default_factory=list)
 
 
@@ -110,7 +206,13 @@ class TaskDraft(ScopeDraft):
     batches: tuple[tuple[str, ...], ...] = ()
     pause: float = 0.0
     batch_budget: str = "0"
-    steps: list[StepDraft] = field(default_factory=list)
+    host_hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    batch_hooks: list[dict[Hook, list[StepDraft]]] = field(default_factory=list)
+    """The hooks of each batch; none if batches have no hooks."""
+    entries: list[EntryDraft] = field(default_factory=list)
+    """What is written among its steps."""
+    steps: list[StepDraft | FlushDraft] = field(default_factory=list)
+    """All steps and flushes in the order of writing, with those of groups."""
 
 
 class ModuleDraft(ScopeDraft):
@@ -118,6 +220,17 @@ class ModuleDraft(ScopeDraft):
 
     name: str = ""
     tasks: list[TaskDraft] = field(default_factory=list)
+
+
+class VarLayer(Struct, frozen=True):
+    """Variables that are written together, in an inventory or in a file of their own."""
+
+    level: int
+    """How close to a host they are: 0 for all hosts, 1 a role, 2 a group, 3 the host itself; -1 for the pipeline."""
+    label: str
+    values: Mapping[str, Any]
+    place: Place
+    """Where the values stand."""
 
 
 class Reach(Struct, frozen=True):
@@ -148,6 +261,8 @@ class State(Struct):
     """The inventory's hosts in order (those that ``limit`` leaves), without the control node unless it is alone."""
     hosts_known: bool = True
     """False if the inventory cannot be used: then the names in selectors are not checked."""
+    vars_known: bool = True
+    """False if a file with variables cannot be used: then their names are not checked."""
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reach: Reach = Reach()
@@ -155,6 +270,10 @@ class State(Struct):
     scopes: dict[str, Scope] = field(default_factory=dict)
     var_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     """Where (scope, variable) was written."""
+    var_layers: list[VarLayer] = field(default_factory=list)
+    """The variables of the pipeline, the weakest first: its own, and those of files."""
+    host_var_files: dict[str, list[VarLayer]] = field(default_factory=dict)
+    """Files with variables by host, role or group, of each host in their order."""
     param_places: dict[tuple[str, str], Place] = field(default_factory=dict)
     param_specs: dict[str, Mapping[str, ParamSpec]] = field(default_factory=dict)
     """The declarations of the document that a scope uses."""
@@ -171,10 +290,15 @@ class State(Struct):
     resource_users: dict[NodeID, dict[str, str]] = field(default_factory=dict)
     """The resources that each draft uses, with the scopes that they are written in."""
     modules: list[ModuleDraft] = field(default_factory=list)
+    looped: dict[str, tuple[list[str], list[Need]]] = field(default_factory=dict)
+    """Modules and tasks with a loop, by their ids without keys: the ids of their items, and what they need."""
     hooks: dict[Hook, list[StepDraft]] = field(default_factory=dict)
+    handlers: list[StepDraft] = field(default_factory=list)
     nodes: dict[NodeID, ExecutionNode] = field(default_factory=dict)
     drafts: dict[NodeID, StepDraft] = field(default_factory=dict)
     """The draft each node came from."""
+    named_hosts: set[str] = field(default_factory=set)
+    """Hosts that parameters of steps name."""
     files: dict[pathlib.Path, str] = field(default_factory=dict)
     """sha256 of files other than specs (templates, scripts) that nodes depend on."""
     file_users: dict[NodeID, dict[pathlib.Path, str]] = field(default_factory=dict)
@@ -184,6 +308,8 @@ class State(Struct):
     finders: dict[str, TemplateFinder] = field(default_factory=dict)
     static: Evaluator | None = None
     """Evaluates selectors and loops; made once, since it looks at all hosts."""
+    linked: Evaluator | None = None
+    """Evaluates what nodes hold, from when they are linked to the last pass that only looks at them."""
     loose: list[StepDraft] = field(default_factory=list)
     """Steps outside any task: those of a fragment."""
 
@@ -222,9 +348,19 @@ class State(Struct):
         for module in self.modules:
             steps += module.hooks.get(Hook.PRE, ())
             for task in module.tasks:
-                steps += [*task.hooks.get(Hook.PRE, ()), *task.steps, *after(task.hooks)]
-            steps += after(module.hooks)
-        steps += after(self.hooks)
+                around = [hooks for hooks in (task.hooks, *task.batch_hooks, task.host_hooks) if hooks]
+                steps += [draft for hooks in around for draft in hooks.get(Hook.PRE, ())]
+                for step in task.steps:
+                    if isinstance(step, FlushDraft):
+                        steps += step.parts
+                    else:
+                        steps.append(step)
+                steps += task.handlers
+                steps += [draft for hooks in reversed(around) for draft in after(hooks)]
+            steps += [*module.handlers, *after(module.hooks)]
+        steps += [*self.handlers, *after(self.hooks)]
+        if not any(step.hooks for step in steps):
+            return steps
         return [one for step in steps for one in (step, *itertools.chain(*step.hooks.values()))]
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from jinja2 import meta, nodes
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.compile.state import State, StepDraft
 from kubexm_exec.values.expressions import ExpressionError, Reference
+from kubexm_exec.values.names import plain_parts
 from kubexm_spec.diagnostics import Note, Span, did_you_mean
 from kubexm_spec.yaml.lines import LineTable
 from kubexm_spec.yaml.source import Place
+
+if TYPE_CHECKING:
+    from jinja2 import nodes
 
 
 class TemplatePlace:
@@ -94,13 +98,9 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place) -> Templa
         return None
     place = TemplatePlace(shown, text)
     try:
-        tree = state.expressions.parse(text, name)
-        template = TemplateFile(path, place, state.expressions.template_references(text, tree))
-        # Only what is between these can define a name or include a file; most templates have none.
-        if "{%" in text:
-            own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
-            template = replace(template, includes=tuple(_includes(tree)), own=frozenset(own))
-        state.expressions.keep_template(tree, text, name, str(path))
+        template = TemplateFile(path, place, state.expressions.template_references(text))
+        if plain_parts(text) is None:
+            template = _with_code(state, template, name)
     except ExpressionError as error:
         also = (Note("used by", used_by.span()), *used_by.notes)
         state.diagnostics.error("bad-template", error.message, place.find(error.fragment, error.line), notes=also)
@@ -108,7 +108,23 @@ def _read(state: State, name: str, path: pathlib.Path, used_by: Place) -> Templa
     return template
 
 
+def _with_code(state: State, template: TemplateFile, name: str) -> TemplateFile:
+    """A template that Jinja2 has to render; raises ExpressionError if it cannot."""
+    from jinja2 import nodes
+
+    jinja, text = state.expressions.jinja, template.place.text
+    tree = jinja.parse(text, name)
+    # Only what is between these can define a name or include a file; most templates have none.
+    if "{%" in text:
+        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+        template = replace(template, includes=tuple(_includes(tree)), own=frozenset(own))
+    jinja.keep_template(tree, text, name, str(template.path))
+    return template
+
+
 def _includes(tree: nodes.Template) -> Iterator[tuple[str, bool]]:
+    from jinja2 import meta, nodes
+
     forgiving: set[str] = set()
     for include in tree.find_all(nodes.Include):
         several = isinstance(include.template, nodes.List | nodes.Tuple)

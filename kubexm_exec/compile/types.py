@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from kubexm_exec.compile.state import State
 from kubexm_exec.plugins import RegistryError
 from kubexm_exec.step import (
     AnyStep,
     Expression,
+    HostName,
     Inspected,
     LocalFile,
     OutputNames,
@@ -47,6 +49,8 @@ class Marks(Struct, frozen=True):
     """Paths on the host that precheck asks about."""
     outputs: frozenset[str] = frozenset()
     """Those whose keys are the names of outputs."""
+    hosts: tuple[tuple[str, ...], ...] = ()
+    """Names of hosts, each by its path: one may be in a nested model."""
 
     @property
     def raw(self) -> frozenset[str]:
@@ -72,7 +76,18 @@ def marks_of(model: type[BaseModel]) -> Marks:
         urls=frozenset(found[ResourceUrl]),
         inspected=frozenset(found[Inspected]),
         outputs=frozenset(found[OutputNames]),
+        hosts=tuple(_host_names(model)),
     )
+
+
+def _host_names(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, info in model.model_fields.items():
+        path = (*above, info.alias or name)
+        if any(isinstance(mark, HostName) for mark in _metadata(info)):
+            yield path
+        for part in (info.annotation, *get_args(info.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _host_names(part, path)
 
 
 def _metadata(info: Any) -> list[Any]:
@@ -97,26 +112,39 @@ def load_type(state: State, name: str, place: Place) -> type[AnyStep] | None:
 
 def check_types(state: State) -> None:
     """Every step type exists and takes the parameters it is given."""
+    loaded: dict[str, type[AnyStep]] = {}
     for draft in state.all_drafts():
-        step_type = load_type(state, draft.spec.type, draft.place.child("type"))
+        name = draft.spec.type
+        step_type = loaded.get(name) or load_type(state, name, draft.place.child("type"))
         if step_type is not None:
+            loaded[name] = step_type
             draft.step_type = step_type
             stays = step_type.undo_of(draft.spec.with_) is Undo.IMPOSSIBLE
             draft.nodes = [replace(node, reversible=not stays, speaks=step_type.speaks) for node in draft.nodes]
-            check_with(state, step_type, draft.spec, draft.place)
+            draft.dynamic = check_with(state, step_type, draft.spec, draft.place)
 
 
-def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place: Place) -> None:
-    """The parameters of a step, as far as they are known."""
-    dynamic = dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
+def check_with(state: State, step_type: type[AnyStep], spec: BaseStepSpec, place: Place) -> list[Path]:
+    """The parameters of a step, as far as they are known; returns the paths of the others."""
+    dynamic = _dynamic_paths(spec.with_, marks_of(step_type.params_model).raw)
     check_params(state, step_type, spec, spec.with_, place, dynamic)
+    return dynamic
 
 
 def check_params(
-    state: State, step_type: type[AnyStep], spec: BaseStepSpec, params: dict[str, Any], place: Place, unknown: set[Path]
+    state: State,
+    step_type: type[AnyStep],
+    spec: BaseStepSpec,
+    params: dict[str, Any],
+    place: Place,
+    unknown: Collection[Path],
 ) -> None:
     """Some parameters of a step, but for what is unknown in them."""
     try:
+        # Mostly there is nothing to tell, so that what is told it with need not be made.
+        with suppress(ValidationError):
+            step_type.params_model.model_validate(params)
+            return
         check(
             step_type.params_model,
             params,
@@ -131,11 +159,18 @@ def check_params(
         state.diagnostics.error("broken-step-type", message, place.child("type"), hint=hint)
 
 
-def touches(path: Path, unknown: set[Path]) -> bool:
+def touches(path: Path, unknown: Collection[Path]) -> bool:
     """Whether a place is unknown, inside something unknown, or holds something unknown."""
     return any(path[: len(one)] == one or one[: len(path)] == path for one in unknown)
 
 
-def dynamic_paths(params: dict[str, Any], raw: frozenset[str]) -> set[Path]:
+def _dynamic_paths(params: dict[str, Any], raw: frozenset[str]) -> list[Path]:
     """The paths of all texts with expressions, except in parameters that are not rendered."""
-    return {path for path, text in texts(params) if is_dynamic(text) and path[0] not in raw}
+    return [path for path, text in texts(params) if is_dynamic(text) and path[0] not in raw]
+
+
+def value_at(data: Any, path: Path) -> Any:
+    """What is at a path of plain data."""
+    for part in path:
+        data = data[part]
+    return data

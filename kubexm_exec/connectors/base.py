@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import BinaryIO, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
+
+OWN_SCRIPT: Final = "kx"
+"""The name (``$0``) of the runner's own scripts, whose paths are absolute."""
 
 
 class Readable(Protocol):
@@ -82,10 +85,7 @@ class Connector(Protocol):
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
     ) -> CommandResult:
-        """Run a command to its end; an exit code never raises.
-
-        Raises CommandTimedOut, CommandCancelled or ConnectorError.
-        """
+        """Run a command; an exit code never raises. Raises CommandTimedOut, CommandCancelled or ConnectorError."""
 
     def put(
         self,
@@ -111,10 +111,7 @@ class Connector(Protocol):
         """
 
     def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
-        """Pass the bytes of a file on, piece by piece; an error of the sink ends it and is raised.
-
-        Raises what ``get`` raises.
-        """
+        """Pass the bytes of a file to a sink, whose error ends it; raises what ``get`` raises."""
 
     def close(self) -> None:
         """Release everything. Calling it again is harmless; another thread can end an ``open`` by it."""

@@ -1,4 +1,4 @@
-"""The connections of a run: one a host, opened on first use by one opener at a time, closed at the end."""
+"""The connections of a run: one per host, opened on first use by one thread at a time, closed at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 from kubexm_exec.connectors.base import (
     Connector,
@@ -19,19 +18,19 @@ from kubexm_exec.connectors.base import (
     StartsIn,
     User,
 )
+from kubexm_exec.connectors.thirdparty import (
+    CheckedConnector,
+    Loads,
+    blamed,
+    is_ours,
+    lacking,
+    load_connector,
+    wrong_methods,
+)
 from kubexm_exec.control import Cancel, Deadline, Semaphore
 from kubexm_exec.model.errors import CommandCancelled, ConnectorError
 from kubexm_exec.model.graph import GraphHost
-
-
-class Loads(Protocol):
-    """What is asked of a registry: a plug-in by its name."""
-
-    def load(self, name: str) -> Any:
-        """The plug-in; raises RegistryError."""
-
-    def names(self) -> list[str]:
-        """All names."""
+from kubexm_exec.plugins import RAISES, RegistryError, connector_registry
 
 
 class ConnectorPool:
@@ -65,35 +64,35 @@ class ConnectorPool:
         self._left: Mapping[str, Sequence[tuple[str, User]]] = {}
 
     def mark(self, own: str, left: Mapping[str, Sequence[tuple[str, User]]]) -> None:
-        """Let what runs on hosts carry a mark; on those in ``left`` end first what carries one of theirs.
-
-        Call it before anything is connected to.
-        """
+        """Mark what runs on hosts, and first end what carries a mark in ``left``; called before connecting."""
         self._mark, self._left = own, left
 
-    def prepare(self, hosts: Iterable[str]) -> None:
-        """Let the connectors of some hosts get ready: these will be connected to soon."""
+    def prepare(self, hosts: Iterable[str]) -> RegistryError | None:
+        """Prepare the connectors of hosts that will be connected to soon; returns the error of a broken one."""
+        broken = None
         for name in {self._hosts[host].connector for host in hosts}:
-            # What is wrong with one is the failure of the steps that need it.
-            with contextlib.suppress(Exception):
+            # Other errors are failures of the steps that need it.
+            try:
                 self._maker(name)
+            except RegistryError as error:
+                broken = error
+            except Exception:  # noqa: BLE001, S112  told when a step needs it
+                continue
+        return broken
 
     def expect(self, hosts: Iterable[str]) -> None:
-        """These will be connected to first, at once: a factory that can get ready for them does it."""
+        """Let factories get ready for the hosts that will be connected to first, all at once."""
         wanted: dict[str, list[GraphHost]] = {}
         for host in itertools.islice(hosts, self._most_opening):
             wanted.setdefault(self._hosts[host].connector, []).append(self._hosts[host])
         for name, of_it in wanted.items():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISES):
                 maker = self._maker(name)
                 if isinstance(maker, ExpectsHosts):
                     maker.expect(of_it)
 
     def get(self, host: str, deadline: Deadline, cancel: Cancel | None = None) -> Connector:
-        """The host's connector; raises ConnectorError if it cannot be opened before the deadline.
-
-        A cancel ends the waiting, and the opening, with CommandCancelled.
-        """
+        """The open connector of a host; raises ConnectorError after the deadline, CommandCancelled after a cancel."""
         connector = self._open.get(host)
         if connector is not None:
             return connector
@@ -120,28 +119,40 @@ class ConnectorPool:
         return max(self._open_timeout, self._hosts[host].options.get("connectTimeout") or 0.0)
 
     def _maker(self, name: str) -> ConnectorFactory:
-        """What makes connectors of that name; one that has something to share between hosts is asked once a run."""
+        """The factory of connectors of that name; one that shares something between hosts is made once per run."""
         with self._lock:
             if name not in self._makers:
-                factory = self._connectors.load(name)
-                self._makers[name] = factory.for_run() if isinstance(factory, SharesInRun) else factory
+                factory = load_connector(self._connectors, name)
+                with blamed(name, connector_registry()):
+                    maker = factory.for_run() if isinstance(factory, SharesInRun) else factory
+                if not callable(maker):
+                    raise connector_registry().broken(name, f"returned {maker!r:.60} from for_run, not a factory")
+                self._makers[name] = maker
             return self._makers[name]
 
     def _open_one(self, host: str, deadline: Deadline, cancel: Cancel) -> None:
         graph_host = self._hosts[host]
-        connector = self._maker(graph_host.connector)(graph_host, self._secret)
-        if self._folder and isinstance(connector, StartsIn):
-            connector.start_in(self._folder)
-        if self._mark and isinstance(connector, Marks):
-            connector.mark(self._mark, self._left.get(host, ()))
+        name = graph_host.connector
+        maker, registry = self._maker(name), connector_registry()
+        with blamed(name, registry):
+            connector = maker(graph_host, self._secret)
+        ours = is_ours(type(connector))
+        if wrong := lacking(connector) or ("" if ours else wrong_methods(type(connector))):
+            raise registry.broken(name, f"made a {type(connector).__name__}, which {wrong}")
+        with blamed(name, registry):
+            if self._folder and isinstance(connector, StartsIn):
+                connector.start_in(self._folder)
+            if self._mark and isinstance(connector, Marks):
+                connector.mark(self._mark, self._left.get(host, ()))
         remove = cancel.on_set(functools.partial(_stop, connector))
         try:
             if not cancel.is_set():
-                connector.open(deadline)
+                with blamed(name, registry):
+                    connector.open(deadline)
             if cancel.is_set():
                 raise CommandCancelled
         except BaseException as error:
-            connector.close()
+            _stop(connector)
             if cancel.is_set() and isinstance(error, ConnectorError):
                 raise CommandCancelled from error
             raise
@@ -149,32 +160,32 @@ class ConnectorPool:
             remove()
         with self._lock:
             if not self._closed:
-                self._open[host] = connector
+                self._open[host] = connector if ours else CheckedConnector(name, registry, connector)
                 return
         # An abandoned step came back after the end of the run: nobody would close what it opened.
-        connector.close()
+        _stop(connector)
         raise ConnectorError("the run is over")
 
-    def close(self) -> list[tuple[str, Exception]]:
-        """Close all; one that cannot be closed does not stop the others and is named."""
+    def close(self) -> list[tuple[str, BaseException]]:
+        """Close all connections; returns those that could not be closed."""
         with self._lock:
             self._closed = True
             connectors, self._open = self._open, {}
-        failed: list[tuple[str, Exception]] = []
-        # Each waits until its own has gone; so that they do not wait one after the other, all are told to go first.
+        failed: list[tuple[str, BaseException]] = []
+        # Closing waits for each connection in turn, so all of them begin to close first.
         for connector in connectors.values():
             if isinstance(connector, HangsUp):
-                with contextlib.suppress(Exception):  # the closing says what is wrong
+                with contextlib.suppress(*RAISES):  # the closing says what is wrong
                     connector.hang_up()
         for host, connector in connectors.items():
             try:
                 connector.close()
-            except Exception as error:  # noqa: BLE001  whatever a third party's connector raises, the others are closed
+            except RAISES as error:  # whatever a third party's connector raises, the others are closed
                 failed.append((host, error))
         return failed
 
 
 def _stop(connector: Connector) -> None:
-    # Whoever opens it closes it once more, and hears what is wrong with that.
-    with contextlib.suppress(Exception):
+    # It was never used, or the thread that opens it closes it once more and reports errors.
+    with contextlib.suppress(*RAISES):
         connector.close()

@@ -50,17 +50,19 @@ class Console(Protocol):
         """Give the terminal back at once and wait for nothing; may be called in a signal handler."""
 
 
-def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: bool | None, verbose: int) -> Console:
+def make_console(
+    kind: str, graph: ExecutionGraph, stream: TextIO, *, color: bool | None, verbose: int, diffs: bool = False
+) -> Console:
     """The console of that kind (see ``Kind``); auto is live on a terminal that can show it, else plain.
 
     ``live`` where it cannot be is plain too; ``silent`` shows nothing at all. ``color`` None: as the terminal and the
-    environment say.
+    environment say. ``diffs``: what actions change is shown as it happens.
     """
     # Each is imported only if it is the one: a run in CI needs no tree.
     if kind == "json":
         from kubexm_exec.console.jsonl import JsonConsole
 
-        return JsonConsole(graph, stream)
+        return JsonConsole(stream)
     if kind == "silent":
         from io import StringIO
 
@@ -71,12 +73,12 @@ def make_console(kind: str, graph: ExecutionGraph, stream: TextIO, *, color: boo
     ):
         from kubexm_exec.console.live import LiveConsole
 
-        return LiveConsole(graph, stream, color=with_color, verbose=verbose)
+        return LiveConsole(graph, stream, color=with_color, verbose=verbose, diffs=diffs)
     if kind not in ("auto", "live", "plain", "quiet"):
         raise ValueError(f'there is no console "{kind}"; there are auto, live, plain, json and quiet')
     from kubexm_exec.console.plain import PlainConsole
 
-    return PlainConsole(graph, stream, color=with_color, verbose=verbose, quiet=kind == "quiet")
+    return PlainConsole(graph, stream, color=with_color, verbose=verbose, quiet=kind == "quiet", diffs=diffs)
 
 
 def log_stream(console: Console, stderr: TextIO) -> Output:

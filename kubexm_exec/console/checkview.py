@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kubexm_exec.console.changes import diff_lines, title
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import Paint, fit, names, one_line, pad, plural, text_lines
-from kubexm_exec.model.events import ACTION_FORECAST, Event
+from kubexm_exec.console.text import Paint, fit, names, one_line, pad, text_lines
+from kubexm_exec.model.events import ACTION_FINISHED, ACTION_FORECAST, Event
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import (
@@ -22,6 +23,7 @@ from kubexm_exec.model.result import (
     column,
     counts,
 )
+from kubexm_spec.diagnostics import plural
 
 DIFF: Final = 60
 """So many lines of a diff are shown."""
@@ -37,13 +39,16 @@ _SAID: Final = (*_SIGNS, "unchanged", *(name for name in COLUMNS if name not in 
 
 
 class ForecastLog:
-    """A subscriber that remembers, in their order, the rendered parameters that a dry run tells."""
+    """A subscriber that remembers the rendered parameters that a dry run tells, and the order of its actions."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self.order: dict[tuple[str, str], None] = {}
 
     def __call__(self, event: Event) -> None:
-        """Remember a forecast."""
+        """Remember a forecast, or an action that has none."""
+        if event.kind in (ACTION_FORECAST, ACTION_FINISHED):
+            self.order[event.node, event.host] = None
         if event.kind == ACTION_FORECAST:
             self.found[event.node, event.host] = event.data
 
@@ -91,50 +96,41 @@ def _entry(node: str, state: str, each: Sequence[HostResult], paint: Paint, widt
         yield f"{head}{one_line(first.message) or 'would run'}"
         return
     for index, diff in enumerate(first.diffs):
-        note = f"  ({one_line(str(diff['note']))})" if diff.get("note") else ""
-        title = f"{one_line(str(diff.get('path', '')))}{note}"
-        yield (head + title if index == 0 else f"    {title}").rstrip()
-        yield from _diff(str(diff.get("text", "")), paint)
-
-
-def _diff(text: str, paint: Paint) -> Iterator[str]:
-    styles = {"+": "ok", "-": "failed", "@": "dim"}
-    lines = text_lines(text)
-    for line in lines[:DIFF]:
-        yield "    " + paint(line, styles.get(line[:1], ""))
-    if len(lines) > DIFF:
-        yield f"    … {len(lines) - DIFF} more lines of this diff: --result FILE writes all of it"
+        yield (head + title(diff) if index == 0 else f"    {title(diff)}").rstrip()
+        yield from (f"    {line}" for line in diff_lines(diff, paint, DIFF, "--result FILE writes all of it"))
 
 
 def render_dry_run(
     graph: ExecutionGraph, result: GraphExecutionResult, forecasts: ForecastLog | None, paint: Paint
 ) -> Iterator[str]:
-    """Every action in order with its parameters; hosts with the same parameters together."""
-    total = len(result.node_results)
+    """Every action in order with its parameters; hosts with the same parameters together, batch by batch."""
+    parts = _parts(graph, result, forecasts)
+    total = len(parts)
     size = len(str(total))
-    for number, name in enumerate(_order(result, forecasts), 1):
+    for number, (name, there) in enumerate(parts, 1):
         of = result.node_results[name]
         counter = paint(f"[{number:>{size}}/{total}]", "dim")
-        for hosts, params, each in _alike(graph, of, forecasts):
+        for hosts, params, each in _alike(graph, of, there, forecasts):
             head = f"{counter} {paint(clean(name), 'head')}  {clean(of.step_name)}"
             yield from _planned(head, " " * (2 * size + 6), hosts, params, each, paint)
             counter = " " * (2 * size + 3)
     numbers = counts(result)
     actions = numbers["wouldRun"] + numbers["unknown"]
-    failed = numbers["failed"] + numbers["unreachable"] + numbers["ignored"]
+    failed = numbers["failed"] + numbers["unreachable"] + numbers["ignored"] + numbers["rescued"]
     end = f" {plural(failed, 'action')} cannot be planned." if failed else ""
     where = plural(len({host for of in result.node_results.values() for host in of.host_results}), "host")
     yield f"Dry run: {plural(actions, 'action')} on {where}.{end} No host was contacted."
 
 
 def _alike(
-    graph: ExecutionGraph, of: NodeResult, forecasts: ForecastLog | None
+    graph: ExecutionGraph, of: NodeResult, there: Iterable[str], forecasts: ForecastLog | None
 ) -> Iterable[tuple[list[str], Any, HostResult]]:
-    """The hosts of a node for which the same is planned, with the parameters."""
+    """Those of some hosts of a node for which the same is planned, with the parameters."""
     node = find_node(graph, of.node_name)
     written: Any = dict(node.with_) if node is not None and not node.sensitive else HIDDEN
     groups: dict[str, tuple[list[str], Any, HostResult]] = {}
-    for host, each in of.host_results.items():
+    for host in there:
+        each = of.host_results[host]
         said = forecasts.found.get((of.node_name, host)) if forecasts is not None else None
         params = written if said is None else said.get("params")
         key = json.dumps([each.status, each.message, params], sort_keys=True, default=str)
@@ -142,12 +138,33 @@ def _alike(
     return groups.values()
 
 
-def _order(result: GraphExecutionResult, forecasts: ForecastLog | None) -> Iterable[str]:
-    """Nodes in the order their first action came up."""
-    if forecasts is None:
-        return list(result.node_results)
-    seen = dict.fromkeys(node for node, _ in forecasts.found if node in result.node_results)
-    return [*seen, *(name for name in result.node_results if name not in seen)]
+def _parts(
+    graph: ExecutionGraph, result: GraphExecutionResult, forecasts: ForecastLog | None
+) -> list[tuple[str, list[str]]]:
+    """Nodes with their hosts, those of each batch apart, in the order their first action came up."""
+    every = {(name, host): None for name, of in result.node_results.items() for host in of.host_results}
+    order = {} if forecasts is None else {action: None for action in forecasts.order if action in every}
+    batches = _batches(graph)
+    hosts: dict[tuple[str, int], list[str]] = {}
+    for name, host in order | every:
+        node = graph.nodes.get(name)
+        task = {} if node is None else batches.get(f"{node.module}/{node.task}", {})
+        hosts.setdefault((name, task.get(host, 1)), []).append(host)
+    for name, of in result.node_results.items():
+        if not of.host_results:
+            hosts[name, 1] = []
+    return [(name, there) for (name, _), there in hosts.items()]
+
+
+def _batches(graph: ExecutionGraph) -> dict[str, dict[str, int]]:
+    """By task the batch of each host, as far as that is not the first."""
+    found: dict[str, dict[str, int]] = {}
+    for node in graph.nodes.values():
+        for each in node.dependencies:
+            task, _, number = each.node.rpartition("#batch")
+            if task and each.hosts is not None:
+                found.setdefault(task, {}).update(dict.fromkeys(each.hosts, int(number)))
+    return found
 
 
 def _planned(
@@ -163,7 +180,7 @@ def _planned(
         yield f"{indent}{paint('FAILED', 'failed')}: {one_line(each.message)}"
         return
     yield from format_params(params, paint, indent)
-    if each.forecast is ForecastState.UNKNOWN and each.message:
+    if (each.forecast is ForecastState.UNKNOWN or each.due_since) and each.message:
         yield f"{indent}{paint('?', 'skipped')} {one_line(each.message)}"
 
 
@@ -182,7 +199,7 @@ def format_params(params: Any, paint: Paint, indent: str = "") -> Iterator[str]:
         yield f"{label} |"
         yield from (f"{indent}  {line}".rstrip() for line in lines[:_VALUE])
         if len(lines) > _VALUE:
-            yield f"{indent}  … {len(lines) - _VALUE} more lines"
+            yield f"{indent}  … {plural(len(lines) - _VALUE, 'more line')}"
 
 
 def _value(value: Any) -> str:

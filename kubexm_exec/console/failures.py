@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from kubexm_exec.console.text import KINDS, Paint, fit, names, one_line, plural, text_lines
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
+from kubexm_exec.console.text import KINDS, Paint, fit, names, one_line, text_lines
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, returned_by
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 BLOCKS: Final = 10
@@ -117,13 +118,15 @@ def _block(graph: ExecutionGraph, failure: Failure, paint: Paint, width: int) ->
     facts = ", ".join(_facts(failure, node))
     what = f"{paint(one_line(failure.node), 'head')} on {_hosts(failure)}"
     yield f"{paint('FAILED', 'failed')}  {what} ({facts})" if facts else f"{paint('FAILED', 'failed')}  {what}"
-    yield "  " + fit(f"{one_line(failure.step)} {main_parameter(node)}".rstrip(), width - 2)
+    main = main_parameter(node)
+    yield "  " + fit(f"{one_line(failure.step)} {main}".rstrip(), width - 2)
     yield from _folded(each.message, "  ", _MESSAGE)
-    if each.command:
+    # Nothing twice: the line of a short command step is its command, and its message may be the exit code.
+    if each.command and each.command != main:
         first, *more = _folded(each.command, "", _COMMAND, head=True)
         yield f"  {paint('command:', 'dim')} {first}"
         yield from (f"           {line}" for line in more)
-    if each.exit_code is not None:
+    if each.exit_code is not None and not each.message.startswith(f"exit code {each.exit_code}"):
         yield f"  {paint('exit code:', 'dim')} {each.exit_code}"
     yield from _output(failure, paint)
     if each.kind is FailureKind.ERRORED and each.traceback:
@@ -180,17 +183,14 @@ def _folded(text: str, indent: str, most: int, *, head: bool = False) -> list[st
     if len(lines) > most:
         left = len(lines) - most + 1
         end = [] if head else lines[-(most // 2) :]
-        lines = [*lines[: most - 1 - len(end)], f"… {left} more lines", *end]
+        lines = [*lines[: most - 1 - len(end)], f"… {plural(left, 'more line')}", *end]
     return [indent + line for line in lines]
 
 
 def find_node(graph: ExecutionGraph, name: str) -> ExecutionNode | None:
     """The node, or for a node of a fragment that the graph does not have the one that returned it."""
-    while name not in graph.nodes:
-        name, plus, _ = name.rpartition("+")
-        if not plus:
-            return None
-    return graph.nodes[name]
+    found = next((one for one in (name, *returned_by(name)) if one in graph.nodes), None)
+    return None if found is None else graph.nodes[found]
 
 
 def _skipped(graph: ExecutionGraph, failure: Failure) -> list[str]:

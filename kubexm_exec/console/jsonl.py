@@ -5,40 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
-from kubexm_exec.console.writer import LineWriter
+from kubexm_exec.console.writer import LineConsole
 from kubexm_exec.model.events import Event
-from kubexm_exec.model.graph import ExecutionGraph
-from kubexm_exec.model.result import GraphExecutionResult
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
-class JsonConsole:
+class JsonConsole(LineConsole):
     """Writes every event as a line of JSON that any parser takes: ASCII only, no NaN, no half characters."""
-
-    draws = False
-
-    def __init__(self, graph: ExecutionGraph, stream: TextIO) -> None:
-        self.output = LineWriter(stream)
 
     def __call__(self, event: Event) -> None:
         """Write an event."""
         self.output.write(json_line(event.to_json()))
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """The terminal is the caller's inside; lines of events may come between."""
-        yield
-
-    def close(self, result: GraphExecutionResult | None) -> None:
-        """Every line is written already."""
-
-    def abandon(self) -> None:
-        """There is nothing to give back."""
 
 
 def json_line(data: Mapping[str, Any]) -> str:

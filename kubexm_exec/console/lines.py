@@ -9,14 +9,24 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kubexm_exec.console.changes import UNSURE, diff_lines, title
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import KINDS, Paint, names, pad, plural, text_lines
-from kubexm_exec.console.units import format_progress
+from kubexm_exec.console.text import KINDS, Paint, format_progress, names, pad, text_lines
 from kubexm_exec.model import events as ev
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.harmless import clean
-from kubexm_exec.model.result import BLOCKED, DEFAULT_EXECUTOR, ForecastState, RunMode, SkipReason, Status, timestamp
+from kubexm_exec.model.result import (
+    BLOCKED,
+    DEFAULT_EXECUTOR,
+    ForecastState,
+    RunMode,
+    SkipReason,
+    Status,
+    timestamp,
+    where,
+)
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -31,6 +41,10 @@ _FORECASTS: Final = {
     ForecastState.UNKNOWN.value: ("unknown", "skipped"),
     ForecastState.NOT_LOOKED_AT.value: ("unseen", "skipped"),
 }
+REPEATED: Final = "repeated: it was not known whether it had completed"
+"""What is said of an action that was simply run again."""
+_DIFF: Final = 60
+"""So many lines of a diff are shown while a run goes on."""
 _STILL: Final = 10.0
 """Seconds between two lines about the progress of an action."""
 _EACH: Final = 5
@@ -42,6 +56,7 @@ class Lines:
 
     ``results``: every action that ends, not only failures. ``output``: everything that steps print. ``messages``: what
     steps of type ``message`` say. ``starts``: when an action starts. ``level``: the least level of log lines.
+    ``diffs``: what actions change.
     """
 
     def __init__(
@@ -54,6 +69,7 @@ class Lines:
         messages: bool = True,
         starts: bool = False,
         level: str = "warning",
+        diffs: bool = False,
     ) -> None:
         self._graph = graph
         self._paint = paint
@@ -61,12 +77,15 @@ class Lines:
         self._output = output
         self._messages = messages
         self._starts = starts
+        self._diffs = diffs
         self._level = LEVELS[level]
         self._preview = False
         self._before = ""
         """What earlier sessions have done."""
         self._chosen: set[str] = set()
-        """Of what runs once that was told where."""
+        """Of what runs once, or at one of several places, that was told where."""
+        self._places: dict[tuple[str, str], str] = {}
+        """Where actions are done that are not done at their first place."""
         self._begun = ""
         """When this session began: what an earlier one was at counts from there."""
         self._failed_before: set[str] = set()
@@ -91,19 +110,27 @@ class Lines:
 
     def line(self, event: Event, word: str, style: str, text: str, after: str = "") -> str:
         """One or more lines, each with its time, word, node and host; ``after`` stands at the end of the first."""
-        node, host = clean(event.node) or "-", clean(self._where(event)) or "-"
-        clock = time.strftime("%H:%M:%S", time.localtime(event.time))
-        head = (
-            f"{clock}  {self._paint(pad(word, _WORD), style)}  "
-            f"{pad(node, self._node_width)}  {pad(host, self._host_width)}"
-        )
+        head = self._head(event, word, style)
         lines = text_lines(text) or [""]
         lines[0] = f"{lines[0]}  {self._paint(after, 'dim')}".strip() if after else lines[0]
         return "".join(f"{head}  {line}".rstrip() + "\n" for line in lines)
 
+    def _head(self, event: Event, word: str, style: str) -> str:
+        node, host = clean(event.node) or "-", clean(self._where(event)) or "-"
+        clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+        return (
+            f"{clock}  {self._paint(pad(word, _WORD), style)}  "
+            f"{pad(node, self._node_width)}  {pad(host, self._host_width)}"
+        )
+
     def _where(self, event: Event) -> str:
         """The host of an event, with the place if it worked for that host elsewhere."""
+        if at := event.data.get("place"):
+            return where(event.host, str(at) if at != event.host else "")
         node = find_node(self._graph, event.node) if event.host else None
+        if node is not None and node.choices:
+            place = self._places.get((event.node, event.host)) or node.place(event.host)
+            return where(event.host, place if place != event.host else "")
         return event.host if node is None else node.where(event.host)
 
     def _run_started(self, event: Event) -> str:
@@ -173,13 +200,14 @@ class Lines:
     def _finished(self, event: Event) -> str:
         data = event.data
         status, forecast = data.get("status"), data.get("forecast")
-        if status != Status.FAILED and (not self._results or (self._preview and not self._starts)):
+        changes = self._changes(event) if self._diffs and not self._preview and data.get("diffs") else ""
+        if status != Status.FAILED and (not (self._results or changes) or (self._preview and not self._starts)):
             return ""
         text = str(data.get("message", ""))
         took = _took(data, self._begun)
         if status == Status.FAILED:
             self._failed_before.discard(event.node)
-            return self._failed(event, text, took)
+            return self._failed(event, text, took) + changes
         if self._speaks(event) and status == Status.SUCCESS:
             text = ""  # it was said already
         word, style = _outcome(data)
@@ -192,7 +220,18 @@ class Lines:
             self._never_begun.setdefault(event.node, {}).setdefault((word, style, text), []).append(event.host)
             return ""
         # How long it took to see that there is nothing to do is of no interest.
-        return self.line(event, word, style, text, f"({took})" if took not in ("", "0ms") else "")
+        after = [REPEATED] if data.get("repeated") else []
+        after += [took] if took not in ("", "0ms") else []
+        return self.line(event, word, style, text, f"({', '.join(after)})" if after else "") + changes
+
+    def _changes(self, event: Event) -> str:
+        """What an action has changed, place by place; of one that failed, what it may have changed."""
+        head, rest = self._head(event, "diff", "dim"), f"kubexm runs show {event.run} --diff"
+        doubt = "" if event.data.get("changed") else UNSURE
+        lines: list[str] = []
+        for diff in event.data["diffs"]:
+            lines += [f"{title(diff)}{doubt}", *diff_lines(diff, self._paint, _DIFF, rest)]
+        return "".join(f"{head}  | {line}\n" for line in lines)
 
     def _is_one_of_many(self, event: Event) -> bool:
         """Whether it never began because of something else, as may be so on a whole fleet."""
@@ -213,7 +252,8 @@ class Lines:
         data = event.data
         kind = KINDS.get(str(data.get("failureKind")), "")
         attempts, attempt = self._attempts(event), data.get("attempts", 0)
-        after = [part for part in (f"attempt {attempt} of {attempts}" if attempts > 1 else "", took) if part]
+        again = REPEATED if data.get("repeated") else ""
+        after = [part for part in (again, f"attempt {attempt} of {attempts}" if attempts > 1 else "", took) if part]
         ignored = data.get("ignored", False)
         if ignored and not self._results:
             return ""
@@ -224,6 +264,11 @@ class Lines:
             _joined(kind, text) or "failed",
             f"({', '.join(after)})" if after else "",
         )
+
+    def _rescued(self, event: Event) -> str:
+        if not self._results or event.data.get("status") != Status.FAILED:
+            return ""
+        return self.line(event, "rescued", "warning", "its failure does not count")
 
     def _undone(self, event: Event) -> str:
         state, text = str(event.data.get("result")), str(event.data.get("message", ""))
@@ -250,6 +295,16 @@ class Lines:
         away = ", ".join(event.data.get("instead_of", ()))
         scope = Event(event.kind, event.run, event.time, node.once.partition("#")[0], event.host)
         return self.line(scope, "chosen", "running", f"it runs once, and {away or 'the first host'} has left the run")
+
+    def _set_place(self, event: Event) -> str:
+        place, away = str(event.data.get("place", "")), str(event.data.get("instead_of", ""))
+        self._places[event.node, event.host] = place
+        because = str(event.data.get("message", ""))
+        if not self._results or self._preview or (not because and f"{event.node} {place}" in self._chosen):
+            return ""
+        self._chosen.add(f"{event.node} {place}")
+        text = f"instead of {away}: {because}" if because else f"instead of {away}"
+        return self.line(event, "chosen", "running", text)
 
     def _paused(self, event: Event) -> str:
         if not self._results:
@@ -299,10 +354,12 @@ _MAKERS: Final = {
     ev.ACTION_RETRY: Lines._retried,
     ev.ACTION_FINISHED: Lines._finished,
     ev.ACTION_RESTORED: Lines._restored,
+    ev.ACTION_RESCUED: Lines._rescued,
     ev.ACTION_UNDONE: Lines._undone,
     ev.NODE_FINISHED: Lines._node_finished,
     ev.GRAPH_EXTENDED: Lines._extended,
     ev.NODE_MOVED: Lines._moved,
+    ev.ACTION_MOVED: Lines._set_place,
     ev.GATE_PAUSE: Lines._paused,
     ev.RUN_STOPPING: Lines._stopping,
     ev.LOG: Lines._logged,

@@ -45,7 +45,9 @@ class LiveConsole:
 
     draws = True
 
-    def __init__(self, graph: ExecutionGraph, stream: TextIO, *, color: bool = True, verbose: int = 0) -> None:
+    def __init__(
+        self, graph: ExecutionGraph, stream: TextIO, *, color: bool = True, verbose: int = 0, diffs: bool = False
+    ) -> None:
         self.output = _Above(self)
         """Others (log lines) may write whole lines to it."""
         self._writer = LineWriter(stream)
@@ -58,6 +60,7 @@ class LiveConsole:
             results=False,
             output=verbose > 0,
             level="debug" if verbose > 1 else "info" if verbose else "warning",
+            diffs=diffs,
         )
         self._console = Console(
             file=cast(TextIO, self._writer),
@@ -214,7 +217,6 @@ class _Above:
         self._console = console
 
     def write(self, text: str) -> int:
-        """Show whole lines."""
         self._console.above(text)
         return len(text)
 

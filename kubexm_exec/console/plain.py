@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TextIO
 
 from kubexm_exec.console.lines import Lines
 from kubexm_exec.console.text import Paint
-from kubexm_exec.console.writer import LineWriter
+from kubexm_exec.console.writer import LineConsole
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import GraphExecutionResult
 
 
-class PlainConsole:
+class PlainConsole(LineConsole):
     """Writes the lines of each event in one piece, so that they never interleave; ``quiet`` keeps only what went wrong.
 
     With ``verbose`` 1 the output of steps and their starts are shown, with 2 also the log lines of level debug.
     """
 
-    draws = False
-
     def __init__(
-        self, graph: ExecutionGraph, stream: TextIO, *, color: bool = False, verbose: int = 0, quiet: bool = False
+        self,
+        graph: ExecutionGraph,
+        stream: TextIO,
+        *,
+        color: bool = False,
+        verbose: int = 0,
+        quiet: bool = False,
+        diffs: bool = False,
     ) -> None:
-        self.output = LineWriter(stream)
-        """Others (log lines) may write whole lines to it."""
+        super().__init__(stream)
         self._lines = Lines(
             graph,
             Paint(color),
@@ -36,6 +38,7 @@ class PlainConsole:
             messages=not quiet,
             starts=verbose > 0 and not quiet,
             level="debug" if verbose > 1 else "info" if verbose else "warning",
+            diffs=diffs and not quiet,
         )
 
     def __call__(self, event: Event) -> None:
@@ -44,14 +47,6 @@ class PlainConsole:
         if text:
             self.output.write(text)
 
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """The terminal is the caller's inside; lines of others may come between."""
-        yield
-
     def close(self, result: GraphExecutionResult | None) -> None:
         """Show what is left to show."""
         self.output.write(self._lines.rest(time.time()))
-
-    def abandon(self) -> None:
-        """There is nothing to give back."""

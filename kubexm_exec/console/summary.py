@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from kubexm_exec.console.failures import Failure, find_failures, render_failures
 from kubexm_exec.console.tables import STATUS_WORDS, Counts, count, host_table, module_table
-from kubexm_exec.console.text import Paint, columns, fit, names, one_line, plural, wrapped
+from kubexm_exec.console.text import Paint, columns, fit, names, one_line, wrapped
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode, Status
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _NARROWEST: Final = 40
 _IGNORED: Final = 5
+_MAYBE_DONE: Final = "nobody knew how far it had come"
 _LIMITED: Final = 5
 """Up to so many failed hosts are offered as ``--limit``."""
 
@@ -43,6 +46,8 @@ class Journaled(Struct, frozen=True):
     run: str
     done_before: int = 0
     """Actions that earlier sessions have done."""
+    due: Mapping[str, Sequence[str]] = {}
+    """Handlers that are due, with their hosts."""
 
 
 def render_summary(
@@ -67,7 +72,7 @@ def render_summary(
     if result.mode is RunMode.OFFLINE:
         from kubexm_exec.console.checkview import render_dry_run
 
-        lines = [*render_dry_run(graph, result, forecasts, paint), *_last(lines)]
+        lines = [*render_dry_run(graph, result, forecasts, paint), *(["", *lines] if lines else [])]
     elif result.mode is RunMode.LOOK:
         from kubexm_exec.console.checkview import render_check
 
@@ -81,15 +86,12 @@ def render_summary(
     return "\n".join(lines) + "\n"
 
 
-def _last(lines: list[str]) -> list[str]:
-    """Failures of a dry run stand below its long list."""
-    return ["", *lines] if lines else []
-
-
 def _run(
     graph: ExecutionGraph, result: GraphExecutionResult, paint: Paint, width: int, journaled: Journaled | None
 ) -> Iterator[str]:
     yield from _ignored(find_failures(graph, result, ignored=True), paint, width)
+    yield from _repeated(result, paint, width)
+    yield from _due(journaled.due if journaled is not None else {}, paint, width)
     yield from _undone(result, paint, width)
     total, modules, hosts = count(graph, result)
     if modules:
@@ -103,10 +105,41 @@ def _run(
 def _ignored(failures: list[Failure], paint: Paint, width: int) -> Iterator[str]:
     for failure in failures[:_IGNORED]:
         text = f"{failure.node} on {names(failure.where)}: {one_line(failure.result.message)}"
-        yield f"{paint('ignored', 'warning')}  {fit(text, width - 9)}"
+        word = "rescued" if failure.result.rescued else "ignored"
+        yield f"{paint(word, 'warning')}  {fit(text, width - 9)}"
     if len(failures) > _IGNORED:
-        yield f"         + {len(failures) - _IGNORED} more failures were ignored"
+        yield f"         + {plural(len(failures) - _IGNORED, 'more ignored failure')}"
     if failures:
+        yield ""
+
+
+def _repeated(result: GraphExecutionResult, paint: Paint, width: int) -> Iterator[str]:
+    """What was simply run again, although an earlier attempt may have completed it."""
+    found = list(repeated_actions(result))
+    for node, hosts in found[:_IGNORED]:
+        yield f"{paint('repeated', 'warning')}  {fit(f'{node} on {names(hosts)}: {_MAYBE_DONE}', width - 10)}"
+    if len(found) > _IGNORED:
+        yield f"          + {len(found) - _IGNORED} more were repeated"
+    if found:
+        yield ""
+
+
+def repeated_actions(result: GraphExecutionResult) -> Iterator[tuple[str, list[str]]]:
+    """The nodes that were simply run again, each with where that was."""
+    for name, node in result.node_results.items():
+        hosts = [each.where for each in node.host_results.values() if each.repeated]
+        if hosts:
+            yield name, hosts
+
+
+def _due(due: Mapping[str, Sequence[str]], paint: Paint, width: int) -> Iterator[str]:
+    """Handlers that were notified and did not run: nothing of it is forgotten."""
+    for handler, hosts in due.items():
+        text = f"{one_line(handler)} on {names(hosts)}: it was notified, and runs with a resume or the next run"
+        first, *more = wrapped(text, width - 5, 5)
+        yield f"{paint('due', 'warning')}  {first}"
+        yield from more
+    if due:
         yield ""
 
 
@@ -162,17 +195,23 @@ def _next(
         label = "     "
 
 
+def settling(resume: str, node: str) -> Iterator[tuple[str, str]]:
+    """What resumes a run in which nobody knows how far a node came."""
+    named = shlex.quote(node)
+    yield f"{resume} --done {named}", "continue: it has completed, as you have seen on the host"
+    yield f"{resume} --from {named}", "continue: run it again"
+
+
 def _offers(
     result: GraphExecutionResult, failures: list[Failure], commands: Commands, journaled: Journaled | None
 ) -> Iterator[tuple[str, str]]:
-    """What makes sense to type now, and what it does."""
     undone = {
         each.undo.partition(":")[0] for node in result.node_results.values() for each in node.host_results.values()
     }
     undone.discard("")
     if journaled is not None and "leftAlone" in undone:
         overwrite = f"{journaled.command} rollback {journaled.run} --overwrite"
-        yield overwrite, "also undo what others have changed since"
+        yield overwrite, "undo that too; the changes of others are lost"
     if result.mode is RunMode.UNDO:
         # Nothing else follows by itself: the person who rolled back knows why.
         return
@@ -193,8 +232,12 @@ def _offers(
         return
     kept = "after the fix" if undone else "after the fix; completed work is not repeated"
     if journaled is not None and not undone:
-        kept = "continue after the fix" if failures else "continue"
-        yield f"{journaled.command} resume {journaled.run}", kept
+        resume = f"{journaled.command} resume {journaled.run}"
+        unknown = next((failure.node for failure in failures if failure.result.unknown), "")
+        if unknown:
+            yield from settling(resume, unknown)
+        else:
+            yield resume, "continue after the fix" if failures else "continue"
         yield f"{journaled.command} show {journaled.run}", "see what happened"
     else:
         yield commands.run, kept if failures else "continue"

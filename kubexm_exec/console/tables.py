@@ -8,10 +8,11 @@ from typing import Final
 from msgspec import Struct, field
 
 from kubexm_exec.console.failures import find_node
-from kubexm_exec.console.text import Paint, columns, fit, plural
+from kubexm_exec.console.text import Paint, columns, fit
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.harmless import clean
 from kubexm_exec.model.result import BLOCKED, COLUMNS, SYMBOLS, GraphExecutionResult, HostResult, Status, column, words
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 HOSTS: Final = 30
@@ -26,6 +27,7 @@ _STYLES: Final = {
     "failed": "failed",
     "unreachable": "failed",
     "ignored": "warning",
+    "rescued": "warning",
     "cancelled": "warning",
     "running": "running",
     "unknown": "warning",
@@ -43,6 +45,7 @@ STATUS_WORDS: Final = {
         (Status.RUNNING, "Running", "running"),
         (Status.INTERRUPTED, "Interrupted", "warning"),
         (Status.ROLLED_BACK, "Rolled back", "warning"),
+        (Status.PARTIAL, "Partial", "warning"),
     )
 }
 """How a run ended, with the style of it."""
@@ -129,7 +132,11 @@ def host_table(hosts: dict[str, Counts], total: Counts, paint: Paint, width: int
     """One line for each host; beyond ``HOSTS`` only for those with something to look at."""
     shown, rest = hosts, Counts()
     if len(hosts) > HOSTS:
-        worth = [name for name, counts in hosts.items() if counts.bad or counts.numbers["ignored"] or counts.blocked]
+        worth = [
+            name
+            for name, counts in hosts.items()
+            if counts.bad or counts.numbers["ignored"] or counts.numbers["rescued"] or counts.blocked
+        ]
         worth.sort(key=lambda name: -hosts[name].bad)
         shown = {name: hosts[name] for name in hosts if name in set(worth[:HOSTS])}
         for name in hosts.keys() - shown.keys():
@@ -148,7 +155,10 @@ def _table(
     while True:
         cells = [[*(part for part in head if part), *(_COLUMNS[name] for name in wanted), "time"]]
         for name, number, counts in rows:
-            numbers = [_number(counts.numbers[one], one, paint) for one in wanted]
+            numbers = [
+                paint(str(counts.numbers[one]), _STYLES.get(one, "") if counts.numbers[one] else "dim")
+                for one in wanted
+            ]
             cells.append([name, *([number] if head[1] else []), *numbers, counts.took])
         lines = columns(cells)
         # On a narrow terminal columns that say nothing are the first to go.
@@ -160,10 +170,6 @@ def _table(
     yield from lines[1:]
 
 
-def _number(number: int, name: str, paint: Paint) -> str:
-    return paint(str(number), _STYLES.get(name, "") if number else "dim")
-
-
 def _symbol(counts: Counts, paint: Paint) -> str:
     if counts.bad:
         return paint(SYMBOLS[Status.FAILED], "failed")
@@ -172,5 +178,5 @@ def _symbol(counts: Counts, paint: Paint) -> str:
     if counts.numbers["left"] or counts.numbers["unknown"]:
         return paint(SYMBOLS[Status.PENDING], "dim")
     if counts.numbers["cancelled"] or counts.blocked:
-        return paint(SYMBOLS[Status.CANCELLED], "warning")
+        return paint(SYMBOLS[Status.CANCELLED if counts.numbers["cancelled"] else Status.SKIPPED], "warning")
     return paint(SYMBOLS[Status.SUCCESS], "ok")

@@ -221,6 +221,15 @@ class Tally:
             if name in ("failed", "unreachable") and not part.failure:
                 part.failure = f"{event.host}: {data.get('message', '')}"
 
+    def _rescued(self, event: Event) -> None:
+        found = self._where.get(event.node)
+        name = column_of(event.data, self.mode)
+        before = column_of({**event.data, "rescued": False, "ignored": False}, self.mode)
+        for part in (self.all, *(found or ())):
+            if part.numbers.get(before) and name != before:
+                part.numbers[before] -= 1
+                part.numbers[name] = part.numbers.get(name, 0) + 1
+
     def _extended(self, event: Event) -> None:
         for node in event.data.get("nodes", ()):
             if node.get("kind") != "gate":
@@ -255,6 +264,7 @@ _HANDLERS: Final = {
     ev.ACTION_RETRY: Tally._retried,
     ev.ACTION_FINISHED: Tally._finished,
     ev.ACTION_RESTORED: Tally._finished,
+    ev.ACTION_RESCUED: Tally._rescued,
     ev.GRAPH_EXTENDED: Tally._extended,
     ev.NODE_MOVED: Tally._moved,
     ev.GATE_PAUSE: Tally._paused,

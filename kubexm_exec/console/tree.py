@@ -23,9 +23,9 @@ from kubexm_exec.console.tally import (
     Tally,
     Task,
 )
-from kubexm_exec.console.text import names, one_line, plural
-from kubexm_exec.console.units import format_progress
+from kubexm_exec.console.text import format_progress, names, one_line
 from kubexm_exec.model.result import COLUMNS, DEFAULT_EXECUTOR, SYMBOLS, Status
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 _LOOKED_AT: Final = 20
@@ -113,6 +113,7 @@ _COUNTS: Final = {
     "failed": "bold red",
     "unreachable": "bold red",
     "ignored": "magenta",
+    "rescued": "magenta",
     "cancelled": "magenta",
 }
 

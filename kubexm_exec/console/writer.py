@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
+
+from kubexm_exec.model.result import GraphExecutionResult
 
 
 class LineWriter:
@@ -51,6 +54,26 @@ class LineWriter:
             return
         os.dup2(nowhere, descriptor)
         os.close(nowhere)
+
+
+class LineConsole:
+    """A console that only adds lines, and so never has to give a terminal back."""
+
+    draws = False
+
+    def __init__(self, stream: TextIO) -> None:
+        self.output = LineWriter(stream)
+        """Others (log lines) may write whole lines to it."""
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Nothing is held back: lines of events may come between."""
+        return nullcontext()
+
+    def close(self, result: GraphExecutionResult | None) -> None:
+        """Every line is written already."""
+
+    def abandon(self) -> None:
+        """There is nothing to give back."""
 
 
 def _encoding(stream: TextIO) -> str:

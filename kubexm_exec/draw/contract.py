@@ -28,10 +28,7 @@ Implies: TypeAlias = Callable[[str, str], bool]
 
 
 def topological(vertices: Sequence[str], before: Callable[[str], Iterable[str]]) -> list[str]:
-    """The vertices so that each comes after what is before it, else in the given order.
-
-    A cycle is entered at its first vertex: an edge whose source is later in the answer than its target closes one.
-    """
+    """The vertices in dependency order, else as given; a cycle is entered at its first vertex."""
     index = {vertex: position for position, vertex in enumerate(vertices)}
     missing = {vertex: len({other for other in before(vertex) if other in index}) for vertex in vertices}
     after: dict[str, list[str]] = {vertex: [] for vertex in vertices}
@@ -101,10 +98,7 @@ def _implied_nearby(
 
 
 def contract(vertices: Sequence[str], waits: Waits, gates: Collection[str]) -> list[str]:
-    """Replace, in place, every gate that joins few by direct edges; returns the gates that stay.
-
-    A gate stays where m x n direct edges would be more than the m + n through it. So the number of edges never grows.
-    """
+    """Replace gates by direct edges unless that would add edges; returns the gates that stay."""
     waiters: dict[str, dict[str, None]] = {vertex: {} for vertex in vertices}
     for vertex in vertices:
         for other in waits[vertex]:

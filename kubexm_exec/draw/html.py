@@ -120,7 +120,6 @@ class _Data:
         self.host_sets: dict[tuple[str, ...], int] = {}
 
     def of(self, whole: Piece) -> dict[str, Any]:
-        """Everything, from the laid-out drawing."""
         drawing = self.drawing
         self._walk(whole)
         boxes = [self._box(box) for box in drawing.boxes.values()]
@@ -211,6 +210,8 @@ def _items(box: Box) -> Iterable[str]:
 def _notes(node: ExecutionNode) -> Iterable[str]:
     if node.skip:
         yield f"skipped: {node.skip}"
+    if node.failed_when:
+        yield f"failed when {' and '.join(map(str, node.failed_when))}"
     if node.policy.ignore_errors:
         yield "errors are ignored"
     if node.policy.max_failures != "0":
@@ -239,7 +240,10 @@ def retry_text(node: ExecutionNode) -> str:
     if retry.attempts < 2:
         return ""
     most = f", at most {retry.max_delay:g} s" if retry.max_delay is not None else ""
-    return f"{retry.attempts} attempts, {retry.delay:g} s apart ({retry.backoff}{most}); on {', '.join(retry.on)}"
+    until = f", until {retry.until}" if retry.until is not None else ""
+    return (
+        f"{retry.attempts} attempts, {retry.delay:g} s apart ({retry.backoff}{most}); on {', '.join(retry.on)}{until}"
+    )
 
 
 def limits_text(node: ExecutionNode) -> str:

@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kubexm_exec.draw.contract import Wait, Waits, bundle, contract, reduce
-from kubexm_exec.draw.text import plural
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook, Mode, On
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook, Mode, On, Part
+from kubexm_spec.diagnostics import plural
 
 FOLD = 6
 """A loop with more items than this is drawn as one box."""
@@ -122,7 +122,7 @@ def model(graph: ExecutionGraph) -> Drawing:
     """The drawing of a graph."""
     steps = [node for node in graph.nodes.values() if not node.is_gate]
     gates = [node for node in graph.nodes.values() if node.is_gate]
-    batch_gates = {gate.id for gate in gates if _is_batch(gate)}
+    batch_gates = {gate.id for gate in gates if gate.opens_batch or "#batch" in gate.id}
     batches: dict[tuple[str, str], int] = {}
     for gate in gates:
         if gate.id in batch_gates:
@@ -140,7 +140,7 @@ def model(graph: ExecutionGraph) -> Drawing:
             if waiter and other and other != waiter:
                 old = waits[waiter].get(other)
                 barrier = dep.mode is Mode.BARRIER or (old.barrier if old else False)
-                waits[waiter][other] = Wait(barrier, dep.on)
+                waits[waiter][other] = Wait(barrier, On.FAILURE if _rescues(node, graph.nodes[dep.node]) else dep.on)
 
     aside = {box.id for box in boxes.values() if box.hook in ASIDE}
     vertices = list(waits)
@@ -165,17 +165,16 @@ def model(graph: ExecutionGraph) -> Drawing:
     return Drawing(graph.name, boxes, placed, links, groups)
 
 
-def _is_batch(gate: ExecutionNode) -> bool:
-    # Its edges go from the end of a task back to its beginning, for other hosts: drawn, they would be a cycle.
-    return gate.batch_budget is not None or "#batch" in gate.id
-
-
 def _home(node: ExecutionNode) -> tuple[tuple[str, str, str], ...]:
     """The groups a node is in, outermost first, each as (id, kind, title)."""
     if node.hook and node.id.startswith("hooks/"):
         return ((f"#hooks/{node.hook}", "hooks", f"{node.hook} hooks"),)
+    if node.handler and node.id.startswith("handlers/"):
+        return (("#handlers", "hooks", "handlers"),)
     name = node.module or "(pipeline)"
     module = (name, "module", name)
+    if node.handler and node.id.startswith(f"{node.module}/handlers/") and not node.task:
+        return (module, (f"{name}#handlers", "hooks", "handlers"))
     if node.hook and node.id.startswith(f"{node.module}/hooks/"):
         return (module, (f"{name}#hooks/{node.hook}", "hooks", f"{node.hook} hooks"))
     return (module, (f"{name}/{node.task}", "task", node.task or "(steps)"))
@@ -189,6 +188,10 @@ def _label(node: ExecutionNode) -> str:
             break
     if not node.hook:
         return rest
+    if rest.startswith(f"hostHooks/{node.hook}/"):
+        return f"each host: {rest.split('/', 2)[2]}"
+    if node.batch is not None:
+        return f"batch {node.batch.number}: {rest.split('/', 3)[3]}"
     step, _, name = rest.rpartition(f"hooks/{node.hook}/")
     return f"{step.rstrip('/')}: {name}" if step and name else name or rest
 
@@ -197,8 +200,8 @@ def _boxes(steps: Sequence[ExecutionNode], home: Mapping[str, str]) -> Iterator[
     loops: dict[str, list[ExecutionNode]] = {}
     base: dict[str, str] = {}
     for node in steps:
-        stem, bracket, _ = node.id.partition("[")
-        if node.has_item and bracket:
+        stem, bracket, _ = node.id.rpartition("[")
+        if node.is_item and bracket:
             base[node.id] = f"{stem}[]"
             loops.setdefault(f"{stem}[]", []).append(node)
     done: set[str] = set()
@@ -268,3 +271,9 @@ def _placed(drawing: Drawing, waits: Waits, dots: Iterable[str]) -> dict[str, Do
             common = level[0]
         placed[dot] = Dot(dot, common)
     return placed
+
+
+def _rescues(node: ExecutionNode, other: ExecutionNode) -> bool:
+    """Whether a node runs only if something failed in the group of another one."""
+    body = {each.group for each in other.groups if each.part is Part.BODY}
+    return any(each.part is Part.RESCUE and each.group in body for each in node.groups)

@@ -9,7 +9,8 @@ from kubexm_exec.draw.layout import INSET, NAME_SIZE, PORT, SUB_SIZE, TITLE_SIZE
 from kubexm_exec.draw.model import Box, Drawing, summary
 from kubexm_exec.draw.status import LOOKS, Look, look, worst
 from kubexm_exec.draw.style import svg_style
-from kubexm_exec.draw.text import escape, fit, plural, text_width
+from kubexm_exec.draw.text import escape, fit, text_width
+from kubexm_spec.diagnostics import plural
 
 MARGIN = 24
 CORNER = 6.0
@@ -215,7 +216,6 @@ class Painter:
         return "".join(parts)
 
     def _closed(self, piece: Piece, words: str, one: Look | None) -> str:
-        """What a closed frame shows."""
         kind, inset, (w, _) = piece.kind, INSET[piece.kind], piece.closed
         room = w - inset - 14 - inset - (SIGN if one else 0)
         name = fit(self.drawing.groups[piece.id].title, room, TITLE_SIZE[kind], bold=True)

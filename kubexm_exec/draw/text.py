@@ -6,6 +6,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from kubexm_spec.diagnostics import plural
+
 # Widths of printable ASCII in thousandths of an em, of DejaVu Sans: the widest of the common sans-serif fonts, so that
 # what fits by this table fits in every other one.
 _ASCII = (
@@ -62,10 +64,7 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def fit(text: str, width: float, size: float, *, bold: bool = False) -> str:
-    """The text on one line, cut in the middle with an ellipsis if it is wider than that.
-
-    In the middle, because names that are long mostly differ at their end.
-    """
+    """The text on one line, cut in the middle if it is too wide: long names mostly differ at their end."""
     text = one_line(text)
     if text_width(text, size, bold=bold) <= width:
         return text
@@ -82,11 +81,6 @@ def _prefix(text: str, room: float, size: float, bold: bool) -> str:
         if used > room:
             return text[:index]
     return text
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 step``, ``3 steps``, ``1,200 steps``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def hosts_text(hosts: tuple[str, ...]) -> str:

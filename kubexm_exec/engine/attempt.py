@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,12 +10,38 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.graph import ExecutionNode
-from kubexm_exec.model.result import ForecastState, HostResult, NodeResult
+from kubexm_exec.model.result import FailureKind, ForecastState, HostResult, NodeResult, Status
 from kubexm_exec.step import Params
 from kubexm_exec.values.evaluate import ActionRecord
 
 NO_DEADLINE: Final = Deadline()
+
+
+class Written:
+    """Whether the start of some attempts is in the journal and was reported: they may look before, but change nothing.
+
+    A lock that is held until then: it costs less than an event, and there is one for each group of entries.
+    """
+
+    __slots__ = ("_error", "_lock")
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wait(self) -> None:
+        """Return when it is so; raises why it never will be."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+
+    def tell(self, error: BaseException | None) -> None:
+        """It is so, or never will be because of an error."""
+        self._error = error
+        self._lock.release()
 
 
 class Attempt(Struct, eq=False):
@@ -33,21 +60,35 @@ class Attempt(Struct, eq=False):
     """Its rendered parameters, before validation."""
     used: Params | None = None
     """Its validated parameters."""
+    env: Mapping[str, str] | None = None
+    """The environment variables of its commands, once they are known."""
     undo: Mapping[str, Any] | None = None
     begun: bool = False
-    """A worker has it; before, it waits for the journal."""
+    """A worker has it."""
+    written: Written | None = None
+    """Its start in the journal, if there is one."""
     abandoned: bool = False
     """The driver has given it up, and ignores what it still reports."""
     connected: bool = False
     """It has a connection, so that killing its command may take a moment."""
+    blind: bool = False
+    """It is going to change something, and has not asked its host anything before."""
     working: bool = False
     """It is beyond precheck: something may have been changed."""
     worked: bool = False
     """An earlier attempt, in any session, failed beyond precheck. If nothing remains to be done now, this run has made
     the change."""
+    notifies: tuple[str, ...] = ()
+    """The handlers that are due on its host if it changes something."""
+    since: str = ""
+    """For a handler: the other run since which it is due."""
+    only_if: str = ""
+    """For a handler, in a forecast: the nodes that notify it if they change something, which is not known."""
     unsure: str = ""
     """Why the outcome of this attempt or an earlier one is unknown, until a precheck finds out: the message of a
     connection that dropped beyond precheck."""
+    repeats: bool = False
+    """It repeats an earlier attempt whose outcome nobody knows, without having seen how far that one came."""
 
     @property
     def place(self) -> str:
@@ -57,9 +98,27 @@ class Attempt(Struct, eq=False):
     def told(self) -> dict[str, Any]:
         """The data of the event for its start."""
         told: dict[str, Any] = {"attempt": self.number, "step": self.node.step_name}
-        if place := self.node.elsewhere(self.host):
+        if self.node.places and (place := self.node.elsewhere(self.host)):
             told["place"] = place
         return told
+
+    def because(self, message: str) -> str:
+        """A message about it, with why it runs if nothing in this run is the reason."""
+        return f"{message} (due since run {self.since})".lstrip() if self.since else message
+
+    def wait_for_journal(self) -> None:
+        """Return when its start is in the journal and was reported: from then on it may change and report something."""
+        if self.written is not None:
+            self.written.wait()
+
+    def begin_work(self) -> None:
+        """It is going to change something: wait for the journal; raises CommandCancelled if it was cancelled before."""
+        self.blind = not self.connected
+        if self.written is not None:
+            self.written.wait()
+            if self.cancel.is_set():
+                self.begun = False
+                raise CommandCancelled
 
     def begin(self) -> None:
         """Start its timeout now."""
@@ -76,14 +135,24 @@ class ActionOutcome(Struct, eq=False):
     fragment: Sequence[Mapping[str, Any]] = ()
     unknown: str = ""
     """Why its outputs are not known, if it was not run."""
+    items: Sequence[tuple[str, Any]] = ()
+    """The items of a loop with their keys: there is to be a node for each."""
     added: Sequence[ExecutionNode] = ()
     """The nodes of its compiled fragment."""
     forgotten: bool = False
     """They must not be recorded: they contain a secret."""
     final: bool = False
     """It must not be retried, whatever the policy says."""
+    not_yet: bool = False
+    """``retry.until`` does not hold: it is retried, whatever its kind of failure."""
     worked: bool = False
     """It failed or was cancelled beyond precheck: something may have been changed."""
+    notifies: tuple[str, ...] = ()
+    """The handlers that are due after it, if it has changed something, or of which that is settled by now."""
+    handler: str = ""
+    """The handler that it has run well."""
+    served: tuple[str, ...] = ()
+    """The nodes whose notifications are served by that."""
 
 
 class Earlier(Struct, frozen=True):
@@ -118,18 +187,26 @@ class ActionRecords:
         if result is None:
             return None
         more = self._more.get((node, host))
+        failure = None
+        if result.status is Status.FAILED and (result.rescued or not result.ignored):
+            failure = {
+                "step": node.split("/", 2)[-1],
+                "kind": (result.kind or FailureKind.FAILED).value,
+                "message": result.message,
+                "exitCode": result.exit_code,
+            }
         if more is None:
-            return ActionRecord(result.status.value, result.changed, message=result.message)
+            return ActionRecord(
+                result.status.value, result.changed, message=result.message, failure=failure, rescued=result.rescued
+            )
         # After a check, steps that depend on a change see the forecast change.
         foreseen = result.forecast is ForecastState.CHANGE and bool(result.diffs)
         return ActionRecord(
-            result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown, result.message
-        )
+            result.status.value, result.changed or foreseen, more.outputs or {}, more.unknown, result.message, failure,
+            result.rescued, foreseen=result.forecast in (ForecastState.CHANGE, ForecastState.UNKNOWN),
+        )  # fmt: skip
 
     def owes(self, node: str, host: str, by: tuple[str, str] | None) -> bool:
-        """Whether a change by an earlier session still counts for the action ``by``: until that one has succeeded.
-
-        Without ``by`` it counts as long as the run.
-        """
+        """Whether a change by an earlier session still counts for the action ``by``, or without it for the run."""
         changed = self.earlier.get((node, host), _NOTHING).changed
         return changed > (0 if by is None else self.earlier.get(by, _NOTHING).succeeded)

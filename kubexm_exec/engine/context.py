@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -18,19 +19,21 @@ from kubexm_exec.engine.output import OutputLines
 from kubexm_exec.engine.ports import ChangedError, JournalError
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.sensitive import masker
-from kubexm_exec.model.errors import CommandCancelled, StepFailed
+from kubexm_exec.model.errors import CommandCancelled, ConnectorError, StepFailed
 from kubexm_exec.model.events import ACTION_ASKS, ACTION_OUTPUT, ACTION_PROGRESS
 from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import SENSITIVE
 from kubexm_exec.resources.resolve import resolve
 from kubexm_exec.resources.source import PREFIX
+from kubexm_exec.runner import Runner
 from kubexm_exec.step import AnyStep, LocalResource, Resource, ResourceError, StepContext
 from kubexm_exec.values.expressions import UnknownValueError
+from kubexm_exec.values.finder import Trimming
+from kubexm_spec.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from kubexm_exec.runner import Runner
 
 _PROGRESS_INTERVAL: Final = 0.1
 """Seconds between two progress events of one step."""
@@ -41,22 +44,28 @@ _MOST_PARAMS: Final = 64 << 10
 class ActionContext(StepContext):
     """The context of one attempt; ``runner`` and ``log`` are created on first use."""
 
+    looking = False
+    """Whether precheck is running."""
+    _runner: Runner | None = None
+    _output: OutputLines | None = None
+    _next_progress = 0.0
+    _spared: Mapping[str, Any] | None = None
+    _withheld = False
+    """Content was kept for an undo in this session only."""
+    reads: tuple[tuple[str, str], ...] = ()
+    """Files of hosts by name that were read: host and path."""
+
     def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
         node = attempt.node
         self._runtime = runtime
         self._attempt = attempt
-        self._runner: Runner | None = None
-        self._output: OutputLines | None = None
-        self._next_progress = 0.0
-        self._spared: Mapping[str, Any] | None = None
-        self.host = runtime.host_views[attempt.place]
         self.origin = runtime.host_views[attempt.host]
+        self.host = runtime.host_views[attempt.place] if node.places else self.origin
         self.node = node.id
         self.run_id = runtime.run_id
         self.attempt = attempt.number
         self.sensitive = node.sensitive
-        self.looking = False
-        """Whether precheck is running."""
+        self.judged = bool(node.failed_when)
 
     @cached_property
     def log(self) -> FilteringBoundLogger:
@@ -77,12 +86,12 @@ class ActionContext(StepContext):
         return self._runner
 
     def _make_runner(self) -> Runner:
-        from kubexm_exec.runner import Runner
-
         attempt = self._attempt
         connector = connector_of(self._runtime, attempt, attempt.deadline)
         attempt.connected = True
         own = attempt.node.become
+        if attempt.node.env and attempt.env is None:
+            attempt.env = self._runtime.evaluator.env(attempt.node, attempt.host)
         if not self.sensitive:
             self._output = OutputLines(self._emit_output, self._runtime.redactor, self._runtime.later)
         become = self._runtime.graph.hosts[attempt.place].becomes if own is None else own
@@ -94,7 +103,7 @@ class ActionContext(StepContext):
             connector,
             deadline=attempt.deadline,
             cancel=attempt.cancel,
-            on_output=self._output,
+            on_output=None if self._output is None else self._take_output,
             sensitive=self.sensitive,
             become="root" if become is True else str(become or ""),
             facts=lambda: self.facts,
@@ -103,14 +112,27 @@ class ActionContext(StepContext):
             forget=lambda: self._runtime.known_facts.forget(attempt.place),
             ahead=ahead,
             looking=self._is_looking,
+            env=attempt.env,
         )
 
     def _is_looking(self) -> bool:
         return self.looking
 
+    def _take_output(self, stream: str, data: bytes) -> None:
+        # Here, in a thread that may wait: what is pending is sent by the driver's, too.
+        self._attempt.wait_for_journal()
+        if self._output is not None:
+            self._output(stream, data)
+
     def _emit_output(self, stream: str, text: str) -> None:
         if not self._attempt.abandoned:
-            self._runtime.bus.emit(ACTION_OUTPUT, self.node, self._attempt.host, stream=stream, text=text)
+            self._emit(ACTION_OUTPUT, stream=stream, text=text)
+
+    def _emit(self, kind: str, **data: Any) -> None:
+        attempt = self._attempt
+        if place := attempt.node.elsewhere(attempt.host):
+            data["place"] = place
+        self._runtime.bus.emit(kind, self.node, attempt.host, **data)
 
     def output(self, stream: str) -> str:
         """The last output of this attempt's commands."""
@@ -146,6 +168,34 @@ class ActionContext(StepContext):
     def holds_secret(self, data: str | bytes) -> bool:
         """Whether data contains a secret of this run."""
         return self._runtime.redactor.mask(data) != data
+
+    def hide(self, *texts: str) -> None:
+        """Mask texts from now on."""
+        for text in texts:
+            self._runtime.redactor.add_token(text)
+
+    def read_on(self, host: str, path: str, *, limit: int = 1 << 20) -> bytes | None:
+        """The content of a file of any host; None if there is none."""
+        what, attempt = f"read {path} on {host}", self._attempt
+        if host not in self._runtime.graph.hosts:
+            guess = did_you_mean(host, self._runtime.graph.hosts)
+            raise StepFailed(f'{what}: there is no host "{host}"', hint=guess or "name a host of the inventory")
+        self.reads = (*self.reads, (host, path))
+        try:
+            connector = connector_of(self._runtime, attempt, attempt.deadline, host)
+            data = connector.get(path, deadline=attempt.deadline, cancel=attempt.cancel, limit=limit + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StepFailed(
+                f"{what}: {(error.strerror or str(error)).lower()}",
+                hint="the step reads it as the user that it works as itself: give it `become: true`, or check the path",
+            ) from error
+        except ConnectorError as error:
+            raise StepFailed(f"{what}: {error}", hint=f"{host} must be reachable for this step") from error
+        if len(data) > limit:
+            raise StepFailed(f"{what}: it is larger than {limit} bytes", hint="check the path")
+        return data
 
     def local_path(self, path: str) -> Path:
         """A path on the control node, relative to the file of the step; or that of a resource."""
@@ -183,10 +233,18 @@ class ActionContext(StepContext):
         except ResourceError as error:
             raise StepFailed(error.message, hint=error.hint) from error
 
-    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+    def render_template(
+        self,
+        name: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        trim_blocks: bool = True,
+        lstrip_blocks: bool = False,
+    ) -> str:
         """A template rendered for this host."""
         names = {**self._names, **variables} if variables else self._names
-        return self._runtime.templates.render(name, self._runtime.base(self._attempt.node), names)
+        trimming = Trimming(trim_blocks, lstrip_blocks)
+        return self._runtime.templates.render(name, self._runtime.base(self._attempt.node), names, trimming)
 
     def evaluate(self, expression: str, variables: Mapping[str, Any] | None = None) -> Any:
         """The value of a bare expression for this host."""
@@ -200,8 +258,9 @@ class ActionContext(StepContext):
         if now < self._next_progress and (done is None or done != total):
             return
         self._next_progress = now + _PROGRESS_INTERVAL
+        self._attempt.wait_for_journal()
         text = SENSITIVE if self.sensitive else message
-        self._runtime.bus.emit(ACTION_PROGRESS, self.node, self._attempt.host, message=text, done=done, total=total)
+        self._emit(ACTION_PROGRESS, message=text, done=done, total=total)
 
     def save_undo(self, data: Mapping[str, Any]) -> None:
         """Save what ``rollback`` needs; must be plain JSON data."""
@@ -219,7 +278,8 @@ class ActionContext(StepContext):
         if self.holds_secret(json.dumps(self._attempt.undo, ensure_ascii=False)):
             self.log.warning("can be undone in this session only: its undo data contains a secret")
             return
-        journal.write(entries.undo(self._attempt, self._attempt.undo, lasting(self._runtime, self._attempt)))
+        params = lasting(self._runtime, self._attempt)
+        journal.write(entries.undo(self._attempt, self._attempt.undo, params, withheld=self._withheld))
 
     def spare_undo(self, step: AnyStep, path: str) -> None:
         """Leave a file out that was not replaced after all; what was done besides is merged into what is saved next."""
@@ -237,9 +297,11 @@ class ActionContext(StepContext):
 
     def keep(self, data: bytes) -> str:
         """Store bytes for a later undo."""
-        token = self._runtime.blobs.put(data)
-        if self._runtime.journal is not None and not self.holds_secret(data):
-            # Secrets are never recorded: replacing one can be undone in this session only.
+        secret = self.holds_secret(data)
+        token = self._runtime.blobs.put(data, secret=secret)
+        # Secrets are never recorded: replacing one can be undone in this session only.
+        self._withheld |= secret
+        if self._runtime.journal is not None and not secret:
             self._runtime.journal.keep(token, data)
         return token
 
@@ -269,7 +331,7 @@ class ActionContext(StepContext):
         question = masker(attempt, runtime.redactor)(question)
         # With a default the spec says what holds if nobody is there, and without a timeout it might wait forever.
         waits = journal is not None and default is None and asked_until.at is not None
-        elsewhere = f"kubexm runs answer {runtime.run_id} {self.node} yes" if journal is not None else ""
+        elsewhere = f"kubexm runs answer {runtime.run_id} {shlex.quote(self.node)} yes" if journal is not None else ""
 
         def note(question: str) -> None:
             if journal is not None:
@@ -278,8 +340,9 @@ class ActionContext(StepContext):
                     journal.write(entries.Asks(self.node, attempt.host, question, default))
 
         def opened() -> None:
+            attempt.wait_for_journal()
             note(question)
-            runtime.bus.emit(ACTION_ASKS, self.node, attempt.host, question=question, default=default)
+            self._emit(ACTION_ASKS, question=question, default=default)
 
         answer = runtime.asker.ask(
             self.node, attempt.host, who, question, default=default, deadline=asked_until, cancel=attempt.cancel,
@@ -321,17 +384,16 @@ def lasting(runtime: Runtime, attempt: Attempt) -> Any:
     return None if len(text) > _MOST_PARAMS or runtime.redactor.mask(text) != text else params
 
 
-def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline) -> Connector:
-    """The connector of an attempt's host, as the user of its node."""
-    connector = runtime.connect(attempt.place, deadline, attempt.cancel)
+def connector_of(runtime: Runtime, attempt: Attempt, deadline: Deadline, host: str = "") -> Connector:
+    """The connector of an attempt's host, or of another one, as the user of its node."""
+    host = host or attempt.place
+    connector = runtime.connect(host, deadline, attempt.cancel)
     user = attempt.node.become
     if user is None:
         return connector
     if not isinstance(connector, Becomes):
-        raise StepFailed(
-            f"the connector of {attempt.place} cannot become another user", hint="take `become` off the step"
-        )
+        raise StepFailed(f"the connector of {host} cannot become another user", hint="take `become` off the step")
     try:
         return connector.as_user(user)
     except ValueError as error:
-        raise StepFailed(f"host {attempt.place}: {error}") from error
+        raise StepFailed(f"host {host}: {error}") from error

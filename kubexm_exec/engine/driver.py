@@ -13,14 +13,24 @@ from kubexm_exec.control import Deadline
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import NO_DEADLINE, ActionOutcome, Attempt
 from kubexm_exec.engine.failures import cancelled
+from kubexm_exec.engine.history import is_done
 from kubexm_exec.engine.loop import Loop
+from kubexm_exec.engine.notifications import Notifications
 from kubexm_exec.engine.ports import MakeWorkers, Perform
 from kubexm_exec.engine.results import RunRecord
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.undo import UndoLog
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.engine.writeahead import WriteAhead
-from kubexm_exec.model.events import ACTION_RETRY, ACTION_STARTED, GATE_PAUSE, GRAPH_EXTENDED, NODE_MOVED
+from kubexm_exec.model.events import (
+    ACTION_MOVED,
+    ACTION_RETRY,
+    ACTION_STARTED,
+    GATE_PAUSE,
+    GRAPH_EXTENDED,
+    NODE_MOVED,
+    Event,
+)
 from kubexm_exec.model.graph import ExecutionFragment, ExecutionNode, FailurePolicy
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, SkipReason, Status
 from kubexm_exec.scheduler import EXEMPT, Action, Outcome, Scheduler
@@ -29,6 +39,7 @@ from kubexm_spec.diagnostics import SpecError
 _SUCCESS: Final = Outcome(Status.SUCCESS)
 _UNCANCELLED: Final = EXEMPT["cancel"]
 """Hooks whose attempts go on after a cancel."""
+_CUT_SHORT: Final = Status.FAILED, Status.CANCELLED
 _FIRST: Final = 1, 0.0, "", False
 """The entry of ``_again`` for an action that has not been tried."""
 
@@ -63,16 +74,23 @@ class Driver(Loop):
                 mask=runtime.redactor.mask, begin=self._begin_noted, lost=runtime.cancel.set,
             )  # fmt: skip
         self._emit = runtime.bus.emit if self._write_ahead is None else self._write_ahead.emit
-        self._scheduler = Scheduler(graph, forks=forks or 1)
+        self._notifications = Notifications(runtime.nodes, runtime.pending, runtime.run_id, mode)
+        prior = runtime.prior if acts else {}
+        owed = [action for action, known in prior.items() if known.owed]
+        self._scheduler = Scheduler(
+            graph, forks=forks or 1, due=self._notifications.due, late=self._notifications.late, owed=owed
+        )
         self._record = RunRecord(runtime, name, mode, self._write_ahead)
         self._again: dict[tuple[str, str], tuple[int, float, str, bool]] = {}
         """Of actions that are tried again: the next attempt, the first start, why the outcome of the last attempt is
         unknown, and whether one got beyond precheck."""
-        self._prior = runtime.prior if acts else {}
+        self._prior = prior
         runtime.records.earlier = {action: known.earlier for action, known in self._prior.items()}
         self._pauses: set[Action] = set()
         self._ran: set[Action] = set()
         """What this session did itself, if there were others."""
+        self._unreachable: set[str] = set()
+        """Places that could not be reached, so that others are tried first."""
         self._stopped = ""
         self._rollback_due = False
         """A failure required a rollback before the run was cancelled."""
@@ -116,8 +134,15 @@ class Driver(Loop):
             self._cancel()
         self._settle()
         ended = False
+        attempts: list[Attempt] = []
         for action in scheduler.ready():
-            ended |= self._start(action)
+            ended |= self._start(action, attempts)
+        if attempts:
+            run = self._runtime.run_id
+            self._runtime.bus.tell_all(
+                [Event(ACTION_STARTED, run, each.started, each.node.id, each.host, each.told()) for each in attempts]
+            )
+            ended |= self._begin(attempts)
         if scheduler.done and not ended:
             return None
         if self._write_ahead is not None:
@@ -141,35 +166,51 @@ class Driver(Loop):
             away = self._runtime.nodes[name].hosts
             self._runtime.move(name, hosts)
             self._emit(NODE_MOVED, name, "".join(hosts), hosts=list(hosts), instead_of=list(away))
+        for action, place in self._scheduler.placed():
+            self._set_place(action, place)
         for transition in self._scheduler.drain():
             if transition.host:
                 self._again.pop((transition.node, transition.host), None)
             self._record.transition(transition)
+        for action in self._scheduler.rescued():
+            self._record.rescued(action)
 
     # One action
 
-    def _start(self, action: Action) -> bool:
-        """Start an action; True if it has ended already."""
+    def _start(self, action: Action, attempts: list[Attempt]) -> bool:
+        """Start an action; True if it has ended already. One that is to begin is added to the attempts."""
         node = self._runtime.nodes[action.node]
         self._scheduler.start(action)
         if not action.host:
             return self._pause(action, node)
-        known = self._prior.get(action)
+        known = self._prior.get(action) if self._prior else None
         if known is not None:
-            if known.outcome is not None:
+            # A handler that was done is due again, or it would not have been offered.
+            if known.outcome is not None and not (node.handler and is_done(known.outcome.result)):
                 return self._replay(action, node, known.outcome)
             if known.doubt or known.worked:
                 self._again.setdefault(action, (1, known.started if known.doubt else 0.0, known.doubt, known.worked))
         number, _, doubt, worked = self._again.get(action, _FIRST)
+        if node.choices and not doubt and not worked and node.place(action.host) in self._unreachable:
+            place = self._other_place(action)
+            if place:
+                if self._scheduler.move(action, place):
+                    self._set_place(action, place)
+                return True
         cancel = self._runtime.last if node.hook in _UNCANCELLED else self._runtime.work
         timeout = node.policy.timeout
         deadline = NO_DEADLINE if timeout is None else Deadline.after(timeout)
         attempt = Attempt(node, action.host, number, cancel, deadline, time.time(), unsure=doubt, worked=worked)
-        self._running[action] = attempt
+        if node.notifies:
+            attempt.notifies = self._notifications.of(node, action.host)
+        if node.handler:
+            attempt.since = self._notifications.since(node.handler, action.host)
+            attempt.only_if = self._notifications.doubt(self._scheduler.serving(action), action.host)
+        self._running[attempt] = action
         if self._write_ahead is not None:
             return self._start_noted(attempt, self._write_ahead)
-        self._runtime.bus.tell(ACTION_STARTED, node.id, action.host, attempt.told())
-        return self._begin((attempt,))
+        attempts.append(attempt)
+        return False
 
     def _start_noted(self, attempt: Attempt, write_ahead: WriteAhead) -> bool:
         """Begin an attempt as soon as its start is in the journal."""
@@ -182,11 +223,11 @@ class Driver(Loop):
         return True
 
     def _begin_noted(self, attempts: Sequence[Attempt]) -> None:
-        """Begin attempts whose start is in the journal and was reported."""
+        """Begin attempts whose start is in the journal or being written there."""
         lost, stopping = self._write_ahead is None or self._write_ahead.error is not None, self._runtime.cancel.is_set()
         going: list[Attempt] = []
         for attempt in attempts:
-            if stopping and self._running.get(Action(attempt.node.id, attempt.host)) is not attempt:
+            if stopping and attempt not in self._running:
                 continue  # it was given up while the journal was written
             if lost or (stopping and attempt.node.hook not in _UNCANCELLED):
                 self._finish(attempt, ActionOutcome(cancelled(attempt)))
@@ -211,7 +252,16 @@ class Driver(Loop):
             self._scheduler.extend(action, ExecutionFragment.of(outcome.added))
             self._runtime.add_nodes(outcome.added)
             self._emit(GRAPH_EXTENDED, nodes=[each.to_json() for each in outcome.added], by=node.id)
-        self._scheduler.finish(action, Outcome(outcome.result.status, outcome.result.reason))
+        result = outcome.result
+        # Its own place in the graph is where its handlers become due, also for what it did in an earlier session.
+        handlers = self._notifications.awaiting(action) if node.notifies and is_done(result) else ()
+        # It has not begun in this session: what is owed to it is known.
+        self._scheduler.finish(
+            action,
+            Outcome(
+                result.status, result.reason, bool(handlers), handlers=handlers, begun=False, unknown=result.unknown
+            ),
+        )
         self._record.action(node, outcome, restored=True)
         return True
 
@@ -244,40 +294,90 @@ class Driver(Loop):
             self._scheduler.finish(gate, _SUCCESS)
 
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
-        node = attempt.node
-        action = Action(node.id, attempt.host)
-        if self._running.get(action) is not attempt:
+        if attempt not in self._running:
             return  # it was given up before
         if self._runtime.cancel.is_set():
             # First: an attempt that a cancel ended is not a failed dependency of others.
             self._cancel()
-        del self._running[action]
-        result = outcome.result
-        first = self._again.pop(action, None)
+        action = self._running.pop(attempt)
+        if self._write_ahead is not None:
+            self._write_ahead.learn(attempt)
+        node, result = attempt.node, outcome.result
+        first = self._again.pop(action, None) if self._again else None
         result.start_time = attempt.started if first is None or not first[1] else first[1]
         result.attempts = attempt.number
         if result.end_time is None:
             result.end_time = time.time()
-        outcome.worked = attempt.working and result.status in (Status.FAILED, Status.CANCELLED)
         if self._undo_log is not None:
             self._undo_log.add(attempt, result)
-        if result.status is Status.FAILED and not outcome.final and self._retries(attempt, result):
-            self._retry(action, attempt, result)
-            return
-        if outcome.fragment and result.status is Status.SUCCESS:
+        if result.status is not Status.SUCCESS:
+            outcome.worked = attempt.working and result.status in _CUT_SHORT
+            if self._goes_on(action, attempt, outcome):
+                return
+        elif outcome.fragment or outcome.items:
             self._extend(action, node, outcome)
         status = result.status
         if self._prior and result.reason is not SkipReason.CONDITION:
             self._ran.add(action)
-        self._scheduler.finish(action, _SUCCESS if status is Status.SUCCESS else Outcome(status, result.reason))
+        notifies = bool(attempt.notifies) and self._notifications.made_by(node, result)
+        if notifies or (attempt.notifies and self._is_to_settle(action, attempt)):
+            outcome.notifies = attempt.notifies
+        if node.handler and is_done(result):
+            outcome.handler, outcome.served = node.handler, self._scheduler.serving(action)
+        ended = _SUCCESS
+        if status is not Status.SUCCESS or notifies:
+            ended = Outcome(
+                status, result.reason, notifies, attempt.working or status is Status.SKIPPED, unknown=result.unknown
+            )
+        self._scheduler.finish(action, ended)
         self._record.action(node, outcome)
 
-    def _retries(self, attempt: Attempt, result: HostResult) -> bool:
+    def _goes_on(self, action: Action, attempt: Attempt, outcome: ActionOutcome) -> bool:
+        """Whether an action that has not succeeded is done elsewhere, or is tried again."""
+        result = outcome.result
+        if (
+            result.kind is FailureKind.UNREACHABLE
+            and attempt.node.choices
+            and not (attempt.working or attempt.worked or attempt.unsure)
+        ):
+            self._unreachable.add(attempt.place)
+            place = self._other_place(action)
+            if place:
+                self._go_on_at(place, action, attempt, result)
+                return True
+            others = [each for each in self._scheduler.places(action) if each != attempt.place]
+            result.message += f"; neither could {', '.join(others)}" if others else ""
+        if result.status is Status.FAILED and not outcome.final and self._retries(attempt, outcome):
+            self._retry(action, attempt, result)
+            return True
+        return False
+
+    def _is_to_settle(self, action: Action, attempt: Attempt) -> bool:
+        """Whether the journal may say that the action possibly notifies its handlers."""
+        return attempt.working or attempt.worked or self._notifications.awaits(action)
+
+    def _other_place(self, action: Action) -> str:
+        """The next place for an action that cannot be done where it should be; empty if there is none."""
+        return next((place for place in self._scheduler.places(action) if place not in self._unreachable), "")
+
+    def _set_place(self, action: Action, place: str, message: str = "") -> None:
+        before = self._runtime.set_place(action.node, action.host, place)
+        self._emit(ACTION_MOVED, action.node, action.host, place=place, instead_of=before, message=message)
+
+    def _go_on_at(self, place: str, action: Action, attempt: Attempt, result: HostResult) -> None:
+        """Nothing was done at a place that could not be reached: have it done at another one."""
+        self._again[action] = attempt.number, result.start_time or attempt.started, "", False
+        if self._write_ahead is not None:
+            self._write_ahead.note(entries.retry(attempt, result, place))
+        if self._scheduler.move(action, place):
+            self._set_place(action, place, result.message)
+
+    def _retries(self, attempt: Attempt, outcome: ActionOutcome) -> bool:
         retry = attempt.node.policy.retry
         return (
             self._acts
             and attempt.number < retry.attempts
-            and (result.kind or FailureKind.FAILED) in retry.on
+            and (outcome.not_yet or (outcome.result.kind or FailureKind.FAILED) in retry.on)
             and attempt.node.hook in EXEMPT[self._scheduler.stopped]
         )
 
@@ -286,7 +386,9 @@ class Driver(Loop):
         delay = retry.wait(attempt.number)
         worked = attempt.working or attempt.worked
         self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure, worked
-        self._scheduler.defer(action)
+        self._scheduler.defer(action, begun=attempt.working)
+        # All of its places are worth another try by then.
+        self._unreachable.difference_update(attempt.node.places_for(action.host))
         if self._write_ahead is not None:
             self._write_ahead.note(entries.retry(attempt, result))
         self._emit(
@@ -296,21 +398,30 @@ class Driver(Loop):
         self._at(delay, lambda: self._resume(action))
 
     def _resume(self, action: Action) -> None:
-        if action in self._again and action not in self._running:
+        if action in self._again and action not in self._running.values():
             self._scheduler.resume(action)
 
     def _extend(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> None:
         """Add the steps that an action returned to the graph; if that is not possible, the action has failed."""
         runtime, result = self._runtime, outcome.result
         try:
-            if runtime.compile_fragment is None:
+            if node.handler:
+                # It would count as served before its steps have run.
+                raise ValueError("a handler cannot return steps")
+            if outcome.items:
+                fragment = self._item_nodes(action, node, outcome)
+            elif runtime.compile_fragment is None:
                 raise ValueError("this run cannot be extended")
-            fragment = runtime.compile_fragment(runtime.graph, node, action.host, outcome.fragment)
+            else:
+                fragment = runtime.compile_fragment(runtime.graph, node, action.host, outcome.fragment)
             self._scheduler.extend(action, fragment)
         except (ValueError, SpecError) as error:
             result.status, result.kind, result.ignored = Status.FAILED, FailureKind.FAILED, node.policy.ignore_errors
-            result.message = f"the returned steps cannot be run: {runtime.redactor.mask(str(error))}"
+            what = "items" if outcome.items else "returned steps"
+            result.message = f"the {what} cannot be run: {runtime.redactor.mask(str(error))}"
             result.hint = "check the names and references in the returned steps"
+            if outcome.items:
+                result.hint = "give `forEach` a `key` that tells the items of different hosts apart"
             return
         outcome.added = fragment.nodes
         written = [each.to_json() for each in fragment.nodes]
@@ -322,7 +433,17 @@ class Driver(Loop):
             told.append(added.to_json())
             if added.sensitive or node.sensitive:
                 told[-1]["with"] = {}
+                told[-1].pop("item", None)
         self._emit(GRAPH_EXTENDED, nodes=told, by=node.id)
+
+    def _item_nodes(self, action: Action, node: ExecutionNode, outcome: ActionOutcome) -> ExecutionFragment:
+        """The nodes of a loop's items; an item that others have by the same key must be the same."""
+        fragment = ExecutionFragment.of_items(node, action.host, outcome.items)
+        for each in fragment.nodes:
+            known = self._runtime.nodes.get(each.id)
+            if known is not None and known.item != each.item:
+                raise ValueError(f"{each.id} is not the same on {known.hosts[0]} and {action.host}")
+        return fragment
 
     # Stopping
 
@@ -332,7 +453,7 @@ class Driver(Loop):
         self._settle()
         self._rollback_due = self._stopped == "rollback"
         self._scheduler.stop("cancel")
-        for attempt in self._running.values():
+        for attempt in self._running:
             if attempt.node.hook not in _UNCANCELLED:
                 self._at(self._runtime.options.grace, partial(self._overdue, attempt, by_cancel=True))
         self._settle()

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, StepFailed
 from kubexm_exec.model.result import FailureKind, HostResult, Status
-from kubexm_exec.plugins import RegistryError
+from kubexm_exec.plugins import RegistryError, raised
 from kubexm_exec.secrets import SecretError
 from kubexm_exec.values.expressions import ExpressionError
 from kubexm_spec.documents.checking import wording
@@ -18,6 +18,8 @@ from kubexm_spec.duration import format_duration
 
 _MOST_PROBLEMS: Final = 3
 _FROM_STEP: Final = ("kind", "message", "command", "exit_code", "stdout", "stderr", "hint")
+
+TRACEBACK: Final = "its traceback is in the result: --result FILE, or kubexm runs report"
 
 E = TypeVar("E", bound=BaseException)
 
@@ -31,7 +33,7 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
     timeout = attempt.node.policy.timeout
     if timeout is not None and attempt.deadline.passed() and caused_by(error, CommandTimedOut):
         result.kind = FailureKind.TIMED_OUT
-        said = _detail(error)
+        said = "" if isinstance(error, CommandTimedOut) and not error.doing else str(error)
         result.message = f"timed out after {seconds(timeout)}" + (f": {said}" if said else "")
         result.hint = result.hint or "raise its `timeout`, or find out what it waits for"
     elif isinstance(error, StepFailed):
@@ -48,14 +50,18 @@ def failed(attempt: Attempt, error: BaseException) -> HostResult:
     elif (secret := find_cause(error, SecretError)) is not None:
         _could_not_try(result, f'secret "{secret.reference}": {secret.what}', secret.hint)
     elif isinstance(error, ExpressionError):
-        _could_not_try(result, error.message, _place(attempt))
+        where = f", in {error.evaluated}" if error.evaluated else ""
+        _could_not_try(result, f"{error.message}{where}", _place(attempt))
     elif isinstance(error, RegistryError):
         _could_not_try(result, error.message, error.hint)
+        if error.__cause__ is not None:
+            result.traceback = "".join(traceback.format_exception(error.__cause__))
+            result.hint += f"; {TRACEBACK}"
     else:
         result.kind = FailureKind.ERRORED
-        result.message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        result.message = raised(error)
         result.traceback = "".join(traceback.format_exception(error))
-        result.hint = f"step type {attempt.node.step_name} raised it; the traceback is in the log and in the result"
+        result.hint = f"step type {attempt.node.step_name} raised it; {TRACEBACK}"
     return result
 
 
@@ -107,10 +113,6 @@ def find_cause(error: BaseException, kind: type[E]) -> E | None:
 def _could_not_try(result: HostResult, message: str, hint: str) -> None:
     # Trying again would not help, and "errored" is not tried again by default.
     result.kind, result.message, result.hint = FailureKind.ERRORED, message, hint
-
-
-def _detail(error: BaseException) -> str:
-    return "" if isinstance(error, CommandTimedOut) and not error.doing else str(error)
 
 
 def _place(attempt: Attempt) -> str:

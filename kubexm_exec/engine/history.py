@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,26 +24,50 @@ def is_done(result: HostResult) -> bool:
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
 
 
+def rescued(result: HostResult) -> HostResult:
+    """The result of an action whose failure, or what it led to, a rescue has handled."""
+    return replace(result, rescued=True, ignored=result.ignored or result.status is Status.FAILED)
+
+
+class Change(Struct, frozen=True):
+    """What one attempt changed, or may have: it failed in the middle."""
+
+    time: float
+    session: int
+    """The number of the session, from 1."""
+    sure: bool
+    message: str = ""
+    diffs: Sequence[Mapping[str, Any]] = ()
+
+
 class ActionHistory(Struct, gc=False):
     """One action over all sessions."""
 
     begun: bool = False
     """The last entry is the start of an attempt."""
+    looking: bool = False
+    """That attempt is known not to have got beyond precheck."""
     again: bool = False
     """It runs again, however it ended."""
     inputs: str = ""
     """Digest of the inputs of its last attempt."""
     started: float = 0.0
+    place: str = ""
+    """Where its last attempt began, if the run has chosen that."""
     attempts: int = 0
     """How many attempts there were, in all sessions."""
     since: int = 0
     """How many actions had ended before its last attempt began."""
+    acted: int = -1
+    """The same of its last attempt that has ended and may have done something; -1 without one, or if it was undone."""
     result: HostResult | None = None
     """How it ended last."""
     hidden: bool = False
     """Its outputs were not recorded: they contain a secret."""
     nodes: Sequence[ExecutionNode] = ()
     """The nodes of its fragment."""
+    dropped: Sequence[ExecutionNode] = ()
+    """The nodes of fragments that it had before, and has no longer: what they did can still be undone."""
     forgotten: bool = False
     """Its fragment was not recorded: it contains a secret."""
     changed: int = 0
@@ -63,6 +87,8 @@ class ActionHistory(Struct, gc=False):
     asks: str = ""
     """The question whose answer its current attempt waits for."""
     retries: tuple[entries.Retry, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What its attempts changed, in all sessions."""
     left_by: tuple[int, ...] = ()
     """The epochs of the sessions that may have left something running for it on the host."""
 
@@ -72,11 +98,23 @@ class ActionHistory(Struct, gc=False):
         return self.undoing or self.undone.startswith(TAKEN_BACK)
 
     @property
+    def last_acted(self) -> int:
+        """How many actions had ended before the last attempt began that may have done something; -1 without one."""
+        return self.since if self.begun else self.acted
+
+    @property
     def done(self) -> bool:
         """Whether it was done, and was not undone."""
         if self.result is None or self.forgotten or self.undone.startswith(TAKEN_BACK):
             return False
         return is_done(self.result)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it may stay as it is: it was done, or it has failed, and a rescue goes on from there."""
+        result = self.result
+        failed = result is not None and (result.rescued or result.status is Status.FAILED) and not result.unknown
+        return self.done or failed
 
     def save(self, entry: entries.Undo | None) -> None:
         """Note the undo data of the current attempt, instead of what it saved before; None: nothing."""
@@ -106,6 +144,8 @@ class Known(Struct, frozen=True):
     """When it changed something, and when it succeeded."""
     undoing: bool = False
     """An undo of it was interrupted."""
+    owed: bool = False
+    """It follows what began in an earlier session, whatever begins in this one: it counts as done, or runs."""
 
 
 class SessionHistory(Struct):
@@ -122,6 +162,13 @@ class SessionHistory(Struct):
     stop: str = ""
 
 
+class Elsewhere(Struct, frozen=True):
+    """The last attempt of an action in other runs of the target."""
+
+    began: float
+    done: bool
+
+
 class RunHistory(Struct):
     """All entries of a run put together."""
 
@@ -133,7 +180,9 @@ class RunHistory(Struct):
     epoch: int = 0
     """The epoch of the entries that are being added."""
     ends: int = 0
-    """How many ends of actions there were."""
+    """How many ends of actions and beginnings of sessions there were: a clock without time."""
+    elsewhere: Mapping[Action, Elsewhere] = {}
+    """Hooks that other runs of the target have begun as well, if somebody has looked."""
 
     def of(self, node: str, host: str) -> ActionHistory:
         """The history of an action."""
@@ -158,6 +207,8 @@ class RunHistory(Struct):
                 self._action(entry)
             case entries.Session():
                 self.sessions.append(SessionHistory(entry.mode, entry.holder, entry.time))
+                # What begins from here on begins after everything that was interrupted, though that has no end.
+                self.ends += 1
                 for some in entry.again:
                     self.repeat(some)
             case entries.Stop():
@@ -171,10 +222,10 @@ class RunHistory(Struct):
             self.sessions[-1].last = max(self.sessions[-1].last, entry.time or 0.0)
 
     def repeat(self, some: entries.Repeat) -> None:
-        """Have done actions of some nodes run again, on some hosts or on all."""
+        """Have actions of some nodes run again that were done, or that a rescue follows; on some hosts or on all."""
         nodes = frozenset(some.nodes)
         for key, action in self.actions.items():
-            if key.node in nodes and (some.hosts is None or key.host in some.hosts) and action.done:
+            if key.node in nodes and (some.hosts is None or key.host in some.hosts) and action.settled:
                 action.again = True
 
     def _action(self, entry: entries.OfAction) -> None:
@@ -182,7 +233,10 @@ class RunHistory(Struct):
         match entry:
             case entries.Start():
                 action.working(self.epoch, works=True)
+                action.acted = action.last_acted
                 action.begun, action.started, action.inputs = True, entry.time, entry.inputs
+                action.looking = entry.tells
+                action.place = entry.place
                 action.attempts += 1
                 action.asks = ""
                 action.since = self.ends
@@ -199,7 +253,15 @@ class RunHistory(Struct):
                 if not action.begun:
                     action.working(self.epoch, works=False)
                 action.worked |= entry.worked
+                if entry.worked:
+                    action.acted = action.since
                 action.retries = (*action.retries, entry)
+                if entry.diffs:
+                    self._change(action, entry.time, entry.message, entry.diffs, sure=False)
+            case entries.Work():
+                action.looking = False
+            case entries.Rescued():
+                action.result = action.result and rescued(action.result)
             case entries.Undo():
                 action.save(entry)
             case entries.Undoing():
@@ -209,23 +271,39 @@ class RunHistory(Struct):
                 self._undone(action, entry)
 
     def _end(self, action: ActionHistory, entry: entries.End) -> None:
+        if action.begun and entry.result.start_time is None:
+            # It was not tried this time: what an earlier session was at is as unknown as before.
+            return
         action.begun, action.again, action.result = False, False, entry.result
         if not entry.result.unknown:
             action.working(self.epoch, works=False)
+        if action.nodes or action.dropped:
+            here = {node.id for node in entry.nodes}
+            action.dropped = [node for node in (*action.dropped, *action.nodes) if node.id not in here]
         action.hidden, action.nodes, action.forgotten = entry.hidden, entry.nodes, entry.forgotten
         action.undone = ""
         action.worked = entry.worked or (action.worked and not action.done)
+        if action.done or entry.worked or entry.result.unknown:
+            action.acted = action.since
         self.ends += 1
         if action.result.changed:
             action.changed = self.ends
+        if action.result.changed or (action.result.diffs and entry.worked):
+            made = action.result
+            self._change(action, made.end_time or 0.0, made.message, made.diffs, sure=made.changed)
         if action.done:
             # This settles an interrupted undo, too: the action is done.
-            action.succeeded, action.undoing = self.ends, False
+            action.succeeded, action.undoing = action.since + 1 if entry.confirmed else self.ends, False
         if action.saved and action.result.status is Status.SUCCESS and not action.result.changed:
             action.save(None)
         # Removed and added again: the order is that of the ends.
         key = Action(entry.node, entry.host)
         self.actions[key] = self.actions.pop(key)
+
+    def _change(
+        self, action: ActionHistory, time: float, message: str, diffs: Sequence[Mapping[str, Any]], *, sure: bool
+    ) -> None:
+        action.changes = (*action.changes, Change(time, len(self.sessions), sure, message, diffs))
 
     def _undone(self, action: ActionHistory, entry: entries.Undone) -> None:
         action.undoing = False
@@ -236,7 +314,7 @@ class RunHistory(Struct):
         action.undone = "" if entry.state == "nothing" else entry.state + said
         if entry.state in ("undone", "nothing"):
             action.undo, action.saved = (), False
-            action.changed, action.worked = 0, False
+            action.changed, action.worked, action.acted = 0, False, -1
         if entry.state == "undone":
             action.working(self.epoch, works=False)
 
@@ -252,20 +330,53 @@ def tell(store: Entries, run: str) -> RunHistory:
     return history
 
 
-def whole_graph(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
-    """The graph with its fragments, and with ``runOnce`` nodes on the host that was chosen last."""
+def whole_graph(graph: ExecutionGraph, history: RunHistory, *, dropped: bool = False) -> ExecutionGraph:
+    """The graph with its fragments, and with ``runOnce`` nodes on the host that was chosen last.
+
+    ``dropped``: also with those that a later session has replaced.
+    """
     nodes = dict(graph.nodes)
     for action in history.actions.values():
-        for node in action.nodes:
+        for node in (*action.dropped, *action.nodes) if dropped else action.nodes:
             nodes[node.id] = _merged(nodes.get(node.id), node)
     whole = graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
-    return _placed(whole, history, lambda told: told.begun or told.result is not None)
+    whole = _placed(whole, history, lambda told: told.begun or told.result is not None)
+    return _at_places(whole, history, lambda action, told: bool(told.place), for_good=False)
 
 
-def staying(graph: ExecutionGraph, history: RunHistory) -> ExecutionGraph:
-    """The graph for a resume: ``runOnce`` nodes stay on the host where they were done, or may have been."""
-    return _placed(
+def staying(
+    graph: ExecutionGraph, history: RunHistory, anew: Callable[[str, str], bool] = lambda node, host: False
+) -> ExecutionGraph:
+    """The graph for a resume: what was done, or may have been, stays on the host or at the place of that time.
+
+    ``anew``: actions that are to be run again, for which a place is chosen again.
+    """
+    placed = _placed(
         graph, history, lambda told: told.begun or told.done or (told.result is not None and told.result.unknown)
+    )
+    return _at_places(placed, history, lambda action, told: told.last_acted >= 0 and not anew(*action), for_good=True)
+
+
+def _at_places(
+    graph: ExecutionGraph, history: RunHistory, counts: Callable[[Action, ActionHistory], bool], *, for_good: bool
+) -> ExecutionGraph:
+    """The graph with chosen places as they were; ``for_good``: there is no choice any more."""
+    if not any(node.choices for node in graph.nodes.values()):
+        return graph
+    found: dict[str, dict[str, str]] = {}
+    for action, told in history.actions.items():
+        node = graph.nodes.get(action.node)
+        if told.place and node is not None and action.host in node.places and counts(action, told):
+            found.setdefault(node.id, {})[action.host] = told.place
+    return graph.with_nodes(
+        node
+        if node.id not in found
+        else replace(
+            node,
+            places={**node.places, **found[node.id]},
+            choice={**node.choice, **dict.fromkeys(found[node.id], -1)} if for_good else node.choice,
+        )
+        for node in graph.nodes.values()
     )
 
 

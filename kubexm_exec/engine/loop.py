@@ -30,10 +30,7 @@ _ABORT_GRACE: Final = 1.0
 
 
 class Loop(ABC):
-    """Performs attempts until there is nothing left to do. A subclass says what may start, and what follows an end.
-
-    All methods but ``_wake`` and ``_later`` are called by the thread that runs the loop.
-    """
+    """Performs attempts in one thread, which calls all methods but ``_wake`` and ``_later``, until none is left."""
 
     def __init__(self, runtime: Runtime, perform: Perform, forks: int | None, workers: MakeWorkers) -> None:
         """``forks``: how many workers, or None to perform one at a time in the caller's thread."""
@@ -41,7 +38,8 @@ class Loop(ABC):
         self._perform = never_raising(perform)
         self._events: SimpleQueue[Done | Callable[[], None] | None] = SimpleQueue()
         self._workers: Workers | None = workers(self._perform, self._events.put, forks) if forks else None
-        self._running: dict[tuple[str, str], Attempt] = {}
+        self._running: dict[Attempt, Action] = {}
+        """What has begun, or is going to, and was not given up."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
 
@@ -113,7 +111,6 @@ class Loop(ABC):
         self._events.put(None)
 
     def _at(self, seconds: float, what: Callable[[], None]) -> None:
-        """Call something after so many seconds."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), what))
 
     def _later(self, seconds: float, what: Callable[[], None], /) -> None:
@@ -122,7 +119,7 @@ class Loop(ABC):
 
     def _overdue(self, attempt: Attempt, *, by_cancel: bool = False, patient: bool = True) -> None:
         """An attempt should have returned by now: abandon its thread and go on without it."""
-        if self._running.get(Action(attempt.node.id, attempt.host)) is not attempt or self._workers is None:
+        if attempt not in self._running or self._workers is None:
             return
         if not attempt.begun:
             self._finish(attempt, ActionOutcome(cancelled(attempt)))
@@ -144,7 +141,7 @@ class Loop(ABC):
                 self._take(self._events.get(timeout=deadline.left()))
             except Empty:
                 break
-        for attempt in list(self._running.values()):
+        for attempt in list(self._running):
             attempt.abandoned = True
             result = left_behind(attempt, by_cancel=True) if attempt.begun else cancelled(attempt)
             self._finish(attempt, ActionOutcome(result))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
+from kubexm_exec.compile.namedhosts import written
 from kubexm_exec.compile.types import Marks, marks_of
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, Hook, Scope
 from kubexm_exec.plugins import RegistryError
+from kubexm_exec.resources.source import ResourceError
 from kubexm_exec.scheduler import Action
 from kubexm_exec.secrets import SecretError, Secrets
 from kubexm_exec.values.expressions import ExpressionError, Expressions, Reference, is_dynamic, texts
@@ -53,7 +56,10 @@ def uses_of(
             continue
         sure = _is_sure(node)
         places = [node.place(host) for host in wanted]
-        if sure:
+        if node.choices:
+            # One of them is enough.
+            places = list(dict.fromkeys((*places, *chain(*node.choices))))
+        if sure and not node.choices:
             hosts.update(dict.fromkeys(places, True))
         else:
             hosts = {**dict.fromkeys(places, False), **hosts}
@@ -63,6 +69,11 @@ def uses_of(
             marks = marks_of(load(node.step_name).params_model)
         except RegistryError:  # told where it runs
             continue
+        named = [name for path in marks.hosts if isinstance(name := written(node.with_, path), str)]
+        for name in named:
+            if name in graph.hosts:
+                hosts[name] = sure or hosts.get(name, False)
+                becoming.update([name] if node.become else [])
         span = Span(node.origin.file, node.origin.line, node.origin.column, node.origin.line, node.origin.column + 1)
         for reference in collector.node(node, marks, wanted):
             yield Use(reference, node.id, span if node.origin.line else None, sure)
@@ -75,10 +86,7 @@ def uses_of(
 def check(
     uses: Iterable[Use], secrets: Secrets, of_host: Callable[[str, str], Span | None] | None = None
 ) -> Diagnostics:
-    """Resolve all that can be resolved before the run; a finding for each that cannot, at the first that needs it.
-
-    ``of_host``: where a reference of a host is written, if that is known; asked only for what is missing.
-    """
+    """Resolve what can be before the run, with a finding for each failure; ``of_host``: where a host's is written."""
     found = Diagnostics()
     by_reference: dict[str, Use] = {}
     for use in uses:
@@ -102,13 +110,12 @@ def check(
 
 def _is_sure(node: ExecutionNode) -> bool:
     conditions = (node.when, *(condition for _, condition in node.guards))
-    return node.hook is not Hook.ON_FAILURE and all(one is None or one is True for one in conditions)
+    return node.hook not in (Hook.ON_FAILURE, Hook.HANDLER) and all(one is None or one is True for one in conditions)
 
 
 def _of_host(host: GraphHost, becomes: bool) -> Iterator[str]:
-    if host.connector == "local":  # nobody logs in
-        return iter(())
-    given = [host.options.get(key) for key in _OF_HOSTS]
+    # On this machine nobody logs in.
+    given = [] if host.connector == "local" else [host.options.get(key) for key in _OF_HOSTS]
     become = host.options.get("become")
     if becomes and isinstance(become, Mapping):
         given.append(become.get("password"))
@@ -140,6 +147,9 @@ class _Collector:
                 if key in marks.resources or (key in marks.files and value.startswith(_RESOURCE)):
                     self._resource(value.removeprefix(_RESOURCE), node.scope, hosts, found)
         self._texts(node.outputs, node.scope, hosts, found)
+        self._texts(list(node.judgements), node.scope, hosts, found, bare=True)
+        for around, value in node.env.values():
+            self._texts(value, node.scope if around is None else around, hosts, found)
         for scope, condition in (*node.guards, (node.scope, node.when)):
             if isinstance(condition, str):
                 self._texts(condition, scope, hosts, found, bare=True)
@@ -221,7 +231,6 @@ class _Collector:
 
     def _resource(self, name: str, scope: str, hosts: tuple[str, ...], found: dict[str, None]) -> None:
         from kubexm_exec.resources.resolve import find
-        from kubexm_exec.resources.source import ResourceError
 
         try:
             owner, spec = find(self._graph.scopes, scope, name)

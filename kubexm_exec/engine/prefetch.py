@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import posixpath
@@ -10,19 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kubexm_exec.connectors.pool import Loads
+from kubexm_exec.connectors.thirdparty import Loads
 from kubexm_exec.engine.attempt import Attempt
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, NodeID
 from kubexm_exec.plugins import RegistryError
+from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.session import Ask
 from kubexm_exec.values.evaluate import Evaluator
 from kubexm_exec.values.expressions import UnknownValueError, is_dynamic
-
-if TYPE_CHECKING:
-    from kubexm_exec.runner.files.filestate import FileState
 
 _FIRST_SPAN: Final = 16
 _WIDEST: Final = 64
@@ -54,22 +51,23 @@ class Prefetch:
         self._sights: dict[str, Sight] = {}
         self._replaced: dict[tuple[str, int | None], _Replaced] = {}
 
-    @contextlib.contextmanager
-    def work(self, attempt: Attempt, replaces: str = "") -> Iterator[None]:
-        """A step works, and only replaces that file if there is one; if it never ends, all look for themselves."""
+    def begin(self, attempt: Attempt, replaces: str = "") -> None:
+        """A step is at work from now on, and only replaces that file if there is one.
+
+        No context manager, which would be a twentieth of an action that does nothing. If the step never ends, all look
+        for themselves.
+        """
         if replaces:
-            replaced = self._on_machine(attempt.place)
-            replaced.note(attempt, replaces)
-            try:
-                yield
-            finally:
-                replaced.note(attempt, replaces, time.monotonic())
-            return
-        self._at_work.add(attempt)
-        self._turn = next(self._numbers)
-        try:
-            yield
-        finally:
+            self._on_machine(attempt.place).note(attempt, replaces)
+        else:
+            self._at_work.add(attempt)
+            self._turn = next(self._numbers)
+
+    def end(self, attempt: Attempt, replaces: str = "") -> None:
+        """The step has ended."""
+        if replaces:
+            self._on_machine(attempt.place).note(attempt, replaces, time.monotonic())
+        else:
             self._at_work.discard(attempt)
             self._turn = next(self._numbers)
 

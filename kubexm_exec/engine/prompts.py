@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import selectors
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TextIO
 
 from msgspec import Struct
 
-from kubexm_exec.control import Cancel, Deadline, Semaphore
+from kubexm_exec.control import Cancel, Deadline, Semaphore, Waker
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut
 
 _YES: Final = frozenset({"y", "yes", "true", "ok", "approve"})
@@ -59,7 +59,7 @@ class InputLines:
 
     @staticmethod
     def _wait(fd: int, deadline: Deadline, cancel: Cancel) -> None:
-        with _Waker() as waker, selectors.DefaultSelector() as selector:
+        with contextlib.closing(Waker()) as waker, selectors.DefaultSelector() as selector:
             remove = cancel.on_set(waker.wake)
             try:
                 selector.register(waker.reader, selectors.EVENT_READ)
@@ -78,32 +78,6 @@ class InputLines:
                 remove()
 
 
-class _Waker:
-    """A descriptor that becomes readable when another thread calls ``wake``."""
-
-    def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
-        self._lock = threading.Lock()
-        self._open = True
-        os.set_blocking(self._writer, False)
-
-    def __enter__(self) -> _Waker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._open = False
-            os.close(self.reader)
-            os.close(self._writer)
-
-    def wake(self) -> None:
-        """Make the reader readable; after the end nothing happens."""
-        with self._lock:
-            # Without the lock the number could already belong to somebody else's file.
-            if self._open:
-                os.write(self._writer, b"!")
-
-
 class Question(Struct, eq=False):
     """One that is open."""
 
@@ -116,10 +90,7 @@ class Question(Struct, eq=False):
 
 
 class Asker:
-    """Asks for yes or no; several steps that ask at once get their turn one after another.
-
-    Each may also be answered from elsewhere, also while it waits for its turn.
-    """
+    """Asks for yes or no, one question at a time; each may also be answered from elsewhere."""
 
     def __init__(
         self,
@@ -187,10 +158,7 @@ class Asker:
             remove()
 
     def answer(self, node: str, host: str, answer: bool, by: str) -> bool:
-        """Answer the open questions of a node, on all hosts if none is named; says whether there is one.
-
-        The first answer counts, and none counts after a cancel.
-        """
+        """Answer the open questions of a node, if any; only the first answer counts, and none after a cancel."""
         asked = [each for each in list(self._open) if each.node == node and host in ("", each.host)]
         found = [each for each in asked if not each.over.is_set()]
         for each in found:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome
+from kubexm_exec.engine.history import rescued
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.writeahead import WriteAhead
 from kubexm_exec.model.events import (
     ACTION_FINISHED,
+    ACTION_RESCUED,
     ACTION_RESTORED,
     NODE_FINISHED,
     RUN_FINISHED,
     RUN_STARTED,
     RUN_STOPPING,
 )
-from kubexm_exec.model.graph import ExecutionNode
+from kubexm_exec.model.graph import ExecutionNode, NodeKind
 from kubexm_exec.model.result import (
+    FailureKind,
     ForecastState,
     GraphExecutionResult,
     HostResult,
@@ -32,13 +35,15 @@ from kubexm_exec.model.result import (
     reason_text,
     words,
 )
-from kubexm_exec.scheduler import Transition
+from kubexm_exec.scheduler import Action, Transition
+from kubexm_spec.diagnostics import plural
 
 _STOPPING: Final = {
     "failFast": "a step failed: no new action starts, running ones finish",
     "rollback": "a step failed: no new action starts, then all changes are undone",
     "cancel": "cancelled: running actions are stopped, always hooks run",
 }
+_GATE: Final = NodeKind.GATE
 _OPEN: Final = (ForecastState.CHANGE, ForecastState.UNKNOWN, ForecastState.NOT_LOOKED_AT)
 
 
@@ -78,7 +83,6 @@ class RunRecord:
         self._write_ahead = write_ahead
         outside = runtime.bus if write_ahead is None else write_ahead
         self._emit, self._tell = outside.emit, outside.tell
-        self._do = _at_once if write_ahead is None else write_ahead.meanwhile
         self._nodes = runtime.records.nodes
         self._failed: set[str] = set()
         self._unchosen: dict[str, set[str]] = {}
@@ -98,15 +102,18 @@ class RunRecord:
     def action(self, node: ExecutionNode, outcome: ActionOutcome, *, restored: bool = False) -> None:
         """An action has ended, or had ended in an earlier session."""
         result = outcome.result
-        if node.places:
+        if node.places and not (restored and node.choices):
             result.place = node.elsewhere(result.host_name)
         if result.status is Status.FAILED and not result.ignored:
             self._failed.add(node.id)
         elif restored and result.status is Status.CANCELLED:
             self._unchosen.setdefault(node.id, set()).add(result.host_name)
-        if self._write_ahead is not None and not restored:
+        if self._write_ahead is None:
+            self._action(node, outcome, restored)
+            return
+        if not restored:
             self._write_ahead.note(entries.end(node.id, outcome))
-        self._do(self._action, node, outcome, restored)
+        self._write_ahead.meanwhile(self._action, node, outcome, restored)
 
     def _action(self, node: ExecutionNode, outcome: ActionOutcome, restored: bool) -> None:
         result = outcome.result
@@ -127,12 +134,34 @@ class RunRecord:
     def transition(self, transition: Transition) -> None:
         """The scheduler has ended an action or a node."""
         node = self._runtime.nodes.get(transition.node)
-        if node is None or node.is_gate:
+        if node is None or node.kind is _GATE:
             return
         if transition.host:
-            self.action(node, ActionOutcome(self._left_out(transition) or _untried(transition)))
+            known = self._runtime.prior.get(Action(transition.node, transition.host)) if node.handler else None
+            if known is not None and known.outcome is not None and transition.reason is SkipReason.CONDITION:
+                # An earlier session ran the handler, and it is not due again.
+                self.action(node, known.outcome, restored=True)
+                return
+            result = self._left_out(transition) or _untried(transition)
+            result.ignored = result.status is Status.FAILED and node.policy.ignore_errors
+            self.action(node, ActionOutcome(result))
+        elif self._write_ahead is None:
+            self._node(node, transition)
         else:
-            self._do(self._node, node, transition)
+            self._write_ahead.meanwhile(self._node, node, transition)
+
+    def rescued(self, action: Action) -> None:
+        """A rescue has handled that an action failed, or was skipped because of a failure."""
+        if self._write_ahead is None:
+            self._rescued(action)
+            return
+        self._write_ahead.note(entries.Rescued(action.node, action.host))
+        self._write_ahead.meanwhile(self._rescued, action)
+
+    def _rescued(self, action: Action) -> None:
+        results = self._nodes[action.node].host_results
+        result = results[action.host] = rescued(results[action.host])
+        self._tell(ACTION_RESCUED, action.node, action.host, ResultData(result))
 
     def _left_out(self, transition: Transition) -> HostResult | None:
         """The result of an action that waits for one that was merely not chosen."""
@@ -155,7 +184,7 @@ class RunRecord:
             of = self._nodes[node.id] = NodeResult(node_name=node.id, step_name=node.step_name)
         of.status = transition.status
         self._say_why(node, of)
-        self._tell(NODE_FINISHED, node.id, "", {"status": of.status.value, "message": of.message})
+        self._tell(NODE_FINISHED, node.id, "", {"status": str(of.status), "message": of.message})
 
     def _say_why(self, node: ExecutionNode, of: NodeResult) -> None:
         message = node_message(of, node.skip)
@@ -168,10 +197,7 @@ class RunRecord:
         self._emit(RUN_STOPPING, reason=reason, message=_STOPPING[reason])
 
     def end(self, status: Status, said: str = "") -> GraphExecutionResult:
-        """The whole result, in graph order, with every host of every node; reports the end of the run.
-
-        ``said``: its message, if that is not the number of actions by outcome.
-        """
+        """The whole result in graph order; reports the end of the run. ``said``: its message instead of the counts."""
         result = self.result
         rolled_back = bool(result.not_reversible)
         for node in self._runtime.graph.steps():
@@ -192,6 +218,8 @@ class RunRecord:
             result.node_results[node.id] = of
             if not node.reversible and not rolled_back and any(map(_lasting, of.host_results.values())):
                 result.not_reversible.append(node.id)
+        if status is Status.CANCELLED and self._unchosen and not self._runtime.cancel.is_set():
+            status = Status.PARTIAL  # nobody stopped it
         result.status = status
         result.end_time = time.time()
         total = counts(result)
@@ -199,10 +227,6 @@ class RunRecord:
         seconds = round(result.end_time - (result.start_time or result.end_time), 3)
         self._emit(RUN_FINISHED, status=status.value, message=result.message, counts=total, seconds=seconds)
         return result
-
-
-def _at_once(how: Callable[..., None], *what: Any) -> None:
-    how(*what)
 
 
 def _lasting(host: HostResult) -> bool:
@@ -213,12 +237,12 @@ def _lasting(host: HostResult) -> bool:
 def _untried(transition: Transition) -> HostResult:
     status, reason, cause = transition.status, transition.reason, transition.cause
     text = reason_text(status, reason, cause, transition.message)
-    return HostResult(host_name=transition.host, status=status, reason=reason, cause=cause, message=text)
+    kind = FailureKind.FAILED if status is Status.FAILED else None
+    return HostResult(host_name=transition.host, status=status, reason=reason, cause=cause, message=text, kind=kind)
 
 
 def message(total: Mapping[str, int]) -> str:
     """The run in one sentence."""
     actions = sum(total.values()) - total["ok"]
     said = words(total)
-    noun = "action" if actions == 1 else "actions"
-    return f"{actions} {noun}: {said}" if said else "there was nothing to do"
+    return f"{plural(actions, 'action')}: {said}" if said else "there was nothing to do"

@@ -13,20 +13,20 @@ from msgspec.structs import replace
 
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
 from kubexm_exec.engine.entries import Repeat
-from kubexm_exec.engine.history import ActionHistory, Known, RunHistory
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, Hook
+from kubexm_exec.engine.history import ActionHistory, Known, RunHistory, is_done
+from kubexm_exec.model.graph import END_HOOKS, ExecutionGraph, ExecutionNode, Hook, Part
 from kubexm_exec.model.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
-END_HOOKS: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
-"""Hooks at the end of a scope; they may undo what its ``pre`` hooks did."""
 _STEP: Final = re.compile(r"[^/\[+]*")
 Scope: TypeAlias = tuple[str, str]
-"""The id of a pipeline (empty), module, task or step that has hooks; for a step with its host."""
+"""The id of a pipeline (empty), module, task, batch, group or step that has hooks; for a step, a group, and all of a
+task on one host, with the host."""
 _BROKE_OFF: Final = "the run was interrupted during this action, and its outcome is unknown"
 _UNDOING: Final = "the run was interrupted while this was being undone, and the outcome is unknown"
 _UNSURE: Final = "the outcome of an earlier attempt is unknown"
 _HIDDEN: Final = "an earlier session did it, and its outputs were not recorded because they contain a secret"
+_NOTHING_LEFT: Final = "nothing is left to do there in this session"
 _SEEN: Final = "confirmed as done by the user who resumed the run"
 
 
@@ -65,14 +65,24 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 def matches(node: str, globs: Collection[str]) -> bool:
-    """Whether a node is named by its id, a glob of ids, or its module or task."""
-    return any(node == glob or node.startswith(f"{glob}/") or fnmatchcase(node, glob) for glob in globs)
+    """Whether a node is named by its id, with or without its item and place, a glob of ids, or its module or task."""
+    return any(
+        node == glob or node.startswith((f"{glob}/", f"{glob}[", f"{glob}@")) or fnmatchcase(node, glob)
+        for glob in globs
+    )
 
 
-def known_actions(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> Mapping[Action, Known]:
-    """What earlier sessions of a run tell about the actions of its graph."""
+def known_actions(
+    graph: ExecutionGraph, history: RunHistory, selection: Selection, due: Collection[Action] = ()
+) -> Mapping[Action, Known]:
+    """What earlier sessions of a run tell about the actions of its graph.
+
+    ``due``: actions of handlers that may run, although they were done before.
+    """
     known = _told(graph, history, selection)
-    scopes = _entered(graph, known, history, selection)
+    kept = _keep_rescues(graph, known, history)
+    scopes = _entered(graph, known, history, selection, due)
+    _do_each_session(graph, known, history, selection, due)
     for action in scopes.hooks():
         entry = known.get(action)
         if entry is not None and entry.outcome is not None:
@@ -83,12 +93,23 @@ def known_actions(graph: ExecutionGraph, history: RunHistory, selection: Selecti
         if told.result is not None and skipped and not told.begun and not _has_ended(known, action):
             # Evaluated again its condition might hold, without what the ``pre`` hooks had prepared.
             known[action] = replace(known.get(action, Known()), outcome=ActionOutcome(told.result))
+    for action, owed, any_owed in scopes.following():
+        entry = known.get(action, Known())
+        if entry.doubt and scopes.is_done_elsewhere(action, entry.started):
+            # Another run has done it since: how far this one came does not matter any more.
+            entry = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+        if entry.outcome is not None and action not in kept and (owed or not is_done(entry.outcome.result)):
+            # Whatever was chosen: the host is still out, or is taken out now.
+            entry = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+        known[action] = replace(entry, owed=any_owed or entry.outcome is not None)
     # In the order they ended, which an undo reverses.
     ended = {action: number for number, action in enumerate(history.actions)}
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
 
 
-def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> list[Repeat]:
+def to_repeat(
+    graph: ExecutionGraph, history: RunHistory, selection: Selection, due: Collection[Action] = ()
+) -> list[Repeat]:
     """What to run again although it was done, for the entry of a session; also noted in the history."""
     changed, chosen = [], []
     for node in graph.nodes.values():
@@ -106,7 +127,9 @@ def to_repeat(graph: ExecutionGraph, history: RunHistory, selection: Selection) 
     again = _together(graph, found)
     for some in again:
         history.repeat(some)
-    return again + _together(graph, _entered(graph, _told(graph, history, selection), history, selection).hooks())
+    told = _told(graph, history, selection)
+    _keep_rescues(graph, told, history)
+    return again + _together(graph, _entered(graph, told, history, selection, due).hooks())
 
 
 def _together(graph: ExecutionGraph, actions: Iterable[Action]) -> list[Repeat]:
@@ -129,7 +152,6 @@ def after_undo(graph: ExecutionGraph, history: RunHistory) -> set[Action]:
 
 
 def _told(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> dict[Action, Known]:
-    """What is known of each action alone."""
     known: dict[Action, Known] = {}
     for node in graph.steps():
         for host in node.may_run_on:
@@ -140,13 +162,74 @@ def _told(graph: ExecutionGraph, history: RunHistory, selection: Selection) -> d
     return known
 
 
+def _keep_rescues(graph: ExecutionGraph, known: dict[Action, Known], history: RunHistory) -> set[Action]:
+    """A rescue that has begun on a host goes on: what failed there stays so. One that has failed begins anew.
+
+    Returns what stays so, which hooks may be among.
+    """
+    kept: set[Action] = set()
+    bodies: dict[Scope, list[Action]] = {}
+    rescues: dict[Scope, list[Action]] = {}
+    able: set[str] = set()
+    for node in graph.steps():
+        for each in node.groups:
+            if each.part is not Part.ALWAYS:
+                of = rescues if each.part is Part.RESCUE else bodies
+                for host in node.may_run_on:
+                    of.setdefault((each.group, host), []).append(Action(node.id, host))
+                if each.part is Part.RESCUE and not node.skip:
+                    able.add(each.group)
+    for scope, rescue in rescues.items():
+        body = bodies.get(scope, [])
+        if all(_done(known.get(action, Known())) for action in body):
+            continue
+        ends = [action for action in rescue if _is_end_of(graph.nodes[action.node], scope[0], able)]
+        if _has_begun(history, body, rescue) and not any(_has_failed(history.actions.get(action)) for action in ends):
+            for action in body:
+                told = history.actions.get(action)
+                if told is not None and told.result is not None and not _has_ended(known, action):
+                    known[action] = replace(known.get(action, Known()), outcome=ActionOutcome(told.result))
+                    kept.add(action)
+        else:
+            for action in rescue:
+                entry = known.get(action)
+                if entry is not None and entry.outcome is not None and _done(entry):
+                    known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+    return kept
+
+
+def _is_end_of(node: ExecutionNode, group: str, able: Collection[str]) -> bool:
+    """Whether a failure of a node in the rescue of a group is one of that rescue: no group inside it has a rescue."""
+    for each in node.groups:
+        if each.group == group:
+            return True
+        if each.part is Part.BODY and each.group in able:
+            return False
+    return False
+
+
+def _has_begun(history: RunHistory, body: Iterable[Action], rescue: Iterable[Action]) -> bool:
+    """Whether a rescue has begun since a step failed; nothing of the body is to repeat."""
+    told = [found for action in body if (found := history.actions.get(action)) is not None]
+    if any(each.begun or each.again or each.taken_back or _doubt(each) for each in told):
+        return False
+    after = [found for action in rescue if (found := history.actions.get(action)) is not None]
+    return any(each.begun or each.last_acted >= 0 for each in after)
+
+
+def _has_failed(told: ActionHistory | None) -> bool:
+    """Whether an action has failed in a way that counts; as long as its outcome is unknown, nobody knows."""
+    result = None if told is None or _doubt(told) else told.result
+    return result is not None and result.status is Status.FAILED and not result.ignored
+
+
 def _known(node: ExecutionNode, host: str, told: ActionHistory | None, selection: Selection) -> Known | None:
     if told is None:
         return None if selection.wants(node.id, host) else Known(ActionOutcome(_unchosen(host, None)))
     doubt = _doubt(told)
     known = Known(undo=tuple(told.undo), undoing=told.undoing, earlier=Earlier(told.changed, told.succeeded))
-    if doubt and not selection.begins(node.id, host):
-        # Its outcome must be settled before anything else, unless it was chosen to run again.
+    if doubt and not selection.begins(node.id, host) and selection.wants(node.id, host):
+        # Its outcome must be settled before anything else, unless it was chosen to run again, or not chosen at all.
         return replace(known, doubt=doubt, started=told.started)
     if not told.again and told.done:
         assert told.result is not None
@@ -192,7 +275,7 @@ def _doubt(told: ActionHistory | None) -> str:
     # After a successful undo it does not matter.
     if told is None or told.undone.startswith("undone"):
         return ""
-    if told.begun:
+    if told.begun and not told.looking:
         return _BROKE_OFF
     if told.undoing:
         return _UNDOING
@@ -217,18 +300,68 @@ def _with_dependents(graph: ExecutionGraph, first: Iterable[Action]) -> set[Acti
     return found.union(Action(*each) for each in nx.descendants(order, start))
 
 
-def _entered(graph: ExecutionGraph, known: Mapping[Action, Known], history: RunHistory, selection: Selection) -> Scopes:
-    """The scopes of the graph, with those entered in this session, or possibly entered."""
-    scopes = Scopes(graph, history)
-    undone = [
+def _remaining(
+    graph: ExecutionGraph,
+    known: Mapping[Action, Known],
+    history: RunHistory,
+    selection: Selection,
+    due: Collection[Action],
+) -> list[Action]:
+    """The actions that have not ended, and will run as far as is known."""
+    return [
         action
         for node in graph.steps()
+        if not node.every_session
         for host in node.hosts
-        if not _has_ended(known, action := Action(node.id, host))
-        and (_may_run(node, history.actions.get(action)) or selection.repeats(node.id, host))
+        if (action := Action(node.id, host)) in due
+        or (
+            not _has_ended(known, action)
+            and (_may_run(node, history.actions.get(action)) or selection.repeats(node.id, host))
+        )
     ]
+
+
+def _do_each_session(
+    graph: ExecutionGraph,
+    known: dict[Action, Known],
+    history: RunHistory,
+    selection: Selection,
+    due: Collection[Action],
+) -> None:
+    """What each session does anew is done on the hosts with something left to do, whatever its outcome was there."""
+    again = [node for node in graph.steps() if node.every_session]
+    if not again:
+        return
+    remaining = _remaining(graph, known, history, selection, due)
+    busy = {graph.nodes[action.node].place(action.host) for action in remaining}
+    for node in again:
+        for host in node.hosts:
+            action = Action(node.id, host)
+            if host in busy:
+                known[action] = Known()
+            elif action not in known or known[action].outcome is None or not _done(known[action]):
+                result = HostResult(
+                    host_name=host, status=Status.SKIPPED, reason=SkipReason.CONDITION, message=_NOTHING_LEFT
+                )
+                known[action] = Known(ActionOutcome(result))
+
+
+def _done(known: Known) -> bool:
+    return known.outcome is not None and is_done(known.outcome.result)
+
+
+def _entered(
+    graph: ExecutionGraph,
+    known: Mapping[Action, Known],
+    history: RunHistory,
+    selection: Selection,
+    due: Collection[Action],
+) -> Scopes:
+    """The scopes of the graph, with those entered in this session, or possibly entered."""
+    scopes = Scopes(graph, history)
     if not scopes.any:
         return scopes
+    undone = _remaining(graph, known, history, selection, due)
     scopes.enter(undone)
     if undone:
         # A condition may hold this time.
@@ -247,12 +380,22 @@ def _may_run(node: ExecutionNode, told: ActionHistory | None) -> bool:
     if result is None or result.status is not Status.SKIPPED:
         return True
     # A condition is evaluated again, but alone enters no scope; nor does a hook that was not needed.
-    return result.reason in BLOCKED and node.hook not in END_HOOKS
+    return result.reason in BLOCKED and node.hook not in (Hook.ON_FAILURE, Hook.ALWAYS)
 
 
 def _has_ended(known: Mapping[Action, Known], action: Action) -> bool:
     entry = known.get(action)
     return entry is not None and entry.outcome is not None
+
+
+def end_hooks(graph: ExecutionGraph) -> Iterator[Action]:
+    """The hooks at the ends of scopes, on each of their hosts."""
+    return (Action(node.id, host) for node in graph.steps() if node.hook in END_HOOKS for host in node.may_run_on)
+
+
+def owed(graph: ExecutionGraph, history: RunHistory) -> list[Action]:
+    """The ``always`` hooks of hosts, batches and groups that have to follow what began there, and have not yet."""
+    return [action for action, is_owed, _ in Scopes(graph, history).following() if is_owed]
 
 
 class Scopes:
@@ -265,33 +408,86 @@ class Scopes:
     def __init__(self, graph: ExecutionGraph, history: RunHistory) -> None:
         self._graph = graph
         self._history = history
-        self._hooks = [node for node in graph.steps() if node.hook]
+        self._hooks = [
+            node for node in graph.steps() if node.hook not in (Hook.NONE, Hook.HANDLER) and not node.every_session
+        ]
         self.any = bool(self._hooks)
+        self._host_hooks: set[str] = set()
+        """Tasks with hooks for each host."""
+        self._batches: dict[str, dict[str, Scope]] = {}
+        """By task with hooks for each batch, the batch of each host."""
+        for node in self._hooks:
+            task = f"{node.module}/{node.task}"
+            if node.id.startswith(f"{task}/hostHooks/{node.hook.value}/"):
+                self._host_hooks.add(task)
+            elif node.batch is not None:
+                of = self._batches.setdefault(task, {})
+                of.update(dict.fromkeys(node.batch.hosts, _batch(task, node.batch.number)))
         self._entered: set[Scope] = set()
         self._ended: dict[Scope, int] = {}
         """After how many ends of actions a hook at the end of a scope last began."""
         for action, node in self._actions():
             told = history.actions.get(action)
             if node.hook in END_HOOKS and told is not None and told.attempts:
-                scope = _own(node, action.host)
+                scope = self._own(node, action.host)
                 self._ended[scope] = max(told.since, self._ended.get(scope, 0))
+        self._ended_elsewhere: dict[Scope, float] = {}
+        """When one of them last began in another run."""
+        for action, node in self._actions() if history.elsewhere else ():
+            if node.hook in END_HOOKS and action in history.elsewhere:
+                scope = self._own(node, action.host)
+                began = history.elsewhere[action].began
+                self._ended_elsewhere[scope] = max(began, self._ended_elsewhere.get(scope, 0.0))
 
     def enter(self, actions: Iterable[Action]) -> None:
         """Actions run, or may."""
         for action in actions:
             node = self._graph.nodes[action.node]
-            around = _around(node, action.host)
+            around = self._around(node, action.host)
             if node.hook in (Hook.ON_FAILURE, Hook.ALWAYS):
                 # Cleaning up needs no preparation by ``pre`` hooks.
-                around.remove(_own(node, action.host))
+                around.pop()
             self._entered.update(around)
 
     def hooks(self) -> Iterator[Action]:
         """The hooks that run again because their scopes are entered, whatever their outcome was."""
         for action, node in self._actions():
-            scope = _own(node, action.host)
+            scope = self._own(node, action.host)
             if scope in self._entered and (node.hook in END_HOOKS or self._is_taken_back(action, scope)):
                 yield action
+
+    def following(self) -> Iterator[tuple[Action, bool, bool]]:
+        """The ``always`` hooks of batches and hosts, and whether each one, or any of them there, is owed.
+
+        A host that a killed session has taken out is put back by the next one, whatever that is asked to do; unless
+        another run has put it back since.
+        """
+        hooks = [
+            (action, scope)
+            for action, node in self._actions()
+            if node.hook is Hook.ALWAYS and self._follows(scope := self._own(node, action.host))
+        ]
+        guarded = {scope for _, scope in hooks}
+        last: dict[Scope, int] = {}
+        began: dict[Scope, float] = {}
+        for action, told in self._history.actions.items() if guarded else ():
+            node = self._graph.nodes.get(action.node)
+            if node is None or told.last_acted < 0 or node.hook in (Hook.ON_FAILURE, Hook.ALWAYS):
+                continue
+            for scope in self._around(node, action.host):
+                if scope in guarded:
+                    last[scope] = max(told.last_acted, last.get(scope, 0))
+                    began[scope] = max(told.started, began.get(scope, 0.0))
+        nothing = ActionHistory()
+        owed = {
+            action: scope
+            for action, scope in hooks
+            if scope in last
+            and self._history.actions.get(action, nothing).succeeded <= last[scope]
+            and not self.is_done_elsewhere(action, began[scope])
+        }
+        open_scopes = set(owed.values())
+        yield from ((action, action in owed, scope in open_scopes) for action, scope in hooks)
 
     def shut_in(self) -> Iterator[Action]:
         """The known actions in scopes that are not entered, and whose ``pre`` hooks may have been undone."""
@@ -299,13 +495,14 @@ class Scopes:
             scope
             for action, node in self._actions()
             if node.hook is Hook.PRE
-            and (scope := _own(node, action.host)) not in self._entered
+            and (scope := self._own(node, action.host)) not in self._entered
             and self._is_taken_back(action, scope)
         }
+        shut |= {scope for scope in self._ended if self._follows(scope) and scope not in self._entered}
         if shut:
             for action in self._history.actions:
                 inside = self._graph.nodes.get(action.node)
-                if inside is not None and not shut.isdisjoint(_around(inside, action.host)):
+                if inside is not None and not shut.isdisjoint(self._around(inside, action.host)):
                     yield action
 
     def _actions(self) -> Iterator[tuple[Action, ExecutionNode]]:
@@ -314,23 +511,53 @@ class Scopes:
     def _is_taken_back(self, action: Action, scope: Scope) -> bool:
         """Whether a ``pre`` hook was done, and possibly undone since by a hook at the end of its scope."""
         told = self._history.actions.get(action)
-        return told is not None and told.done and (told.again or self._ended.get(scope, -1) >= told.succeeded)
+        if told is None or not told.done:
+            return False
+        ended_since = self._ended.get(scope, -1) >= told.succeeded
+        return told.again or ended_since or self._ended_elsewhere.get(scope, 0.0) > told.started
 
+    def is_done_elsewhere(self, action: Action, since: float) -> bool:
+        """Whether another run has done an action after that time."""
+        found = self._history.elsewhere.get(action)
+        return found is not None and found.done and found.began > since
 
-def _around(node: ExecutionNode, host: str) -> list[Scope]:
-    """The scopes of an action, outermost first; the last one is the scope whose hook it is."""
-    scopes = [("", "")]
-    if node.module:
-        scopes.append((node.module, ""))
-    if node.task:
+    def _around(self, node: ExecutionNode, host: str) -> list[Scope]:
+        """The scopes of an action, outermost first; the last one is the scope whose hook it is."""
+        scopes = [("", "")]
+        if node.module:
+            scopes.append((node.module, ""))
+        if not node.task:
+            return scopes
         task = f"{node.module}/{node.task}"
         scopes.append((task, ""))
-        if not (node.hook and node.id.startswith(f"{task}/hooks/{node.hook.value}/")):
-            step = _STEP.match(node.id, len(task) + 1)
-            scopes.append((node.id[: step.end()] if step else node.id, host))
-    return scopes
+        of_task = node.hook and not node.groups and node.id.startswith(f"{task}/hooks/{node.hook.value}/")
+        if node.handler or of_task:
+            return scopes
+        if node.batch is not None:
+            return [*scopes, _batch(task, node.batch.number)]
+        if batch := self._batches.get(task, {}).get(host):
+            scopes.append(batch)
+        if task in self._host_hooks:
+            scopes.append((f"{task}/hostHooks/", host))
+            if node.hook and node.id.startswith(f"{task}/hostHooks/{node.hook.value}/"):
+                return scopes
+        scopes += [(f"{each.group}/", host) for each in reversed(node.groups)]
+        if node.is_of_group:
+            return scopes
+        step = _STEP.match(node.id, len(task) + 1)
+        scopes.append((node.id[: step.end()] if step else node.id, host))
+        return scopes
+
+    def _own(self, node: ExecutionNode, host: str) -> Scope:
+        """The scope whose hook an action is."""
+        return self._around(node, host)[-1]
+
+    def _follows(self, scope: Scope) -> bool:
+        """Whether a scope is a batch, or a group or all of a task on one host: its ``always`` hooks follow what began
+        there."""
+        return scope[0].endswith("/")
 
 
-def _own(node: ExecutionNode, host: str) -> Scope:
-    """The scope whose hook an action is."""
-    return _around(node, host)[-1]
+def _batch(task: str, number: int) -> Scope:
+    # The slash: there may be a step of that name.
+    return f"{task}/batchHooks/{number}/", ""

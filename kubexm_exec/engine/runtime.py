@@ -18,10 +18,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Connector
-from kubexm_exec.connectors.pool import ConnectorPool, Loads
+from kubexm_exec.connectors.pool import ConnectorPool
+from kubexm_exec.connectors.thirdparty import Loads
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.engine.attempt import ActionRecords
 from kubexm_exec.engine.history import Known
+from kubexm_exec.engine.notifications import Notification
 from kubexm_exec.engine.output import Later
 from kubexm_exec.engine.ports import Journal
 from kubexm_exec.engine.prefetch import Prefetch
@@ -101,7 +103,7 @@ class Runtime:
         compile_fragment: FragmentCompiler | None = None,
         expressions: Expressions | None = None,
     ) -> None:
-        self.nodes: dict[NodeID, ExecutionNode] = dict(graph.nodes)
+        self.nodes: dict[NodeID, ExecutionNode] = {name: _movable(node) for name, node in graph.nodes.items()}
         """All nodes, with those of fragments; the same mapping as in ``graph``."""
         self.graph = replace(graph, nodes=self.nodes)
         self.options = options
@@ -146,6 +148,8 @@ class Runtime:
         """Where the run is recorded, if it is; set before the run begins."""
         self.prior: Mapping[Action, Known] = {}
         """What earlier sessions of this run tell about its actions."""
+        self.pending: Sequence[Notification] = ()
+        """Handlers of its target that are due, from whichever run."""
         self.blobs = BlobStore()
         self.transfers = Transfers(options.uploads)
         self._finder = templates
@@ -249,7 +253,7 @@ class Runtime:
             known = self.nodes.get(node.id)
             if known is not None:
                 node = known.joined(node)
-            self.nodes[node.id] = node
+            node = self.nodes[node.id] = _movable(node)
             self.evaluator.index.add(node)
             added.append(node)
         return added
@@ -258,6 +262,15 @@ class Runtime:
         """Set the host of a ``runOnce`` node."""
         self.nodes[node] = replace(self.nodes[node], hosts=hosts)
         self.evaluator.index.move(self.nodes[node])
+
+    def set_place(self, node: NodeID, host: str, place: str) -> str:
+        """Set the place where a node works for a host; returns the one before."""
+        # In place: a node may have thousands of hosts, and each may have to move.
+        places = self.nodes[node].places
+        assert isinstance(places, dict)
+        before = places.get(host, host)
+        places[host] = place
+        return str(before)
 
     # Stopping
 
@@ -291,6 +304,11 @@ class Runtime:
         self.blobs.close()
 
 
+def _movable(node: ExecutionNode) -> ExecutionNode:
+    """The node with places of its own, if they may change."""
+    return replace(node, places=dict(node.places)) if node.choices else node
+
+
 def _view(host: GraphHost) -> HostView:
     return HostView(
         name=host.name,
@@ -312,13 +330,13 @@ class BlobStore:
         self._folder: Path | None = None
         self._lock = threading.Lock()
 
-    def put(self, data: bytes) -> str:
-        """Keep bytes; ``get`` returns them for the token."""
+    def put(self, data: bytes, *, secret: bool = False) -> str:
+        """Keep bytes; ``get`` returns them for the token. A secret is kept in memory, whatever its size."""
         token = hashlib.sha256(data).hexdigest()
         with self._lock:
             if token in self._memory:
                 return token
-            if len(data) <= _SMALL_BLOB and self._held + len(data) <= _BLOBS_IN_MEMORY:
+            if secret or (len(data) <= _SMALL_BLOB and self._held + len(data) <= _BLOBS_IN_MEMORY):
                 self._memory[token] = bytes(data)
                 self._held += len(data)
                 return token

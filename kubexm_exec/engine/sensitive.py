@@ -21,16 +21,16 @@ _STREAMS: Final = ("stdout", "stderr", "command")
 
 
 def masker(attempt: Attempt, redactor: Redactor) -> Callable[[str], str]:
-    """Masks secrets in texts about an attempt, and the values of a sensitive step's expressions.
-
-    What is written literally in the spec is not secret.
-    """
+    """Masks secrets, and the values of a sensitive step's expressions; literals of the spec are not secret."""
     if not attempt.node.sensitive:
         return redactor.mask
     own = Redactor()
     if attempt.used is not None:
         rendered = plain(attempt.used.model_dump(by_alias=True, exclude_unset=True))
         for value in _made(rendered, attempt.node.with_):
+            own.add(value)
+    for name, value in (attempt.env or {}).items():
+        if value != attempt.node.env[name][1]:
             own.add(value)
     return lambda text: own.mask(redactor.mask(text))
 
@@ -39,7 +39,10 @@ def conceal(attempt: Attempt, outcome: ActionOutcome, redactor: Redactor) -> Non
     """Remove everything from a result that must not be shown; a sensitive step's outputs are secrets from now on."""
     result = outcome.result
     if attempt.node.sensitive:
-        redactor.add([text for _, text in texts(dict(outcome.outputs or {})) if len(text) >= _SHORTEST])
+        # A path that the spec names would else be one, and every path that begins like it.
+        written = {text for _, text in texts(dict(attempt.node.with_))}
+        found = [text for _, text in texts(dict(outcome.outputs or {})) if text not in written]
+        redactor.add([text for text in found if len(text) >= _SHORTEST])
         mask = masker(attempt, redactor)
         for name in _TEXTS:
             setattr(result, name, mask(getattr(result, name)))

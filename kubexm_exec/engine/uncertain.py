@@ -16,18 +16,32 @@ _LOOK: Final = (
     "to run it again"
 )
 _SAFE: Final = "run it again: it checks the host first, and does only what is missing (`retry` automates that)"
+_AGAIN: Final = "run it again: it is repeatable, so that nobody has to confirm anything (`retry` automates that)"
 
 
-def may_repeat(step: AnyStep, forecast: Forecast[Any]) -> bool:
-    """Whether a repetition is safe: precheck has looked at the host, or the step changes nothing."""
-    return forecast.decides or forecast.effect is not Effect.CHANGES or step.undo is Undo.NEEDLESS
+def may_repeat(attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> bool:
+    """Whether a repetition is safe: precheck has looked at the host, or the step is repeatable, or changes nothing.
+
+    What the spec says of it counts more than what its type does.
+    """
+    if forecast.decides:
+        return True
+    said = attempt.node.policy.repeatable
+    if said is not None:
+        return said
+    return _says_so(step) or forecast.effect is not Effect.CHANGES or step.undo is Undo.NEEDLESS
+
+
+def _says_so(step: AnyStep) -> bool:
+    """Whether the step type says that it is repeatable; one that cannot tell is not."""
+    try:
+        return step.is_repeatable()
+    except Exception:  # noqa: BLE001  asked also where nothing may be raised; it is the type's own code
+        return False
 
 
 def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
-    """The outcome when precheck finds the work of an earlier attempt, which failed or whose connection dropped, done.
-
-    This run has made the change then, for all that depends on it.
-    """
+    """The outcome if precheck finds the work of an earlier attempt done: this run has made the change."""
     result = outcome.result
     if not attempt.unsure:
         result.changed = True
@@ -42,8 +56,9 @@ def was_done(attempt: Attempt, outcome: ActionOutcome) -> ActionOutcome:
 
 def settle(attempt: Attempt, step: AnyStep, forecast: Forecast[Any]) -> None:
     """Before ``run``: settle an earlier attempt; raises OutcomeUnknown if precheck could not tell."""
-    if not may_repeat(step, forecast):
+    if not may_repeat(attempt, step, forecast):
         raise OutcomeUnknown(attempt.unsure)
+    attempt.repeats = not forecast.decides
     attempt.unsure = ""
 
 
@@ -54,10 +69,7 @@ def mark(
     step: AnyStep | None,
     forecast: Forecast[Any] | None,
 ) -> None:
-    """Mark the outcome of an attempt that raised an exception as unknown, if it or an earlier one's is.
-
-    The forecast is that of this attempt, if there is one.
-    """
+    """Mark the outcome of a failed attempt as unknown, if it or an earlier one's is; with its forecast, if any."""
     lost = find_cause(error, OutcomeUnknown)
     if lost is not None and attempt.working:
         # During precheck it does not matter: that changes nothing.
@@ -76,9 +88,9 @@ def mark(
     elif result.kind is FailureKind.UNREACHABLE:
         result.message += "; the outcome of the attempt before is unknown, because its connection dropped"
     if step is None or forecast is None:
-        result.hint = result.hint or _LOOK
-    elif may_repeat(step, forecast):
-        result.hint = _SAFE
+        result.hint = result.hint or (_AGAIN if attempt.node.policy.repeatable else _LOOK)
+    elif may_repeat(attempt, step, forecast):
+        result.hint = _SAFE if forecast.decides else _AGAIN
     else:
         outcome.final = True
         result.hint = f"{_LOOK}; {step.unknown_hint}" if step.unknown_hint else _LOOK

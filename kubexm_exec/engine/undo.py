@@ -24,8 +24,9 @@ from kubexm_exec.engine.sensitive import masker
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.model.events import ACTION_UNDONE
-from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, On
+from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, FailurePolicy, On, returned_by
 from kubexm_exec.model.result import ForecastState, HostResult, Status
+from kubexm_exec.plugins import RegistryError
 from kubexm_exec.scheduler import Action, Outcome, Scheduler
 from kubexm_exec.step import AnyStep, Undo
 
@@ -131,8 +132,6 @@ def undo_all(runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers = Th
 
 
 class _Undo(Loop):
-    """Runs the reversed graph."""
-
     def __init__(self, runtime: Runtime, saved: Sequence[Saved], workers: MakeWorkers) -> None:
         self._forks = max(1, runtime.options.forks)
         super().__init__(runtime, self._roll_back, self._forks, workers)
@@ -154,7 +153,6 @@ class _Undo(Loop):
         self._offered: set[Action] = set()
 
     def run(self) -> None:
-        """Undo everything."""
         try:
             self._loop()
         finally:
@@ -179,12 +177,13 @@ class _Undo(Loop):
         return ended
 
     def _undo_next(self, key: Action, action: Saved) -> None:
-        self._running[key] = again = _again(self._runtime, action.remaining.pop())
+        again = _again(self._runtime, action.remaining.pop())
+        self._running[again] = key
         self._begin((again,))
 
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
-        key, result = Action(attempt.node.id, attempt.host), outcome.result
-        if self._running.get(key) is not attempt:
+        key, result = self._running.pop(attempt, None), outcome.result
+        if key is None:
             return  # it was given up before
         action = self._wanted[key]
         if not result.undo:  # it did not return
@@ -195,7 +194,6 @@ class _Undo(Loop):
                 self._undo_next(key, action)
                 return
             action.undos.append(_outcome(attempt, FAILED, _NOT_BEGUN).result)
-        del self._running[key]
         self._end(key, *_sum_up(action))
 
     def _end(self, key: Action, state: str, message: str) -> None:
@@ -230,7 +228,7 @@ class _Undo(Loop):
         if not ready and not self._running:
             ready = [next(reversed(self._wanted))]
         # At a place there is one at a time anyway; what all of them share is counted here.
-        used = Counter(name for key in self._running for name, _ in self._shared(key))
+        used = Counter(name for key in self._running.values() for name, _ in self._shared(key))
         found: list[Action] = []
         for key in ready:
             if len(found) + len(self._running) >= self._forks:
@@ -253,7 +251,6 @@ class _Undo(Loop):
     # In a worker's thread
 
     def _roll_back(self, attempt: Attempt) -> ActionOutcome:
-        """Undo what an attempt did."""
         runtime = self._runtime
         action = self._wanted[Action(attempt.node.id, attempt.host)]
         if action.doubt and not action.undos and (settled := self._doubted(attempt, action)):
@@ -284,9 +281,9 @@ class _Undo(Loop):
             if runtime.last.is_set() and caused_by(error, CommandCancelled):
                 return _outcome(attempt, FAILED, _ENDED)
             result = failed(attempt, error)
-            if result.traceback:
+            if result.traceback and not isinstance(error, RegistryError):
                 runtime.logger(node=attempt.node.id, host=attempt.host).error(
-                    "the undo raised an exception", error=hide(result.message), traceback=hide(result.traceback)
+                    "the undo raised an exception", error=hide(result.message), exception=hide(result.traceback)
                 )
             return _outcome(attempt, FAILED, hide(result.message) or type(error).__name__)
         finally:
@@ -317,8 +314,7 @@ class _Undo(Loop):
 
 
 def _place(action: Saved) -> str:
-    """The host that it works on."""
-    return action.attempts[-1].place
+    return action.attempts[-1].place if action.attempts else action.node.place(action.host)
 
 
 def _outcome(attempt: Attempt, state: str, message: str = "") -> ActionOutcome:
@@ -336,10 +332,7 @@ def _sum_up(action: Saved) -> tuple[str, str]:
 
 
 def merged(runtime: Runtime, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts, those with the same work merged into one with the undo data of all.
-
-    Attempts with other parameters, because the spec has changed in between, did other work.
-    """
+    """The attempts, with those of the same parameters merged into one with the undo data of all."""
     found: list[Attempt] = []
     last: Any = None
     for attempt in attempts:
@@ -361,16 +354,17 @@ def _tell(runtime: Runtime, action: Saved, state: str, message: str) -> None:
         action.result.undo = f"{state}: {message}" if message else state
     # An interrupted undo that was not repeated stays as it is.
     if runtime.journal is not None and runtime.journal.error is None and message != _DOUBT:
-        said = entries.Undone(action.node.id, action.host, state, message)
+        said = entries.Undone(action.node.id, action.host, state, message, withdraws=bool(action.node.notifies))
         # The recorder keeps the error, which is reported at the end of the run.
         with contextlib.suppress(JournalError):
             runtime.journal.write(said)
     if state != NOTHING:
-        runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message)
+        place = _place(action)
+        at = {"place": place} if place != action.host else {}
+        runtime.bus.emit(ACTION_UNDONE, action.node.id, action.host, result=state, message=message, **at)
 
 
 def _again(runtime: Runtime, attempt: Attempt) -> Attempt:
-    """The same attempt once more."""
     again = Attempt(
         attempt.node, attempt.host, attempt.number, runtime.last,
         params=attempt.params, rendered=attempt.rendered, used=attempt.used, undo=attempt.undo,
@@ -425,7 +419,7 @@ def _reversed(graph: ExecutionGraph) -> ExecutionGraph:
         # hosts at once, and with batches one would wait for itself.
         for parent in _parents(node.id, graph):
             for after, dep in waited_by.get(parent, ()):
-                if not after.id.startswith(f"{parent}+"):
+                if not after.id.startswith((f"{parent}+", f"{parent}[")):
                     hosts = None if dep.hosts is None else tuple(host for host in dep.hosts if host in node.hosts)
                     waiting[node.id].append(Dependency(after.id, dep.mode, On.DONE, hosts))
     return replace(
@@ -448,9 +442,4 @@ def _reversed(graph: ExecutionGraph) -> ExecutionGraph:
 
 def _parents(node: str, graph: ExecutionGraph) -> list[str]:
     """The nodes whose fragments a node is in, innermost first."""
-    found = []
-    while "+" in node:
-        node = node.rpartition("+")[0]
-        if node in graph.nodes:
-            found.append(node)
-    return found
+    return [parent for parent in returned_by(node) if parent in graph.nodes]

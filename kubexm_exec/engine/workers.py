@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
-from kubexm_exec.engine.failures import failed
+from kubexm_exec.engine.failures import TRACEBACK, failed
 from kubexm_exec.engine.ports import Done, Perform
 
 
@@ -23,7 +23,7 @@ def never_raising(perform: Perform) -> Perform:
         except BaseException as error:  # noqa: BLE001  it becomes the action's failure, with its traceback
             result = failed(attempt, error)
             if result.traceback:
-                result.hint = f"executor {who} raised it; the traceback is in the result"
+                result.hint = f"executor {who} raised it; {TRACEBACK}"
             return ActionOutcome(result)
         return outcome
 

@@ -12,8 +12,9 @@ from kubexm_exec.engine.ports import Done, Perform, Workers
 from kubexm_exec.engine.runtime import Runtime
 from kubexm_exec.engine.workers import Threads
 from kubexm_exec.model.events import ACTION_FORECAST
-from kubexm_exec.model.result import ForecastState, GraphExecutionResult, RunMode
-from kubexm_exec.plugins import RAISES, Registry, RegistryError
+from kubexm_exec.model.result import ForecastState, GraphExecutionResult, HostResult, RunMode, Status
+from kubexm_exec.plugins import RAISES, Registry, RegistryError, raised
+from kubexm_exec.values.expressions import UnknownValueError
 
 
 class Executor:
@@ -42,13 +43,13 @@ class Executor:
         self.lifecycle = Lifecycle(runtime)
         forks = None if self.one_by_one else max(1, runtime.options.forks)
         self.driver = Driver(
-            runtime, self.perform, name=self.name, forks=forks, mode=self.mode, workers=self.make_workers
+            runtime, self._perform, name=self.name, forks=forks, mode=self.mode, workers=self.make_workers
         )
         try:
             self.begin()
         except RAISES as error:
             who = f"{type(self).__module__}.{type(self).__qualname__}"
-            what = f'executor "{self.name}": {who}.begin raised {type(error).__name__}: {error}'
+            what = f'executor "{self.name}": {who}.begin raised {raised(error)}'
             raise RegistryError("broken-executor", what, "repair or remove its package") from error
         return self.driver.run()
 
@@ -62,6 +63,33 @@ class Executor:
     def perform(self, attempt: Attempt) -> ActionOutcome:
         """Perform an attempt, and return its outcome. Called by several threads at once."""
         return self.lifecycle.perform(attempt)
+
+    def _perform(self, attempt: Attempt) -> ActionOutcome:
+        """A loop whose items are known only now is expanded by every executor; each item is performed by itself."""
+        if attempt.node.loop is None:
+            return self.perform(attempt)
+        try:
+            outcome = self.lifecycle.expand(attempt)
+        except UnknownValueError as error:
+            outcome = self.unexpanded(attempt, error)
+        outcome = self.lifecycle.done(attempt, outcome)
+        result = outcome.result
+        if self.mode is not RunMode.ACT and result.status is Status.SUCCESS:
+            result.forecast = result.forecast or ForecastState.SATISFIED
+            self.tell(attempt, result.forecast, result.message)
+        return outcome
+
+    def unexpanded(self, attempt: Attempt, error: UnknownValueError) -> ActionOutcome:
+        """The outcome of a loop whose items are not known, which can only be when nothing is run."""
+        if self.mode is RunMode.ACT:
+            return self.lifecycle.broke(attempt, error, None)
+        node = attempt.node
+        because = error.because or error.message
+        message = f"would run {node.step_name}, one for each of {node.loop} (known at run time: {because})"
+        result = HostResult(
+            host_name=attempt.host, status=Status.SUCCESS, message=message, forecast=ForecastState.UNKNOWN
+        )
+        return ActionOutcome(result, unknown=f"depends on {node.id}")
 
     def tell(
         self, attempt: Attempt, state: ForecastState, message: str, diffs: Sequence[Mapping[str, Any]] = (), **more: Any

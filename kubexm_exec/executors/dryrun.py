@@ -7,7 +7,6 @@ from typing import Any, Final
 from kubexm_exec.engine.attempt import ActionOutcome, Attempt
 from kubexm_exec.engine.sensitive import shown_params
 from kubexm_exec.executors.base import Executor
-from kubexm_exec.model.graph import ExecutionNode
 from kubexm_exec.model.result import ForecastState, HostResult, RunMode, Status
 from kubexm_exec.step import AnyStep
 from kubexm_exec.values.expressions import UnknownValueError
@@ -45,6 +44,8 @@ class DryRunExecutor(Executor):
         except UnknownValueError as error:
             condition = "unknown"
             unknown.append(error)
+        if attempt.only_if and unmet is None:
+            condition = "unknown"
         kind: type[AnyStep] = self.runtime.steps.load(node.step_name)
         params: dict[str, Any] = {}
         if condition != "false":
@@ -52,18 +53,34 @@ class DryRunExecutor(Executor):
             unknown += more
             if not more:
                 attempt.used = kind.params_model.model_validate(params)
+            try:
+                self.runtime.evaluator.env(node, attempt.host)
+            except UnknownValueError as error:
+                unknown.append(error)
         names = list(dict.fromkeys(error.name for error in unknown))
-        state = ForecastState.UNKNOWN if unknown else ForecastState.CHANGE
-        message = f"would not run: {unmet.result.message}" if unmet is not None else _message(node, condition, names)
-        self.tell(attempt, state, message, params=shown_params(node, params), unknown=names, condition=condition)
+        state = ForecastState.UNKNOWN if unknown or attempt.only_if else ForecastState.CHANGE
+        message = _message(attempt, condition, names)
+        if unmet is not None:
+            message = f"would not run: {unmet.result.message}"
+        self.tell(
+            attempt,
+            state,
+            attempt.because(message),
+            params=shown_params(node, params),
+            unknown=names,
+            condition=condition,
+        )
         if unmet is not None:
             return unmet
         result = HostResult(host_name=attempt.host, status=Status.SUCCESS, message=message, forecast=state)
         return ActionOutcome(result, unknown=f"{node.id} has not run: {_OFFLINE}")
 
 
-def _message(node: ExecutionNode, condition: str, names: list[str]) -> str:
+def _message(attempt: Attempt, condition: str, names: list[str]) -> str:
+    node = attempt.node
     text = f"would run {node.step_name}"
-    if condition == "unknown":
+    if attempt.only_if:
+        text += f" if {attempt.only_if} changes something"
+    elif condition == "unknown":
         text += f" if {node.when}" if isinstance(node.when, str) else " if its condition holds"
     return f"{text} (not known yet: {', '.join(names)})" if names else text

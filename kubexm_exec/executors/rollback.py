@@ -17,6 +17,7 @@ from kubexm_exec.engine.undo import FAILED, INTERRUPTED, LEFT, UNDONE, Saved, ea
 from kubexm_exec.executors.base import Executor
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, RunMode, Status
 from kubexm_exec.scheduler import Action
+from kubexm_spec.diagnostics import plural
 
 _HINT: Final = (
     "check the host, then resume with --undone NODE if it was undone, or with --again NODE to have it undone once more"
@@ -31,7 +32,10 @@ def remaining(history: RunHistory) -> tuple[list[Action], list[Action]]:
             continue
         if action.undo:
             can.append(key)
-        elif action.begun or (action.result is not None and action.result.changed):
+        elif (action.begun and not action.looking) or (
+            # Not if an earlier rollback has found that nothing is left to undo.
+            action.changed and action.result is not None and action.result.changed
+        ):
             cannot.append(key)
     return can, cannot
 
@@ -90,7 +94,7 @@ class RollbackExecutor(Executor):
         states += [UNDONE for action in self._history.actions.values() if action.undone.startswith(UNDONE)]
         undone, broken, left = (states.count(state) for state in (UNDONE, FAILED, LEFT))
         ended = Status.CANCELLED if runtime.abort.is_set() else Status.FAILED if broken or left else Status.SUCCESS
-        said = [f"{undone} of {len(states)} actions undone"]
+        said = [f"{undone} of {plural(len(states), 'action')} undone"]
         said += [f"{broken} could not be"] if broken else []
         said += [f"{left} left alone: changed since by somebody else"] if left else []
         return record.end(ended, ", ".join(said))

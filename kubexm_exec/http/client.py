@@ -24,11 +24,10 @@ from urllib3.exceptions import TimeoutError as LateError
 
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.http.attempts import LEAST_SPEED
-from kubexm_exec.http.messages import EndedError, HttpError, Reply, Request, plain_url, shown_url
+from kubexm_exec.http.messages import BODY_LIMIT, EndedError, HttpError, Reply, Request, plain_url, shown_url
 from kubexm_exec.http.redirects import redirected
 from kubexm_exec.model.errors import CommandCancelled
 
-BODY_LIMIT: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 
 
@@ -101,10 +100,7 @@ def ask(
     deadline: Deadline | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Response]:
-    """Send a request and follow redirects; yields the answer. Raises HttpError.
-
-    ``silence`` is how long it may take to connect, to begin the answer, and to continue it.
-    """
+    """Send a request, follow redirects, yield the answer. ``silence``: the longest pause. Raises HttpError."""
     trust = trust or Trust()
     for seen in itertools.count():
         with _exchange(request, trust, silence, deadline or Deadline(), cancel or Cancel()) as response:
@@ -381,7 +377,6 @@ def _proxy_manager(proxy: str, more: Mapping[str, Any]) -> urllib3.ProxyManager:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The cause of an error of a library."""
     while True:
         inner = error.__cause__ if isinstance(error, NewConnectionError) else None
         inner = inner or next((each for each in reversed(error.args) if isinstance(each, BaseException)), None)

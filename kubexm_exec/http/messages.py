@@ -12,6 +12,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from msgspec import Struct
 
 AGENT: Final = "kubexm"
+BODY_LIMIT: Final = 1 << 20
+"""Bytes of an answer that are read; the rest is cut off."""
 PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes of transient errors."""
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

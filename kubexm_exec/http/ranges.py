@@ -38,10 +38,7 @@ def is_tag(validator: str) -> bool:
 
 
 def validator_of(headers: Mapping[str, str]) -> str:
-    """The validator of a version: a strong entity tag, or the time of the last change if that was not just now.
-
-    A weak tag, or a time in the second of the answer, does not mean that the bytes are the same.
-    """
+    """A strong entity tag, or the time of the last change if it is older than the second of the answer."""
     tag = headers.get("etag", "")
     if tag and not tag.startswith("W/"):
         return tag
@@ -73,7 +70,7 @@ def piece_of(
     whole = None if shown is None or shown[3] == "*" else int(shown[3])
     if shown is None or (total is not None and whole is not None and whole != total):
         raise RestartError
-    same = _is_version(headers, validator)
+    same = bool(validator) and headers.get("etag" if is_tag(validator) else "last-modified", "") == validator
     if status == 416:
         # Everything has been received, if the whole has that size.
         if whole != start or not (verified or same):
@@ -84,7 +81,3 @@ def piece_of(
     if not same and (validator or not verified):
         raise RestartError
     return Piece(start, whole, validator)
-
-
-def _is_version(headers: Mapping[str, str], validator: str) -> bool:
-    return bool(validator) and headers.get("etag" if is_tag(validator) else "last-modified", "") == validator

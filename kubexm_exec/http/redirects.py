@@ -19,10 +19,7 @@ class RedirectError(HttpError):
 
 
 def redirected(request: Request, status: int, location: str, seen: int) -> Request | None:
-    """The request that an answer redirects to, or None; raises RedirectError.
-
-    Another server (scheme, host or port) gets no headers of the user, no body, and only a safe method.
-    """
+    """The redirected request, or None; another server gets no user headers and no body. Raises RedirectError."""
     if status not in _REDIRECTS or not location:
         return None
     try:

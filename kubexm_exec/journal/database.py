@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from kubexm_exec.engine.ports import JournalError
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest revision of the schema that this version knows."""
 
 
@@ -30,6 +30,9 @@ class Door(Protocol):
 
     def now(self) -> float:
         """The time for leases, by one clock that all users of the database share."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is done in it is durable all together, or not at all; only for a door of one's own."""
 
     def lock_leases(self) -> None:
         """Let nobody else change leases until the transaction ends; SQLite has only one writer anyway."""

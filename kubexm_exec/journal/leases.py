@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -48,10 +48,7 @@ class Lease(Struct, frozen=True):
     """By the clock of the database, see ``Door.now``."""
 
     def dead(self, door: Door) -> bool:
-        """Whether it may be taken over: its process is gone, or cannot be seen and has not renewed it in time.
-
-        A process that is known to be alive keeps it, however late it is.
-        """
+        """Whether it may be taken over: its process is gone, or invisible from here and late to renew it."""
         alive = self.holder.alive()
         if alive is not None:
             return not alive
@@ -139,6 +136,15 @@ def remove(store: Store, row: RunRow) -> None:
         door.do("run.remove", run=row.id)
 
 
+def check_free(door: Door, targets: Iterable[str]) -> None:
+    """Raise HeldError if a process works on one of the targets; nobody will until the transaction ends."""
+    door.lock_leases()
+    for target in targets:
+        lease = _find(door, target)
+        if lease is not None and not lease.dead(door):
+            raise HeldError(lease)
+
+
 def _lost(target: str, run: str) -> FencedError:
     return FencedError(f'the lease of "{target}" was lost: another run has taken it over', f"kubexm runs show {run}")
 
@@ -159,10 +165,7 @@ class Keeper:
         term: float | None = None,
         beat: float | None = None,
     ) -> None:
-        """``lost`` is called when the lease is not ours any more, ``asked`` with each request: kind, by whom, data.
-
-        ``heard``: the number of the last request to an earlier session.
-        """
+        """``lost``: called when the lease is lost; ``asked``: with each request; ``heard``: the last one before."""
         self._store, self._target, self._run, self._epoch = store, target, run, epoch
         self._lost, self._asked = lost, asked
         self._term = term_of_leases() if term is None else term

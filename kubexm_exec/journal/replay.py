@@ -44,8 +44,8 @@ class Retelling:
                 yield self._session(entry)
             case entries.Start():
                 node = self._graph.nodes.get(entry.node)
-                step = node.step_name if node is not None else ""
-                yield self._event(ev.ACTION_STARTED, entry.node, entry.host, attempt=entry.attempt, step=step)
+                told: dict[str, Any] = {"attempt": entry.attempt, "step": node.step_name if node is not None else ""}
+                yield self._event(ev.ACTION_STARTED, entry.node, entry.host, **told, **self._place(entry))
             case entries.End():
                 if entry.nodes:
                     nodes = [node.to_json() for node in entry.nodes]
@@ -53,15 +53,28 @@ class Retelling:
                 yield self._event(ev.ACTION_FINISHED, entry.node, entry.host, **entry.result.to_json())
             case entries.Asks() if entry.question:
                 told = {"question": entry.question, "default": entry.default}
-                yield self._event(ev.ACTION_ASKS, entry.node, entry.host, **told)
+                yield self._event(ev.ACTION_ASKS, entry.node, entry.host, **told, **self._place(entry))
+            case entries.Retry() if entry.place:
+                before = self.history.of(entry.node, entry.host).place
+                told = {"place": entry.place, "instead_of": before, "message": entry.message}
+                yield self._event(ev.ACTION_MOVED, entry.node, entry.host, **told)
             case entries.Retry():
                 yield self._retried(entry)
+            case entries.Rescued() if (told_of := self.history.of(entry.node, entry.host).result) is not None:
+                yield self._event(ev.ACTION_RESCUED, entry.node, entry.host, **told_of.to_json())
             case entries.Undone() if entry.state != "nothing":
-                yield self._event(ev.ACTION_UNDONE, entry.node, entry.host, result=entry.state, message=entry.message)
+                told = {"result": entry.state, "message": entry.message}
+                yield self._event(ev.ACTION_UNDONE, entry.node, entry.host, **told, **self._place(entry))
             case entries.Stop():
                 yield self._event(ev.RUN_STOPPING, reason=entry.reason, message=_STOPPING.get(entry.reason, ""))
             case entries.Ended():
                 yield self._finished(Status(entry.status), entry.message)
+
+    def _place(self, entry: entries.Start | entries.Asks | entries.Undone) -> dict[str, str]:
+        """Where an action works, if that is not its host."""
+        node = self._graph.nodes.get(entry.node)
+        place = self.history.of(entry.node, entry.host).place or (node.place(entry.host) if node is not None else "")
+        return {"place": place} if place not in ("", entry.host) else {}
 
     def broke_off(self) -> Iterator[Event]:
         """The end of an interrupted session; to be called after the last entry of a dead run, too."""

@@ -15,10 +15,18 @@ from kubexm_exec.engine.resume import after_undo
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.model.result import BLOCKED, GraphExecutionResult, HostResult, NodeResult, Status, node_message
+from kubexm_exec.model.result import (
+    BLOCKED,
+    GraphExecutionResult,
+    HostResult,
+    NodeResult,
+    PastChange,
+    Status,
+    node_message,
+)
 from kubexm_exec.scheduler import Action
 
-BROKE_OFF: Final = "it was running when the run was interrupted: its outcome is unknown"
+BROKE_OFF: Final = "it was running when the run was interrupted: a resume checks the host first"
 _AGAIN: Final = "it was done, and will be repeated"
 _NEVER: Final = "the run ended before it could start"
 
@@ -73,7 +81,7 @@ class PastRun(Struct, dict=True):
             of = NodeResult(node_name=node.id, step_name=node.step_name)
             of.host_results = {host: self._action(node, host) for host in node.hosts}
             for host in node.places:
-                if host in of.host_results:
+                if host in of.host_results and not of.host_results[host].place:
                     of.host_results[host] = replace(of.host_results[host], place=node.elsewhere(host))
             of.status = _sum_up(node, of)
             of.message = node_message(of, node.skip)
@@ -103,7 +111,7 @@ class PastRun(Struct, dict=True):
                 host_name=host, status=status, message=message, unknown=not self.alive, attempts=told.attempts,
                 start_time=told.started, end_time=end, undo=told.undone,
             )  # fmt: skip
-        if told.again:
+        if told.again and told.done:
             return HostResult(host_name=host, status=Status.PENDING, message=_AGAIN, attempts=told.attempts)
         if told.result is not None:
             return replace(told.result, undo=told.undone) if told.undone != told.result.undo else told.result
@@ -155,6 +163,26 @@ class PastRun(Struct, dict=True):
         """The actions that failed at least once and were tried again."""
         return [(key, told) for key, told in self.history.actions.items() if told.retries]
 
+    def repeated(self) -> list[tuple[str, HostResult]]:
+        """The actions that were simply run again after an attempt whose outcome was unknown."""
+        return self._having(lambda each: each.repeated)
+
+    def changes(self) -> list[PastChange]:
+        """What its actions changed on their hosts, in the order of the graph, and on each host in that of time."""
+        nodes = self.whole.nodes
+        order = {name: number for number, name in enumerate((*nodes, *self.whole.hosts))}
+        actions = [(key, told) for key, told in self.history.actions.items() if told.changes]
+        # What an earlier version of the spec had, and this one has not, comes last.
+        actions.sort(key=lambda one: [order.get(name, len(order)) for name in one[0]])
+        return [
+            PastChange(
+                key.node, key.host, each.time, each.session, each.sure, each.message, each.diffs,
+                nodes[key.node].elsewhere(key.host) if key.node in nodes else "", told.undone,
+            )
+            for key, told in actions
+            for each in told.changes
+        ]  # fmt: skip
+
     def slowest(self, most: int) -> list[tuple[str, HostResult, float]]:
         """The actions that took longest, without pauses."""
         found = [
@@ -177,6 +205,8 @@ def _failed(each: HostResult) -> bool:
 
 
 def _is_left(each: HostResult) -> bool:
+    if each.rescued and not each.undo:
+        return False
     if each.undo.startswith(TAKEN_BACK) or _failed(each):
         return True
     return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED

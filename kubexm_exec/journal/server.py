@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.engine import Engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.database import Database, Door, is_current, migrate
@@ -39,6 +39,18 @@ class ServerDoor(Door):
     def rows(self, name: str, /, **values: Any) -> list[Any]:
         """The result of a query."""
         return [tuple(row) for row in self._connection.execute(_STATEMENTS[name], values)]
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A transaction: the connection is in autocommit mode, so that it begins and ends explicitly."""
+        self._connection.exec_driver_sql("BEGIN")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(DBAPIError):  # what has gone wrong is told; without a connection it is over anyway
+                self._connection.exec_driver_sql("ROLLBACK")
+            raise
+        self._connection.exec_driver_sql("COMMIT")
 
     def now(self) -> float:
         """The time of the server."""

@@ -2,29 +2,277 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
 from msgspec import Struct
 
 from kubexm_exec.engine import entries
-from kubexm_exec.engine.digests import inputs_digest
-from kubexm_exec.engine.ports import JournalError
+from kubexm_exec.engine.ports import Durable, Entry, JournalError
+from kubexm_exec.engine.writeahead import inputs_digest
 from kubexm_exec.journal import leases
-from kubexm_exec.journal.errors import FencedError, GoneError
+from kubexm_exec.journal.database import Door
+from kubexm_exec.journal.errors import BusyError, FencedError, GoneError, explain
 from kubexm_exec.journal.owner import Owner
-from kubexm_exec.journal.recorder import Recorder
 from kubexm_exec.journal.store import INTERRUPTED, RunRow, Store, folder_of
+from kubexm_exec.model.events import ACTION_OUTPUT, Event
+from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.ownership import open_own, own_folder
 
 if TYPE_CHECKING:
     from kubexm_exec.connectors.base import User
     from kubexm_exec.engine.runtime import Runtime
-    from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.model.result import GraphExecutionResult
+
+NAME: Final = "output.jsonl"
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BEGIN: Final = '{"time":'
+"""How every line begins; quotes in texts are escaped, so that it occurs nowhere else."""
+
+
+class OutputLog:
+    """A subscriber that writes the output of steps; the file is created with the first piece, for its owner only."""
+
+    def __init__(self, folder: Path, lost: Callable[[JournalError], None]) -> None:
+        """``lost`` is called once if it cannot be written: a run must not go on while its output is lost."""
+        self._folder = folder
+        self._lost: Callable[[JournalError], None] | None = lost
+        self._file: TextIO | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Write the event if it is output."""
+        if event.kind != ACTION_OUTPUT or self._lost is None:
+            return
+        try:
+            self._write(event)
+        except OSError as error:
+            lost, self._lost = self._lost, None
+            lost(explain(f"the run's log {self._folder / NAME}", error))
+
+    def _write(self, event: Event) -> None:
+        if self._file is None:
+            for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
+                own_folder(folder)
+            descriptor = open_own(self._folder / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            # Line-buffered: readers see whole lines, and a crash loses none.
+            self._file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="surrogateescape")
+        line = {"time": round(event.time, 3), "node": event.node, "host": event.host, **event.data}
+        self._file.write(_ENCODE(line) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            # A failed write was reported when it happened.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+
+def read_log(folder: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The pieces from an offset on, each with the offset after it; an incomplete last line is left for later."""
+    path = folder / NAME
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            piece = _piece(line.decode("utf-8", "surrogateescape"))
+            if piece is not None:
+                yield offset, piece
+
+
+def _piece(line: str) -> dict[str, Any] | None:
+    """The data of a line. After a full disk or a crash the next session's first line may follow an incomplete one."""
+    for text in (line, line[max(0, line.rfind(_BEGIN)) :]):
+        with contextlib.suppress(ValueError):
+            piece: dict[str, Any] = json.loads(text)
+            return piece
+    return None
+
+
+_BUSY: Final = 30.0
+"""Seconds to wait for another process that writes."""
+_PROMPT: Final = 0.05
+"""The same for a thread that has other work."""
+_TIDY: Final = 40
+"""Commits between two rounds of maintenance."""
+
+
+class _Aside:
+    """Work that one of two threads does, whichever is first."""
+
+    __slots__ = ("_done", "_error", "_taken", "_what")
+
+    def __init__(self, what: Callable[[], None]) -> None:
+        self._what = what
+        self._taken = threading.Lock()
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._error: BaseException | None = None
+
+    def help(self) -> None:
+        """Do it, unless the other thread does."""
+        if self._taken.acquire(blocking=False):
+            try:
+                self._what()
+            except BaseException as error:  # noqa: BLE001  ``finish`` raises it
+                self._error = error
+            finally:
+                self._done.release()
+
+    def finish(self) -> None:
+        """Do it, or wait for the other thread; raises what it raises."""
+        if self._taken.acquire(blocking=False):
+            self._what()
+            return
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+
+
+_Group: TypeAlias = tuple[Sequence[Entry], Durable]
+
+
+class Recorder:
+    """Writes one run in order; after an error nothing more is written."""
+
+    def __init__(self, store: Store, run: str, epoch: int, after: int = 0) -> None:
+        """``after``: the number of the last group of entries that the run has."""
+        self.store = store
+        self.run = run
+        self.epoch = epoch
+        self.error: JournalError | None = None
+        self.digests: dict[str, str] = {}
+        """Digests of the inputs of nodes, by their ids; made before anything runs."""
+        self.written = after
+        """The number of the last group that is durable."""
+        self._door: Door | None = None
+        self._pen = threading.Lock()
+        """Held while writing."""
+        self._untidy = 0
+        self._todo: SimpleQueue[_Group | _Aside | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="kubexm-journal", daemon=True)
+        self._thread.start()
+
+    def submit(self, entries: Sequence[Entry], durable: Durable) -> None:
+        """Write entries in the background; ``durable`` is called in the writing thread."""
+        self._todo.put((entries, durable))
+
+    def submit_here(self, entries: Sequence[Entry], durable: Durable, aside: Callable[[], None]) -> None:
+        """Write entries in this thread if that is quick, while the other thread does ``aside``."""
+        if self._door is None or not self._door.prompt:
+            self.submit(entries, durable)
+            aside()
+            return
+        task = _Aside(aside)
+        self._todo.put(task)
+        written = self._commit(entries, _PROMPT)
+        task.finish()
+        if written:
+            durable(self.error)
+        else:
+            self.submit(entries, durable)
+
+    def write(self, *entries: Entry) -> None:
+        """Write entries and wait until they are durable; raises JournalError."""
+        done: SimpleQueue[JournalError | None] = SimpleQueue()
+        self.submit(entries, done.put)
+        error = done.get()
+        if error is not None:
+            raise error
+
+    def keep(self, token: str, data: bytes) -> None:
+        """Store content for an undo; durable when this returns."""
+        if self.error is not None:
+            raise self.error
+        self.store.keep(self.run, token, data)
+
+    def kept(self, token: str) -> bytes:
+        """Stored content; raises KeyError."""
+        return self.store.kept(self.run, token)
+
+    def fail(self, error: JournalError) -> None:
+        """Write nothing more, because of this error."""
+        self.error = self.error or error
+
+    def close(self) -> None:
+        """Write what is pending, and end."""
+        self._todo.put(None)
+        self._thread.join()
+
+    def _write(self) -> None:
+        going = True
+        while going:
+            several = [self._todo.get()]
+            several += [self._todo.get() for _ in range(self._todo.qsize())]
+            group: list[_Group] = []
+            for one in several:
+                if isinstance(one, _Aside):
+                    one.help()
+                elif one is not None:
+                    group.append(one)
+            going = None not in several
+            if group:
+                if not self._commit([entry for entries, _ in group for entry in entries], _BUSY):
+                    self.fail(BusyError(self.store.place))
+                for _, durable in group:
+                    durable(self.error)
+            if self._untidy >= _TIDY:
+                self._tidy()
+        if self._door is not None:
+            self._door.close()
+
+    def _commit(self, entries: Sequence[Entry], patience: float) -> bool:
+        """Write entries, unless there was an error; False if another process holds the lock for all that time."""
+        until = time.monotonic() + patience
+        if not self._pen.acquire(timeout=patience):
+            return False
+        try:
+            while self.error is None and entries:
+                try:
+                    self._append(entries)
+                    break
+                except BusyError:
+                    if time.monotonic() >= until:
+                        return False
+        finally:
+            self._pen.release()
+        return True
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        try:
+            if self._door is None:
+                self._door = self.store.connect()
+            self.store.append_by(self._door, self.run, self.epoch, self.written + 1, entries)
+            self.written += 1
+            self._untidy += 1
+        except BusyError:
+            raise
+        except JournalError as error:
+            self.fail(error)
+        except BaseException as error:
+            # If the thread died, the run would wait forever; and what was written last is unknown now.
+            self.fail(JournalError(f"{self.store.place}: {type(error).__name__}: {error}"))
+            if not isinstance(error, Exception):
+                raise
+
+    def _tidy(self) -> None:
+        with self._pen:
+            self._untidy = 0
+            if self._door is not None:
+                self._door.tidy()
+
 
 _LOOK: Final = 0.5
 """Seconds between two tries to take a lease."""
@@ -120,11 +368,9 @@ class Session:
         return session
 
     def attach(self, runtime: Runtime, left: Mapping[str, Sequence[tuple[int, str]]] | None = None) -> None:
-        """Record a run, and end it if the lease is lost or a request says so.
-
-        ``left``: what earlier sessions may have left running on hosts (see ``RunHistory.left``).
-        """
+        """Record a run, and end it if the lease is lost or cancelled; ``left``: what may still run on hosts."""
         runtime.journal = self.recorder
+        runtime.pending = [*runtime.pending, *self.store.notifications(self.target)]
         mask = runtime.redactor.mask
         self.recorder.digests = {node.id: inputs_digest(node, mask) for node in runtime.graph.steps()}
         runtime.connections.mark(mark_of(self.run, self.epoch), self._marks(left) if left else {})
@@ -137,7 +383,6 @@ class Session:
     def _marks(self, left: Mapping[str, Sequence[tuple[int, str]]]) -> dict[str, list[tuple[str, User]]]:
         """The marks of what earlier sessions may have left running, each with its user."""
         from kubexm_exec.engine.history import tell, whole_graph
-        from kubexm_exec.model.graph import ExecutionGraph
 
         history = tell(self.store, self.run)
         # Accepted changes may have changed the user, too.
@@ -215,7 +460,6 @@ def mark_of(run: str, epoch: int) -> str:
 
 
 def _user(graph: ExecutionGraph, node: str, host: str) -> User:
-    """The user that a node works as on a host."""
     of = graph.nodes[node]
     known = graph.hosts.get(of.place(host))
     return known.becomes or False if of.become is None and known is not None else of.become

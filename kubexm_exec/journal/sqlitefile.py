@@ -58,6 +58,12 @@ class SqliteDoor(Door):
         """The time of this machine's kernel."""
         return kernel_time()
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A transaction."""
+        with _transaction(self._connection):
+            yield
+
     def tidy(self) -> None:
         """Start the log over."""
         # What stays in the log is durable there too, and a later checkpoint moves it.
@@ -161,16 +167,8 @@ class SqliteFile(Database):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as connection:
-            # As a writer from the start: a transaction that begins as a reader can fail in the middle.
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._connection() as connection, _transaction(connection):
+            yield connection
 
     def _make(self) -> bool:
         """Create the schema in an empty file; False if there is an older one."""
@@ -195,6 +193,19 @@ class SqliteFile(Database):
             if not is_current(revision_of(connection.connection.driver_connection, self._place), self._place):
                 migrate(connection)
                 connection.exec_driver_sql(f"PRAGMA application_id = {MAGIC}")
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    # As a writer from the start: a transaction that begins as a reader can fail in the middle.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def kernel_time() -> float:
@@ -286,7 +297,7 @@ class SqliteReading(Database, Door):
             f"{self._place}: the journal cannot be written: it is read-only", "check the owner and mode of its folder"
         )
 
-    do = connect = lock_leases = lock_run = give_back = writing
+    do = connect = together = lock_leases = lock_run = give_back = writing
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         for _ in range(_TRIES):

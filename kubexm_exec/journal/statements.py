@@ -16,6 +16,12 @@ def _insert(table: str, *columns: str) -> str:
 
 _RUN: Final = "id, name, target, spec, executor, status, message, created, ended, epoch, holder, counts"
 _OURS: Final = "WHERE id = :run AND epoch = :old"
+_HANDLED: Final = "target = (SELECT target FROM runs WHERE id = :run)"
+_NOTIFY: Final = (
+    "INSERT INTO notifications (target, handler, host, node, run, at, sure, spec) "
+    "SELECT target, :handler, :host, :node, id, :at, {sure}, spec FROM runs WHERE id = :run "
+    "ON CONFLICT (target, handler, host, node, run) DO "
+)
 _LEASE: Final = "WHERE target = :of AND run = :by AND epoch = :old"
 
 STATEMENTS: Final = {
@@ -39,7 +45,7 @@ STATEMENTS: Final = {
     "entries.last": "SELECT seq FROM entries WHERE run = :run ORDER BY seq DESC LIMIT :limit",
     "runs.newest": (
         f"SELECT {_RUN} FROM runs WHERE (:name = '' OR name = :name) AND (:status = '' OR status = :status) "
-        "AND (:spec = '' OR spec = :spec) ORDER BY id DESC LIMIT :limit"
+        "AND (:spec = '' OR spec = :spec) AND (:target = '' OR target = :target) ORDER BY id DESC LIMIT :limit"
     ),
     "runs.like": (f"SELECT {_RUN} FROM runs WHERE id LIKE :begins OR id LIKE :ends ORDER BY id DESC LIMIT :limit"),
     "asked.of": "SELECT version, data FROM asked WHERE run = :run",
@@ -57,6 +63,27 @@ STATEMENTS: Final = {
     ),
     "lease.renew": f"UPDATE leases SET expires = :expires {_LEASE}",
     "lease.release": f"DELETE FROM leases {_LEASE}",
+    "notification.possible": _NOTIFY.format(sure=0) + "NOTHING",
+    "notification.due": _NOTIFY.format(sure=1) + "UPDATE SET at = excluded.at, sure = 1",
+    # By an action that has looked, in the run that was not sure, and in another one.
+    "notification.needless": (
+        f"DELETE FROM notifications WHERE {_HANDLED} AND host = :host AND node = :node AND run = :run AND sure = 0"
+    ),
+    "notification.confirm": (
+        f"UPDATE notifications SET sure = 1 WHERE {_HANDLED} AND host = :host AND node = :node AND run <> :run"
+    ),
+    "notification.serve": (
+        f"DELETE FROM notifications WHERE {_HANDLED} AND handler = :handler AND host = :host AND node = :node"
+    ),
+    "notification.withdraw": (
+        f"DELETE FROM notifications WHERE {_HANDLED} AND host = :host AND node = :node AND run = :run"
+    ),
+    "notification.drop": "DELETE FROM notifications WHERE target = :target AND handler = :handler AND host = :host",
+    "notifications.of": (
+        "SELECT handler, host, node, run, at, sure, spec FROM notifications WHERE target = :target "
+        "ORDER BY handler, host, at, node, run"
+    ),
+    "notifications.targets": "SELECT DISTINCT target FROM notifications ORDER BY target",
 }
 
 SCHEMA: Final = (
@@ -79,6 +106,10 @@ SCHEMA: Final = (
     # Which run works on a target now; ``epoch`` is that of the run.
     "CREATE TABLE leases (target TEXT NOT NULL, run VARCHAR(26) NOT NULL, epoch INTEGER NOT NULL, "
     "holder TEXT NOT NULL, since FLOAT NOT NULL, expires FLOAT NOT NULL, PRIMARY KEY (target))",
+    # Handlers that are due, by what changed; ``sure`` is 0 while nobody knows whether it did. They outlive their runs.
+    "CREATE TABLE notifications (target TEXT NOT NULL, handler TEXT NOT NULL, host TEXT NOT NULL, node TEXT NOT NULL, "
+    "run VARCHAR(26) NOT NULL, at FLOAT NOT NULL, sure INTEGER NOT NULL, spec TEXT NOT NULL, "
+    "PRIMARY KEY (target, handler, host, node, run))",
     # Requests to a running run, such as a cancel.
     "CREATE TABLE requests (id INTEGER NOT NULL, run VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, "
     'at FLOAT NOT NULL, "by" TEXT NOT NULL, data TEXT, PRIMARY KEY (id), '

@@ -18,9 +18,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from kubexm_exec.engine.notifications import Notification
 from kubexm_exec.engine.ports import ChangedError, Entry, JournalError
 from kubexm_exec.journal.database import Database, Door, shown
 from kubexm_exec.journal.errors import FencedError, UnknownRunError, explained
+from kubexm_exec.journal.notifications import Change, changes_by, pending
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.model.data import builtins
 from kubexm_exec.model.ids import is_run_id
@@ -68,10 +70,7 @@ def point(name: str) -> None:
 
 
 def open_database(url: str, *, reading: bool = False) -> Database:
-    """The database at a path or URL, with the newest schema; raises JournalError.
-
-    ``reading``: for queries only, so that a read-only file will do.
-    """
+    """The database at a path or URL, with the newest schema; ``reading``: for queries only. Raises JournalError."""
     place = shown(url)
     with explained(place):
         if "://" in url:
@@ -88,10 +87,7 @@ class Store:
     """The journal in one database. May be used by several threads and many processes at once."""
 
     def __init__(self, url: str, *, reading: bool = False) -> None:
-        """``url``: the path of a SQLite file, or a URL such as ``postgresql://user@host/name``; raises JournalError.
-
-        ``reading``: nothing will be written.
-        """
+        """``url``: a SQLite file or ``postgresql://...``; ``reading``: for queries only. Raises JournalError."""
         self.url = url
         self.place = shown(url)
         self._database = open_database(url, reading=reading)
@@ -106,10 +102,7 @@ class Store:
         self, run: str, *, name: str, target: str, spec: str, executor: str, holder: Owner, made_from: Any,
         asked: Any = None, opening: Sequence[Entry] = (),
     ) -> int:  # fmt: skip
-        """Record a new run with everything it is made from, before it does anything; returns its first epoch.
-
-        ``asked``: the request, as plain data. ``opening``: the first entries.
-        """
+        """Record a new run before it starts, with its request (``asked``) and first entries; returns its epoch."""
         point("begin.before")
         with self.writing() as door:
             door.do(
@@ -123,10 +116,7 @@ class Store:
         return 1
 
     def take_on(self, run: str, epoch: int, holder: Owner, made_from: Any = None, opening: Sequence[Entry] = ()) -> int:
-        """Continue a run that no process works on; ``epoch`` is the one last seen. Returns the new epoch.
-
-        ``opening``: entries that become durable with it, such as the actions to repeat because the spec has changed.
-        """
+        """Continue a run last seen with ``epoch``, with the entries ``opening``; returns the new epoch."""
         new = epoch + 1
         point("take.before")
         with self.writing() as door:
@@ -148,10 +138,17 @@ class Store:
 
     def append_by(self, door: Door, run: str, epoch: int, seq: int, entries: Sequence[Entry]) -> None:
         """The same through a door that the caller keeps open."""
-        text = _encoded(entries)
+        text, changes = _encoded(entries), changes_by(entries)
         point("append.before")
         with explained(self.place):
-            done = door.do("entries.append", run=run, epoch=epoch, seq=seq, data=text)
+            if not changes:
+                done = door.do("entries.append", run=run, epoch=epoch, seq=seq, data=text)
+            else:
+                with door.together():
+                    done = door.do("entries.append", run=run, epoch=epoch, seq=seq, data=text)
+                    point("append.between")
+                    if done == 1:
+                        _apply(door, run, changes)
         if done != 1:
             raise _taken_over(run)
         point("append.after")
@@ -175,10 +172,12 @@ class Store:
 
     # Reading
 
-    def runs(self, *, limit: int = 50, name: str = "", status: str = "", spec: str = "") -> list[RunRow]:
+    def runs(
+        self, *, limit: int = 50, name: str = "", status: str = "", spec: str = "", target: str = ""
+    ) -> list[RunRow]:
         """The newest runs, newest first."""
         with self.looking() as door:
-            return _rows(door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec))
+            return _rows(door.rows("runs.newest", limit=limit, name=name, status=status, spec=spec, target=target))
 
     def run(self, wanted: str) -> RunRow:
         """The run with an id, with an unambiguous beginning or end of one, or ``last``."""
@@ -224,7 +223,10 @@ class Store:
 
     def _made_from(self, run: str, limit: int) -> list[Any]:
         with self.looking() as door:
-            return [_unpack(data) for [data] in door.rows("inputs.newest", run=run, limit=limit)]
+            return [
+                json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
+                for [data] in door.rows("inputs.newest", run=run, limit=limit)
+            ]
 
     def entries(
         self, run: str, after: int = 0, *, read: Callable[[str], list[Any]] = json.loads
@@ -243,6 +245,11 @@ class Store:
         """The number of the last group of entries; 0 if there is none."""
         with self.looking() as door:
             return _last(door, run)
+
+    def notifications(self, target: str) -> list[Notification]:
+        """The handlers that are due on the hosts of a target; of each on a host the oldest notification first."""
+        with self.looking() as door:
+            return pending(door, target)
 
     # Content that was replaced
 
@@ -316,6 +323,12 @@ def _last(door: Door, run: str) -> int:
 def _open(door: Door, run: str, epoch: int, entries: Sequence[Entry]) -> None:
     if entries:
         door.do("entries.append", run=run, epoch=epoch, seq=_last(door, run) + 1, data=_encoded(entries))
+        _apply(door, run, changes_by(entries))
+
+
+def _apply(door: Door, run: str, changes: Sequence[Change]) -> None:
+    for name, values in changes:
+        door.do(name, run=run, **values)
 
 
 def _encoded(entries: Sequence[Entry]) -> str:
@@ -330,10 +343,6 @@ def _pack(data: Any) -> bytes:
     return zlib.compress(
         json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"), 3
     )
-
-
-def _unpack(data: bytes) -> Any:
-    return json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
 
 
 def _taken_over(run: str) -> FencedError:

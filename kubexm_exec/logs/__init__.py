@@ -8,6 +8,59 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, Protocol
 
+from kubexm_exec.model import events as ev
+from kubexm_exec.model.events import Event
+from kubexm_exec.model.result import timestamp
+
+_LINES: Final[Mapping[str, tuple[str, str]]] = {
+    ev.RUN_STARTED: ("info", "run started"),
+    ev.ACTION_STARTED: ("debug", "action started"),
+    ev.ACTION_FORECAST: ("debug", "forecast"),
+    ev.ACTION_OUTPUT: ("debug", "output"),
+    ev.ACTION_RETRY: ("warning", "action is tried again"),
+    ev.ACTION_FINISHED: ("info", "action finished"),
+    ev.ACTION_UNDONE: ("info", "action undone"),
+    ev.NODE_FINISHED: ("debug", "node finished"),
+    ev.GRAPH_EXTENDED: ("info", "graph extended"),
+    ev.NODE_MOVED: ("info", "node runs on another host"),
+    ev.ACTION_MOVED: ("info", "action is done at another place"),
+    ev.GATE_PAUSE: ("info", "pause before the next batch"),
+    ev.RUN_STOPPING: ("warning", "run is stopping"),
+    ev.RUN_FINISHED: ("info", "run finished"),
+}
+"""Level and text of each kind of event."""
+
+_KEYS: Final = (
+    "graph", "executor", "forks", "hosts", "nodes", "actions", "attempt", "attempts", "step", "state", "stream", "text",
+    "delay", "kind", "status", "changed", "reason", "cause", "failureKind", "exitCode", "result", "by", "place",
+    "seconds", "counts",
+)  # fmt: skip
+"""What a log line says of an event; whole outputs, diffs and tracebacks are in the result."""
+
+
+class EventLog:
+    """A subscriber that logs."""
+
+    def __init__(self, run: str) -> None:
+        self._log = get_logger(run=run)
+
+    def __call__(self, event: Event) -> None:
+        """Log one event."""
+        if event.kind not in _LINES:
+            return
+        level, text = _LINES[event.kind]
+        data = event.data
+        if data.get("status") == "Failed":
+            level = "error"
+        bound: dict[str, Any] = {key: value for key, value in (("node", event.node), ("host", event.host)) if value}
+        bound.update({key: data[key] for key in _KEYS if data.get(key) not in (None, "")})
+        if data.get("message"):
+            bound["detail"] = data["message"]
+        if event.kind == ev.GRAPH_EXTENDED:
+            bound["nodes"] = [node["id"] for node in data["nodes"]]
+        getattr(self._log, level)(text, **bound)
+
+
 NAME: Final = "kubexm"
 """The one logger of the standard library that we touch; a program that embeds us keeps all of its own."""
 _HIDDEN: Final = frozenset({"event", "level", "timestamp", "exception"})
@@ -95,7 +148,6 @@ class _Handler(logging.Handler):
         return self.formatter.format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line."""
         line = self.format(record) + "\n"
         try:
             self._stream.write(line)
@@ -110,7 +162,6 @@ class _Handler(logging.Handler):
 
 def _json(logger: Any, name: str, event: Mapping[str, Any]) -> str:
     from kubexm_exec.console.jsonl import json_line
-    from kubexm_exec.model.result import timestamp
 
     data = {"time": timestamp(event.get("timestamp")), "level": event.get("level"), "message": event.get("event")}
     more = {key: value for key, value in event.items() if key not in _HIDDEN}

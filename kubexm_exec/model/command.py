@@ -1,4 +1,4 @@
-"""What a command left."""
+"""The result of a command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """What a command left: exit code and bytes. A code is negative if a signal ended it."""
+    """Exit code and output of a command. The code is negative if a signal ended it."""
 
     command: str
     exit_code: int

@@ -1,4 +1,4 @@
-"""How work on a host goes wrong: it said no, the host was not there, the time was over, or the run was cancelled."""
+"""Errors of work on a host: it failed, the host was unreachable, it timed out, or the run was cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OutcomeUnknown(ConnectorError):
     """The transport broke during a command: it ran to its end, in part or not at all. Look before it is run again."""
 
     command = ""
-    """What was running, for messages; filled in by those who know how much of it may be shown."""
+    """The interrupted command, for messages; set where it is known how much of it may be shown."""
 
 
 class CommandTimedOut(Exception):
@@ -39,6 +39,7 @@ class StepFailed(Exception):
     """Raise this when the work fails. Say what and where in ``message``, and in ``hint`` what to do.
 
     ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
+    ``file``: the one file on the host that is the reason, so that nothing which leaves it as it is would help.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class StepFailed(Exception):
         hint: str = "",
         kind: FailureKind = FailureKind.FAILED,
         outputs: Mapping[str, Any] | None = None,
+        file: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.file = file
         self.command = command
         self.exit_code = exit_code
         self.stdout = stdout
@@ -64,6 +67,10 @@ class StepFailed(Exception):
         self.outputs = outputs or {}
         self.result: CommandResult | None = None
         """The command whose exit code this is, as it ended, if it was one."""
+
+
+class NotYet(StepFailed):
+    """The work was done, but what the spec waits for by ``retry.until`` does not hold: the attempt is repeated."""
 
 
 class FileChanged(StepFailed):

@@ -1,4 +1,4 @@
-"""Events: the only way out of the engine; the console, logs, results and streams subscribe to them."""
+"""Events: the only output of the engine; the console, logs, results and streams subscribe to them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,18 @@ ACTION_FINISHED: Final = "action.finished"
 """data: the JSON form of the HostResult (status, message, changed, reason, cause, failureKind, stdout, stderr, ...)"""
 ACTION_RESTORED: Final = "action.restored"
 """An earlier session of this run has done it; data as of action.finished"""
+ACTION_RESCUED: Final = "action.rescued"
+"""It failed, or was skipped because of a failure, and the rescue of its group has handled that; data as of
+action.finished"""
 ACTION_UNDONE: Final = "action.undone"
 """data: result (undone | undoFailed | leftAlone | notReversible), message"""
 NODE_FINISHED: Final = "node.finished"
 """data: status, message"""
 GRAPH_EXTENDED: Final = "graph.extended"
 """data: nodes (JSON forms of the nodes added), by (node that returned them)"""
+ACTION_MOVED: Final = "action.moved"
+"""It is done for its host at another place than the first; data: place, instead_of, message (why, if that one could not
+be reached; else it has left the run)"""
 NODE_MOVED: Final = "node.moved"
 """What runs once runs on another host, because the first ones have left the run; data: hosts, instead_of"""
 GATE_PAUSE: Final = "gate.pause"
@@ -83,30 +89,30 @@ class EventBus:
         self._lock = threading.RLock()
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Add somebody who is told everything from now on."""
+        """Add a subscriber for all events from now on."""
         self._subscribers.append(subscriber)
 
     def emit(self, kind: str, node: str = "", host: str = "", /, **data: Any) -> None:
-        """Tell all subscribers."""
+        """Publish an event."""
         event = Event(kind, self.run, time.time(), node, host, data if self._mask is None else self._mask(data))
         with self._lock:
             for subscriber in self._subscribers:
                 subscriber(event)
 
     def tell(self, kind: str, node: str, host: str, data: Mapping[str, Any]) -> None:
-        """Tell all subscribers what holds no secret any more."""
+        """Publish an event that is already masked."""
         event = Event(kind, self.run, time.time(), node, host, data)
         with self._lock:
             for subscriber in self._subscribers:
                 subscriber(event)
 
     def tell_all(self, events: Iterable[Event]) -> None:
-        """Tell all subscribers several things that hold no secret any more."""
+        """Publish several events that are already masked."""
         with self._lock:
             for event in events:
                 for subscriber in self._subscribers:
                     subscriber(event)
 
     def event(self, kind: str, node: str, host: str, data: Mapping[str, Any], /) -> Event:
-        """What ``emit`` would tell now, to be told later."""
+        """The event that ``emit`` would publish now, to be published later."""
         return Event(kind, self.run, time.time(), node, host, data if self._mask is None else self._mask(data))

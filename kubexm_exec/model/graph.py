@@ -1,4 +1,4 @@
-"""The execution graph: pure, serialisable data that says which step runs on which hosts after what."""
+"""The execution graph: pure, serialisable data: steps, their hosts, and their dependencies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain, product
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import NODEFAULT, Struct, ValidationError, convert, field
 from msgspec.structs import fields, replace
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 NodeID: TypeAlias = str
 """The path of a node: ``module/task/step``, with ``[key]`` for a loop item, with ``+name`` for a fragment's node."""
+
+_MOST_PLACES = 3
 
 FORMAT = 2
 """Version of the JSON form of a graph; a plan of another one is refused."""
@@ -47,21 +49,38 @@ class Mode(StrEnum):
 
 
 class On(StrEnum):
-    """What a dependency must have come to, for the one that waits to run."""
+    """The outcome of a dependency that its dependent requires."""
 
     SUCCESS = "success"
     FAILURE = "failure"
     DONE = "done"
+    BEGUN = "begun"
+    """It has ended, however, and may have done something; one of several is enough."""
 
 
 class Hook(StrEnum):
-    """The hook a node belongs to, if any."""
+    """The hook a node belongs to, if any; handlers are no hooks, but like those they are no steps of the task."""
 
     NONE = ""
     PRE = "pre"
     POST = "post"
     ON_FAILURE = "onFailure"
     ALWAYS = "always"
+    HANDLER = "handler"
+
+
+END_HOOKS: Final = (Hook.POST, Hook.ON_FAILURE, Hook.ALWAYS)
+"""Hooks at the end of a scope; they may undo what its ``pre`` hooks did."""
+
+
+class Part(StrEnum):
+    """The parts of a group of steps."""
+
+    BODY = "body"
+    RESCUE = "rescue"
+    """Runs for a host on which a step of the body failed."""
+    ALWAYS = "always"
+    """Runs for a host on which something of the group has begun, however that ended."""
 
 
 class FailurePolicy(StrEnum):
@@ -73,7 +92,7 @@ class FailurePolicy(StrEnum):
 
 
 class Dependency(Data, frozen=True):
-    """An edge: the node that is waited for, how, and for which outcome.
+    """An edge: the required node, how it is waited for, and its required outcome.
 
     ``hosts`` limits the edge to some hosts (batches): for a step that waits for a gate, the step's hosts that wait;
     for a gate that waits for a step, the step's hosts that are waited for. ``None`` means all of them.
@@ -86,13 +105,15 @@ class Dependency(Data, frozen=True):
 
 
 class Retry(Data, frozen=True):
-    """How often and how a failed action is tried again."""
+    """Retries of a failed action."""
 
     attempts: int = 1
     delay: float = 0.0
     backoff: str = "constant"  # constant | linear | exponential
     max_delay: float | None = None
     on: tuple[str, ...] = ("failed", "timedOut", "unreachable")
+    until: str | bool | None = None
+    """An attempt after which it does not hold is repeated, whatever ``on`` says."""
 
     def wait(self, attempt: int) -> float:
         """The pause in seconds after the given (1-based) attempt failed."""
@@ -107,12 +128,14 @@ class Retry(Data, frozen=True):
 
 
 class Policy(Data, frozen=True):
-    """What wraps a step: retry, timeout and what its failure means."""
+    """The policies of a step: retry, timeout and the effect of its failure."""
 
     retry: Retry = Retry()
     timeout: float | None = None
     ignore_errors: bool = False
     max_failures: str = "0"  # a number, or a percentage of the node's hosts
+    repeatable: bool | None = None
+    """Whether it may be run again when its outcome is unknown; None: as its step type says."""
 
     def budget(self, hosts: int) -> int:
         """How many of that many hosts may fail before the node is Failed."""
@@ -129,6 +152,14 @@ class Constraints(Data, frozen=True):
     locks: tuple[str, ...] = ()
 
 
+class Membership(Data, frozen=True):
+    """The part of a group of steps that a node belongs to."""
+
+    group: str
+    """The id of the group, ``module/task/group``."""
+    part: Part = Part.BODY
+
+
 class Origin(Data, frozen=True):
     """Where in the user's files a node comes from; line 0 means it is not known."""
 
@@ -138,6 +169,27 @@ class Origin(Data, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+class Loop(Data, frozen=True):
+    """A loop as it is written: its items, or lists to combine, and the expression for the key of an item."""
+
+    items: Any = None
+    matrix: Mapping[str, Any] | None = None
+    key: str | None = None
+    parallel: bool = False
+
+    def __str__(self) -> str:
+        """What it is over, for people."""
+        return str(self.items) if self.matrix is None else ", ".join(map(str, self.matrix.values()))
+
+
+class Batch(Data, frozen=True):
+    """One of the batches in which a task rolls over its hosts."""
+
+    number: int
+    count: int
+    hosts: tuple[str, ...]
 
 
 class ExecutionNode(Data, frozen=True, kw_only=True):
@@ -151,9 +203,16 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
     module: str = ""
     task: str = ""
     hosts: tuple[str, ...] = ()
-    """The hosts that it is for: an action is the node and one of them, and belongs to that host whatever its place."""
+    """The hosts that it serves: an action is the node and one of them, and belongs to that host whatever its place."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Where it works for those of its hosts that it does not work on themselves: the place, by the host it serves."""
+    """The place of the action for each host that is not served on itself."""
+    choices: tuple[tuple[str, ...], ...] = ()
+    """``delegateTo`` with ``one``: places of which the run chooses one for each host, in order; until it has, the place
+    of a host is the first of them."""
+    choice: Mapping[str, int] = field(default_factory=dict)
+    """Which of the ``choices`` a host has, if that is not the first; -1 for one whose place is known already."""
+    batch: Batch | None = None
+    """Of a hook of a batch: the batch."""
     once: NodeID = ""
     """``runOnce``: the gate that chooses the one host; until it has, ``hosts`` is the one that would be the first."""
     candidates: tuple[str, ...] = ()
@@ -165,21 +224,38 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
     when: str | bool | None = None
     guards: tuple[tuple[str, str | bool], ...] = ()
     """Conditions of the task and module around it, each with the scope it was written in."""
+    loop: Loop | None = None
+    """Its items are known only when it is reached: it runs nothing itself, but adds a node for each of them."""
     item: Any = None
     has_item: bool = False
+    """Whether its expressions know an item."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    failed_when: tuple[str | bool, ...] = ()
+    """If all of these hold of its result, the action has failed although its work was done."""
     scope: str = ""
     """Key of the values (params, vars) this node sees: see ``ExecutionGraph.scopes``."""
     policy: Policy = Policy()
     constraints: Constraints = Constraints()
     hook: Hook = Hook.NONE
+    groups: tuple[Membership, ...] = ()
+    """The groups of steps that it is in, the innermost first."""
+    notifies: tuple[NodeID, ...] = ()
+    """The handlers that a change by this node makes due on its host, as far as they have that host: the ids of the
+    nodes at the end of their scopes."""
+    handler: NodeID = ""
+    """The handler that it runs: its own id at the end of the scope, that one's id at a flush."""
     become: bool | str | None = None
-    """The user it works as, if the host's is not the one: a name, True for root, False for whoever logs in."""
+    """The user it runs as, if not that of the host: a name, True for root, False for the login user."""
+    env: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    """Environment variables of the commands that it runs on its host: by name the scope around it that an expression
+    sees (None: it is the step's own, and sees what the step sees), and the value as written."""
     sensitive: bool = False
     reversible: bool = False
     speaks: bool = False
     """Its output is for the people who watch."""
     """Whether the step type says it can be undone."""
+    every_session: bool = False
+    """What it finds out holds for one process only: each session does it again, on hosts with work left."""
     tags: tuple[str, ...] = ()
     skip: str = ""
     """A reason known before the run why no action of this node runs (tags not selected, no hosts)."""
@@ -192,9 +268,34 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
     """Digest of the values the node's expressions refer to, so that a changed variable changes the node."""
 
     @property
+    def judgements(self) -> tuple[str, ...]:
+        """The expressions that judge its result."""
+        return tuple(each for each in (*self.failed_when, self.policy.retry.until) if isinstance(each, str))
+
+    @property
     def is_gate(self) -> bool:
         """Whether this is a virtual node."""
         return self.kind is NodeKind.GATE
+
+    @property
+    def is_item(self) -> bool:
+        """Whether it is one of the items of a loop; what an item returns knows the item, and is none itself."""
+        return self.has_item and "+" not in self.id.rpartition("]")[2]
+
+    @property
+    def opens_batch(self) -> bool:
+        """Whether it is a gate between two batches, and not one that only counts what has failed in a batch."""
+        return self.batch_budget is not None and not self.id.endswith("#failures")
+
+    @property
+    def is_of_group(self) -> bool:
+        """Whether it is a step of the ``always`` of a group, which is a hook of that group alone."""
+        return self.hook is Hook.ALWAYS and bool(self.groups) and self.groups[0].part is Part.ALWAYS
+
+    @property
+    def after_failure(self) -> str:
+        """The group whose ``rescue`` or ``always`` it is in; the innermost one."""
+        return next((each.group for each in self.groups if each.part is not Part.BODY), "")
 
     def place(self, host: str) -> str:
         """The host on which it works for one of its hosts."""
@@ -209,15 +310,41 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
         """The place and the host it serves there, for people; one name if they are the same."""
         return where(host, self.elsewhere(host))
 
+    def places_for(self, host: str) -> tuple[str, ...]:
+        """The places of which the run chooses one for a host; none if there is no choice."""
+        number = self.choice.get(host, 0) if self.choices else -1
+        return self.choices[number] if number >= 0 else ()
+
+    @property
+    def summary(self) -> str:
+        """Where it works for whom, in few words: ``4 hosts``, ``lb1 for web1``, ``cp1 or cp2 for 4 hosts``."""
+        hosts = self.hosts[0] if len(self.hosts) == 1 else f"{len(self.hosts)} hosts"
+        places = list(dict.fromkeys(chain(*self.choices) if self.choices else map(self.place, self.hosts)))
+        if not self.places or places == list(self.hosts):
+            return hosts
+        shown = places if len(places) <= _MOST_PLACES else [*places[: _MOST_PLACES - 1], "..."]
+        return f"{(' or ' if self.choices else ', ').join(shown)} for {hosts}"
+
     @property
     def locations(self) -> tuple[str, ...]:
-        """The hosts on which it works."""
-        return tuple(dict.fromkeys(map(self.place, self.hosts))) if self.places else self.hosts
+        """The hosts on which it works, or may."""
+        if not self.places:
+            return self.hosts
+        return tuple(dict.fromkeys((*map(self.place, self.hosts), *chain(*self.choices))))
 
     def joined(self, other: ExecutionNode) -> ExecutionNode:
         """The node with the hosts that the same node has elsewhere, too."""
         more = tuple(host for host in other.hosts if host not in set(self.hosts))
-        return replace(self, hosts=self.hosts + more, places={**other.places, **self.places}) if more else self
+        if not more:
+            return self
+        places, choices = {**other.places, **self.places}, dict.fromkeys((*self.choices, *other.choices))
+        choice = {
+            host: list(choices).index(found) if (found := node.places_for(host)) else -1
+            for node in (other, self)
+            for host in node.hosts
+            if node.choices
+        }
+        return replace(self, hosts=self.hosts + more, places=places, choices=tuple(choices), choice=choice)
 
     @property
     def may_run_on(self) -> tuple[str, ...]:
@@ -237,10 +364,11 @@ class ExecutionNode(Data, frozen=True, kw_only=True):
 
     def inputs(self) -> list[Any]:
         """All that decides what its step does on a host, wherever and after whatever else that is."""
-        return [self.step_name, self.with_, self.item, self.outputs, self.become, self.inputs_hash]
+        found = [self.step_name, self.with_, self.item, self.outputs, self.become, self.inputs_hash]
+        return [*found, *(part for part in (self.env, self.loop) if part)]
 
     def content_hash(self) -> str:
-        """A digest that changes exactly when the node's meaning changes."""
+        """A digest that changes exactly when the meaning of the node changes."""
         return digest(self.content())
 
 
@@ -269,7 +397,7 @@ class GraphHost(Data, frozen=True):
 
     @property
     def becomes(self) -> str:
-        """The user that it is worked on as unless a step says another one; empty for whoever logs in."""
+        """The user of its steps unless they name another one; empty for the login user."""
         said = self.options.get("become") or ""
         if isinstance(said, Mapping):
             said = said.get("always") is not False and (said.get("user") or True)
@@ -286,30 +414,63 @@ class Scope(Data, frozen=True):
     own_params: bool = False
     """True for a document of its own (pipeline, used module or task): its params replace the parent's."""
     vars: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Of the pipeline: variables from outside, which are data and win over all others, also those of hosts."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     resources: Mapping[str, Any] = field(default_factory=dict)
     """Files from elsewhere by name, as they are written; everything inside the scope may use them."""
     base: str = ""
     """Folder of the file it was written in: relative paths (templates, scripts, copies) start there."""
+    item: Any = None
+    has_item: bool = False
+    """Whether it is around one item of a looped module or task: what is inside knows the item."""
+
+
+def scope_of_item(scopes: Mapping[str, Scope], scope_id: str) -> Scope | None:
+    """The scope of the item that a scope knows, if it is in a loop; a used document knows none from outside."""
+    scope = scopes.get(scope_id)
+    while scope is not None and not scope.has_item:
+        scope = None if scope.own_params or scope.parent is None else scopes.get(scope.parent)
+    return scope
 
 
 class ExecutionFragment(Struct, frozen=True):
     """Linked nodes with their entries (which wait for nothing inside) and exits (for which waits what comes after)."""
 
     nodes: tuple[ExecutionNode, ...] = ()
-    entry_nodes: tuple[NodeID, ...] = ()
     exit_nodes: tuple[NodeID, ...] = ()
 
     @classmethod
     def of(cls, nodes: Iterable[ExecutionNode], exits: Iterable[NodeID] | None = None) -> ExecutionFragment:
         """The fragment of some nodes; its exits are those that nothing inside waits for, unless they are given."""
         nodes = tuple(nodes)
-        inside = {node.id for node in nodes}
-        waits = {node.id: [dep.node for dep in node.dependencies if dep.node in inside] for node in nodes}
         if exits is None:
-            last = inside.difference(*waits.values())
-            exits = [node.id for node in nodes if node.id in last]
-        return cls(nodes, tuple(name for name, others in waits.items() if not others), tuple(dict.fromkeys(exits)))
+            waited_for = {dep.node for node in nodes for dep in node.dependencies}
+            exits = [node.id for node in nodes if node.id not in waited_for]
+        return cls(nodes, tuple(dict.fromkeys(exits)))
+
+    @property
+    def entry_nodes(self) -> tuple[NodeID, ...]:
+        """The nodes that wait for nothing inside."""
+        inside = {node.id for node in self.nodes}
+        return tuple(node.id for node in self.nodes if inside.isdisjoint(dep.node for dep in node.dependencies))
+
+    @classmethod
+    def of_items(cls, node: ExecutionNode, host: str, items: Iterable[tuple[str, Any]]) -> ExecutionFragment:
+        """The fragment of a loop on a host: a node for each item, one after another unless the loop is parallel."""
+        parallel = node.loop is not None and node.loop.parallel
+        places = {host: node.places[host]} if host in node.places else {}
+        choice = {host: node.choice[host]} if host in node.choice else {}
+        made: list[ExecutionNode] = []
+        for key, item in items:
+            waits = Dependency(node.id if parallel or not made else made[-1].id)
+            made.append(
+                replace(
+                    node, id=f"{node.id}[{key}]", loop=None, item=item, has_item=True, hosts=(host,), places=places,
+                    choice=choice, once="", candidates=(), dependencies=(waits,),
+                )
+            )  # fmt: skip
+        return cls.of(made)
 
     @property
     def exits(self) -> tuple[ExecutionNode, ...]:
@@ -331,7 +492,7 @@ class ExecutionGraph(Struct, frozen=True):
     """sha256 of every file the graph was made from, by name."""
     description: str = ""
     target: str = ""
-    """What the run works on: two runs of one target never overlap. It may be a path, so that JSON is without it."""
+    """The target: two runs of one target never overlap. It may be a path, so that JSON omits it."""
 
     def steps(self) -> Iterator[ExecutionNode]:
         """The nodes that are work, in graph order."""
@@ -343,8 +504,13 @@ class ExecutionGraph(Struct, frozen=True):
 
     def size(self) -> dict[str, int]:
         """How many hosts, nodes and actions there are."""
-        hosts = {host for node in self.steps() for host in node.hosts}
-        return {"hosts": len(hosts), "nodes": sum(1 for _ in self.steps()), "actions": self.actions()}
+        hosts: set[str] = set()
+        nodes = actions = 0
+        for node in self.steps():
+            hosts.update(node.hosts)
+            nodes += 1
+            actions += len(node.hosts)
+        return {"hosts": len(hosts), "nodes": nodes, "actions": actions}
 
     def digraph(self) -> nx.DiGraph[tuple[NodeID, str]]:
         """The graph for networkx: a DAG of actions, with edges from what comes first to what waits for it.
@@ -457,21 +623,27 @@ class _Saved(Struct, rename="camel", kw_only=True):
     hash: str
 
 
+def returned_by(node: NodeID) -> Iterator[NodeID]:
+    """The nodes that may have added a node to the graph, innermost first, as its id tells: it may have had an item."""
+    while (end := max(node.rfind("+"), node.rfind("["))) > 0:
+        node = node[:end]
+        yield node
+
+
 def digest(data: Any) -> str:
     """sha256 of the canonical JSON form of plain data, and of parts of a graph."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_said_or_text)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(data).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _said_or_text(value: Any) -> Any:
     return _said(value) if isinstance(value, Struct) else str(value)
 
 
-def _said(part: Struct) -> dict[str, Any]:
-    """What is not as by default, so that a digest stays the same when there is more that could be said.
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_said_or_text)
 
-    By value: msgspec leaves out only what is the very object of the default.
-    """
+
+def _said(part: Struct) -> dict[str, Any]:
+    """The fields that differ by value from their defaults: a digest stays the same when fields are added."""
     return {key: value for name, key, default in _defaults(type(part)) if (value := getattr(part, name)) != default}
 
 

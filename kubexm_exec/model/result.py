@@ -1,4 +1,4 @@
-"""What happened: the result of a run as pure data, with the field names that its JSON form has."""
+"""The result of a run as pure data, with the field names of its JSON form."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from kubexm_exec.model.data import builtins
+from kubexm_spec.diagnostics import plural
 
 
 class Status(StrEnum):
@@ -27,11 +28,13 @@ class Status(StrEnum):
     """Only of a past run: its process ended without having said how."""
     ROLLED_BACK = "RolledBack"
     """Only of a past run: what it had done was undone later."""
+    PARTIAL = "Partial"
+    """Only of a run: part of it was chosen for the last session, and the rest remains."""
 
 
 SYMBOLS: Final = {
     Status.PENDING: "○", Status.RUNNING: "▸", Status.SUCCESS: "✔", Status.FAILED: "✘", Status.SKIPPED: "⊘",
-    Status.CANCELLED: "⊘", Status.INTERRUPTED: "⊘", Status.ROLLED_BACK: "⊘",
+    Status.CANCELLED: "■", Status.INTERRUPTED: "■", Status.ROLLED_BACK: "■", Status.PARTIAL: "■",
 }  # fmt: skip
 """The symbol of a status, for everything that shows one."""
 
@@ -60,7 +63,7 @@ NO_HOSTS: Final = "there is no host for it to run on"
 
 
 class FailureKind(StrEnum):
-    """How an action failed: the work said no, it took too long, the host did not answer, or the step itself broke."""
+    """How an action failed: the work failed, timed out, the host was unreachable, or the step raised an exception."""
 
     FAILED = "failed"
     TIMED_OUT = "timedOut"
@@ -69,13 +72,13 @@ class FailureKind(StrEnum):
 
 
 class ForecastState(StrEnum):
-    """What a precheck can say."""
+    """The states of a forecast."""
 
     SATISFIED = "satisfied"
     CHANGE = "change"
     UNKNOWN = "unknown"
     NOT_LOOKED_AT = "notLookedAt"
-    """It would run, and nothing but that tells what it comes to."""
+    """It would run, and only running it shows what changes."""
 
 
 def timestamp(seconds: float | None) -> str | None:
@@ -101,7 +104,7 @@ class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     """The outcome of one action: a step on one host, or for it at another place."""
 
     host_name: str
-    """The host that it is for: the one it ran on, unless ``place`` is another."""
+    """The host that it serves: the one it ran on, unless ``place`` is another."""
     status: Status = Status.PENDING
     message: str = ""
     stdout: str = ""
@@ -117,6 +120,9 @@ class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     kind: FailureKind | None = field(default=None, name="failureKind")
     attempts: int = 0
     ignored: bool = False
+    """A failure that does not count: its step says so, or a rescue has handled it."""
+    rescued: bool = False
+    """It failed, or was skipped because of a failure, and the rescue of its group has handled that."""
     command: str = ""
     exit_code: int | None = None
     hint: str = ""
@@ -124,13 +130,17 @@ class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     diffs: Sequence[Mapping[str, Any]] = ()
     outputs: dict[str, Any] = field(default_factory=dict)
     unknown: bool = field(default=False, name="outcomeUnknown")
-    """The connection broke in the middle of it, and nobody has been able to look since: it may be done or not."""
+    """The connection dropped during the action and the host could not be checked since: its outcome is unknown."""
+    repeated: bool = False
+    """The outcome of an earlier attempt was unknown, and it was simply run again: it is repeatable."""
     undo: str = ""
     """After a rollback: ``undone``, ``undoFailed: ...``, ``leftAlone: ...`` (somebody else changed it since) or
     ``notReversible``."""
     traceback: str = ""
     place: str = ""
     """The host that it ran on, if that is not the one it is for."""
+    due_since: str = ""
+    """Of a handler: the run that made it due, if that is another one."""
 
     @property
     def where(self) -> str:
@@ -160,11 +170,12 @@ COLUMNS: Final = {
     "failed": "failed",
     "unreachable": "unreachable",
     "ignored": "ignored",
+    "rescued": "rescued",
     "cancelled": "cancelled",
     "running": "running",
     "left": "left",
 }
-"""What an action can be counted as, in the order that people read it, with what that is called."""
+"""The columns that actions are counted in, in reading order, with their labels."""
 _FORECASTS: Final = {
     ForecastState.CHANGE: "wouldChange",
     ForecastState.UNKNOWN: "unknown",
@@ -173,16 +184,16 @@ _FORECASTS: Final = {
 
 
 class RunMode(StrEnum):
-    """What a run may do to its hosts; an executor says which it is."""
+    """What a run may do to its hosts; declared by its executor."""
 
     ACT = "act"
-    """It makes the spec true."""
+    """It applies the spec."""
     LOOK = "look"
     """It asks the hosts, and changes nothing."""
     OFFLINE = "offline"
     """It contacts no host."""
     UNDO = "undo"
-    """It takes back what another run has done."""
+    """It undoes the changes of another run."""
 
     @property
     def previews(self) -> bool:
@@ -191,22 +202,34 @@ class RunMode(StrEnum):
 
 
 DEFAULT_EXECUTOR: Final = "concurrent"
-"""The executor that is meant where none is named; nobody has to be told of it."""
+"""The default executor, which is not mentioned in commands to type."""
 
 
 def column(each: HostResult, mode: str = "") -> str:
-    """The column of ``COLUMNS`` that an action is counted in; every view asks here."""
-    return _column(mode, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.unknown)
+    """The column of ``COLUMNS`` that an action is counted in, for all views."""
+    return _column(
+        mode, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.rescued, each.unknown
+    )
 
 
 def column_of(data: Mapping[str, Any], mode: str = "") -> str:
     """The same, of the JSON form of a result."""
-    found = map(data.get, ("status", "changed", "forecast", "reason", "failureKind", "ignored", "outcomeUnknown"))
-    return _column(mode, *found)
+    return _column(mode, *map(data.get, _COUNTED))
+
+
+_COUNTED: Final = (*("status", "changed", "forecast", "reason", "failureKind", "ignored", "rescued", "outcomeUnknown"),)
 
 
 def _column(
-    mode: str, status: Any, changed: Any, forecast: Any, reason: Any, kind: Any, ignored: Any, unknown: Any
+    mode: str,
+    status: Any,
+    changed: Any,
+    forecast: Any,
+    reason: Any,
+    kind: Any,
+    ignored: Any,
+    rescued: Any,
+    unknown: Any,
 ) -> str:
     match status:
         case Status.SUCCESS if changed:
@@ -217,6 +240,8 @@ def _column(
             return "wouldRun" if mode == RunMode.OFFLINE and found == "wouldChange" else found
         case Status.SKIPPED:
             return "unchanged" if reason == SkipReason.PRECHECK else "skipped"
+        case Status.FAILED if rescued:
+            return "rescued"
         case Status.FAILED if ignored:
             return "ignored"
         case Status.FAILED:
@@ -263,7 +288,7 @@ def reason_text(status: Status, reason: SkipReason | None, cause: str, said: str
 
 
 def node_message(node: NodeResult, skip: str = "") -> str:
-    """What is to be said of a node that has ended: how many hosts failed, or why it did not run on them.
+    """The message of a node that has ended: how many hosts failed, or why it did not run on them.
 
     It follows from what is known of its actions, so that a live run and its journal say the same; ``skip`` is the
     reason known before the run, of which a node without hosts has no other trace.
@@ -273,11 +298,14 @@ def node_message(node: NodeResult, skip: str = "") -> str:
         return skip or NO_HOSTS
     if node.status is Status.FAILED:
         failures = sum(each.status is Status.FAILED and not each.ignored for each in every)
-        return f"{failures} of {len(every)} hosts failed"
+        return f"{failures} of {plural(len(every), 'host')} failed"
     found: dict[str, int] = {}
     for each in every:
-        if each.status is Status.CANCELLED or each.reason not in (None, SkipReason.PRECHECK):
+        reason = each.reason
+        if (reason is not None and reason is not SkipReason.PRECHECK) or each.status is Status.CANCELLED:
             found[each.message] = found.get(each.message, 0) + 1
+    if not found:
+        return ""
     reasons = sorted(found.items(), key=lambda one: (-one[1], one[0]))
     said = [text if number == len(every) else f"{text} ({number} of {len(every)} hosts)" for text, number in reasons]
     more = [f"and {len(said) - _MOST_REASONS} other reasons"] if len(said) > _MOST_REASONS else []
@@ -310,8 +338,35 @@ def _timed(result: HostResult | NodeResult | GraphExecutionResult, **inner: Any)
     return data
 
 
+class PastChange(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What an action of a past run changed on its host, or may have."""
+
+    node: str
+    host: str
+    time: float
+    session: int
+    """The number of the session that did it, from 1."""
+    sure: bool
+    """False: it failed in the middle, and may have changed only some of it, or nothing."""
+    message: str = ""
+    diffs: Sequence[Mapping[str, Any]] = ()
+    place: str = ""
+    """The host that it was done on, if it was done for another one."""
+    undo: str = ""
+    """What became of it since, if it was to be undone."""
+
+    @property
+    def where(self) -> str:
+        """The place and the host it was for, for people."""
+        return where(self.host, self.place)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**builtins(self), "time": timestamp(self.time)}
+
+
 def counts(result: GraphExecutionResult) -> dict[str, int]:
-    """How many actions came to what: ok is changed plus unchanged; ignored failures are counted on their own."""
+    """The number of actions by outcome: ok is changed plus unchanged; ignored failures are counted separately."""
     total = dict.fromkeys(("ok", *COLUMNS), 0)
     for node in result.node_results.values():
         for each in node.host_results.values():

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from kubexm_exec.model.graph import ExecutionGraph
+from kubexm_exec.model.graph import ExecutionGraph, returned_by
 from kubexm_exec.model.result import GraphExecutionResult
 
 _Spot: TypeAlias = tuple[str, str]
@@ -47,10 +47,7 @@ class CriticalPath(Struct, frozen=True):
 
 
 def critical_path(graph: ExecutionGraph, result: GraphExecutionResult) -> CriticalPath:
-    """Walk back from the action that finished last, each time to what it waited for that finished last.
-
-    An action that never ran (skipped, cancelled) has no times; the walk goes through it, as it does through gates.
-    """
+    """Walk back from the last action, each time to the last it waited for, through gates and skipped actions."""
     return _Walk(graph, result).path()
 
 
@@ -81,12 +78,10 @@ class _Walk:
         return CriticalPath(tuple(reversed(found)))
 
     def _before(self, spot: _Spot) -> Iterator[_Spot]:
-        """What an action or a gate waits for."""
         if spot in self.order:
             return self.order.predecessors(spot)
         # A step of a fragment that the graph does not have: it follows the step that returned it.
-        parent = spot[0].rpartition("+")[0]
-        return iter([(parent, spot[1])] if parent else [])
+        return iter([(parent, spot[1]) for parent in returned_by(spot[0])][:1])
 
     def _last_of(self, spots: Iterator[_Spot]) -> _Spot | None:
         """The action that finished last among these, or among what those that have no times waited for."""

@@ -9,12 +9,13 @@ from typing import Any
 from msgspec import Struct
 
 from kubexm_exec.draw.status import LOOKS, look, worst
-from kubexm_exec.draw.text import clean, escape, plural, text_width
+from kubexm_exec.draw.text import clean, escape, text_width
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import GraphExecutionResult
 from kubexm_exec.report.critical import CriticalPath
 from kubexm_exec.report.parts import took
 from kubexm_exec.report.tally import actions, outcome
+from kubexm_spec.diagnostics import plural
 
 MOST = {"action": 20_000, "task": 60_000}
 """Up to so many actions each has its bar; more are put together by task, and if those are too many by module."""

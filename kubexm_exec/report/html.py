@@ -9,17 +9,17 @@ from kubexm_exec.draw.model import model
 from kubexm_exec.draw.page import Page, asset
 from kubexm_exec.draw.status import LOOKS, look, worst
 from kubexm_exec.draw.style import page_style
-from kubexm_exec.draw.text import escape, plural
+from kubexm_exec.draw.text import escape
 from kubexm_exec.model.events import Event
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.result import COLUMNS, GraphExecutionResult, RunMode, Status, timestamp
-from kubexm_exec.report.changes import forecasts_html, planned_html, undo_html
 from kubexm_exec.report.critical import CriticalPath, critical_path
-from kubexm_exec.report.failures import failures_html
+from kubexm_exec.report.failures import failures_html, forecasts_html, planned_html, undo_html
 from kubexm_exec.report.gantt import chart, chart_data, chart_html
 from kubexm_exec.report.logs import logs_data, run_log
 from kubexm_exec.report.parts import folded, mark, pre, section, sign, table, took
 from kubexm_exec.report.tally import LOOKS_OF, Tally, node_outcome, shown_columns, tallies
+from kubexm_spec.diagnostics import plural
 
 HOSTS = 200
 """So many hosts are in the table; the rest, if nothing is wrong with them, are one row."""
@@ -87,7 +87,7 @@ def _header(name: str, result: GraphExecutionResult, total: Tally) -> str:
     counted = []
     for column, label in COLUMNS.items():
         if count := total.numbers[column]:
-            status = "skipped" if column == "ignored" else LOOKS_OF[column]
+            status = "skipped" if column in ("ignored", "rescued") else LOOKS_OF[column]
             counted.append(f"<li>{sign(status, f'{count:,} {label}')}</li>")
     # The counts are told right below, and better.
     said = ONLY_LOOKED.get(result.mode, "") or ("" if " actions: " in result.message else result.message)

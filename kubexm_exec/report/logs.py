@@ -84,6 +84,8 @@ def _entry(name: str, action: HostResult, streams: dict[str, str], retries: Sequ
         facts.append(f"exit code {action.exit_code}")
     if action.attempts > 1:
         facts.append(f"{action.attempts} attempts")
+    if action.repeated:
+        facts.append("repeated: it was not known whether it had completed")
     if action.undo:
         facts.append(f"undo: {action.undo}")
     seconds = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kubexm_exec.draw.status import look
 from kubexm_exec.draw.text import escape
+from kubexm_spec.diagnostics import plural
 from kubexm_spec.duration import format_duration
 
 
@@ -77,5 +78,5 @@ def diff(text: str, most: int = 400) -> str:
         kind = css.get(line[:1], "")
         parts.append(f'<span class="{kind}">{escape(line)}</span>' if kind else escape(line))
     if len(lines) > most:
-        parts.append(f'<span class="at">… {len(lines) - most} more lines</span>')
+        parts.append(f'<span class="at">… {plural(len(lines) - most, "more line")}</span>')
     return f'<pre class="diff">{chr(10).join(parts)}</pre>'

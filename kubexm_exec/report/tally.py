@@ -48,6 +48,7 @@ LOOKS_OF = {
     "failed": "failed",
     "unreachable": "failed",
     "ignored": "failed",
+    "rescued": "failed",
     "cancelled": "cancelled",
     "running": "running",
     "left": "pending",
@@ -66,7 +67,7 @@ def node_outcome(node: NodeResult) -> str:
         return node.status.value
     found = {outcome(action) for action in node.host_results.values()}
     order = ("change", "unknown", "unseen", "success", "unchanged", "skipped")
-    # Only failures that were ignored are left at the end.
+    # Only failures that do not count are left at the end.
     return next((one for one in order if one in found), "failed")
 
 

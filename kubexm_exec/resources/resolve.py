@@ -71,10 +71,7 @@ def render(
     variant: str | None = None,
     whole: bool = True,
 ) -> Source:
-    """The source of a resource in a context; ``variant`` if it is not to be chosen.
-
-    Without ``whole`` headers and keys are left out: they may be secrets, and they say nothing about what it is.
-    """
+    """The source of a resource in a context; without ``whole``, headers and keys, which may be secret, are left out."""
     expressions = evaluator.expressions
     if variant is None:
         variant = choose(spec, name, context, expressions)
@@ -176,7 +173,7 @@ class ArchitectureOnly(Mapping[str, Any]):
     """The facts of a host of which nothing is known but its architecture."""
 
     def __init__(self, variant: str) -> None:
-        from kubexm_exec.runner.factscript import ARCHITECTURES
+        from kubexm_exec.runner.facts import ARCHITECTURES
 
         machines = {architecture: machine for machine, architecture in reversed(ARCHITECTURES.items())}
         architecture = ARCHITECTURES.get(variant, variant)

@@ -80,10 +80,7 @@ class ResourceStore:
         cancel: Cancel | None = None,
         progress: OnProgress | None = None,
     ) -> LocalResource:
-        """The verified file, fetched if it must be. Raises ResourceError, CommandTimedOut or CommandCancelled.
-
-        A second caller waits for a download in progress; one without waiting callers is ended.
-        """
+        """The verified file, fetched once for all. Raises ResourceError, CommandTimedOut or CommandCancelled."""
         found = self.known(source)
         if found is not None:
             return found
@@ -190,7 +187,6 @@ class _Flight:
             self._news.notify_all()
 
     def wait(self, deadline: Deadline, cancel: Cancel, progress: OnProgress | None) -> LocalResource:
-        """The result."""
         remove = cancel.on_set(self._wake)
         told: tuple[int, int | None] = (0, None)
         try:
@@ -235,10 +231,6 @@ def _local(source: Source) -> LocalResource:
 
 
 def _fetcher(source: Source) -> Fetcher:
-    if source.kind == "s3":
-        from kubexm_exec.resources.objectstore import S3Fetcher
+    from kubexm_exec.resources.web import S3Fetcher, WebFetcher
 
-        return S3Fetcher()
-    from kubexm_exec.resources.web import WebFetcher
-
-    return WebFetcher()
+    return S3Fetcher() if source.kind == "s3" else WebFetcher()

@@ -45,23 +45,25 @@ class Answer(Struct, frozen=True):
     """What the server calls this version; empty if it does not say."""
 
 
+class Wanted(Struct, frozen=True):
+    """A file from a byte on, if it still is that version; or only if it is another than ``unless``."""
+
+    start: int = 0
+    validator: str = ""
+    total: int | None = None
+    unless: str = ""
+
+
+WHOLE: Final = Wanted()
+
+
 class Fetcher(Protocol):
     """One way of getting at files: over the web, from an object store."""
 
     def open(
-        self,
-        source: Source,
-        *,
-        start: int = 0,
-        validator: str = "",
-        total: int | None = None,
-        unless: str = "",
-        cancel: Cancel | None = None,
+        self, source: Source, wanted: Wanted = WHOLE, cancel: Cancel | None = None
     ) -> AbstractContextManager[Answer]:
-        """Ask for a file from a byte on, if it still is that version; or only if it is another than ``unless``.
-
-        Raises ResourceError for a no, BrokenError for what may pass, NotModifiedError.
-        """
+        """Ask for a file; raises ResourceError for a no, BrokenError for what may pass, NotModifiedError."""
 
 
 def bring(
@@ -73,14 +75,8 @@ def bring(
         # Without a name for the version only the digest can tell whether the pieces fit together.
         start = part.size if part.validator or source.sha256 else 0
         try:
-            with fetcher.open(
-                source,
-                start=start,
-                validator=part.validator if start else "",
-                total=part.total if start else None,
-                unless=unless,
-                cancel=cancel,
-            ) as answer:
+            wanted = Wanted(start, part.validator, part.total, unless) if start else Wanted(unless=unless)
+            with fetcher.open(source, wanted, cancel) as answer:
                 _receive(answer, source, part, cancel, progress)
             part.close(sync=True)
             return

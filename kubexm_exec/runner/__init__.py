@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kubexm_exec.runner.system.swap import SwapSpace
     from kubexm_exec.runner.system.units import Units
     from kubexm_exec.runner.system.users import Users
+    from kubexm_exec.runner.system.web import HostWeb
 
 __all__ = ["Command", "CommandResult", "FileState", "Held", "Runner", "join", "quote"]
 
@@ -67,6 +68,7 @@ class Runner(Files):
         forget: Callable[[], None] | None = None,
         ahead: Ahead | None = None,
         looking: Callable[[], bool] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             Session(
@@ -82,6 +84,7 @@ class Runner(Files):
                 forget,
                 ahead,
                 looking,
+                env=env or {},
             )
         )
 
@@ -228,5 +231,7 @@ class Runner(Files):
     """The certificates that the host trusts."""
     firewall: Firewalls = _part("system.firewall", "Firewalls")
     """Openings in the firewall."""
+    web: HostWeb = _part("system.web", "HostWeb")
+    """Requests that the host sends itself."""
     git: Git = _part("system.git", "Git")
     """Checkouts of git repositories."""

@@ -34,15 +34,10 @@ def execute(
     live: bool = True,
     timeout: float | None = None,
 ) -> CommandResult:
-    """Run a command; with ``check`` an exit code that is not in ``expect`` is a StepFailed.
-
-    ``live`` passes its output on while it runs; leave it off for questions that only the step is interested in.
-    """
+    """Run a command; an exit code not in ``expect`` is a StepFailed if ``check``; ``live`` passes its output on."""
     listener = session.on_output if live and not session.sensitive else None
     try:
-        result = session.connector.run(
-            command, deadline=session.deadline.earlier(timeout), cancel=session.cancel, on_output=listener
-        )
+        result = session.run(command, deadline=session.deadline.earlier(timeout), on_output=listener)
     except CommandTimedOut as error:
         if timeout is not None and not session.deadline.passed():
             raise StepFailed(

@@ -89,7 +89,7 @@ def _user(session: Session) -> str:
     """Our user on the host, for a message."""
     command = Command(argv=("id", "-un"))
     try:
-        answer = session.connector.run(command, deadline=session.deadline.earlier(10), cancel=session.cancel)
+        answer = session.run(command, deadline=session.deadline.earlier(10))
     except ConnectorError:
         return ""
     return answer.out.strip() if answer.exit_code == 0 else ""

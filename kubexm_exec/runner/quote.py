@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kubexm_exec.connectors.base import Command, Readable
+from kubexm_exec.connectors.base import OWN_SCRIPT, Command, Readable
 
 EACH: Final = r"""
 each() {
@@ -56,7 +56,7 @@ def script(
     the host less.
     """
     return Command(
-        argv=("sh", "-c", body, "kx", *arguments),
+        argv=("sh", "-c", body, OWN_SCRIPT, *arguments),
         env={"LC_ALL": "C", **(env or {})},
         stdin=stdin,
         cwd=cwd,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Connector, OnOutput
+from kubexm_exec.connectors.base import Command, Connector, OnOutput
 from kubexm_exec.control import Cancel, Deadline
+from kubexm_exec.model.command import CommandResult
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.transfers import Transfers
 
@@ -54,10 +56,20 @@ class Session(Struct, frozen=True):
     """States that an earlier step may have seen."""
     looking: Callable[[], bool] | None = None
     """Says whether precheck is running."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of all commands; those of a command itself win."""
     seen: dict[str, bytes] = field(default_factory=dict)
     """Content that was read, by its digest: an undo keeps what a diff shows."""
     attributes: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     """Extended attributes of files that were read, by path; None if the host cannot tell."""
+
+    def run(
+        self, command: Command, *, deadline: Deadline | None = None, on_output: OnOutput | None = None
+    ) -> CommandResult:
+        """Run a command on the host, in the environment of the action; an exit code never raises."""
+        if self.env:
+            command = dataclasses.replace(command, env={**self.env, **command.env})
+        return self.connector.run(command, deadline=deadline or self.deadline, cancel=self.cancel, on_output=on_output)
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Report the progress."""

@@ -53,10 +53,7 @@ class Transfers:
         self._places = Semaphore(self.uploads)
 
     def source(self, path: Path, deadline: Deadline, cancel: Cancel) -> Source:
-        """A local file with its digest; read once per run, for any number of hosts, unless it changes.
-
-        Raises OSError.
-        """
+        """A local file with its digest; read once per run unless it changes. Raises OSError."""
         key = str(path)
         with self._lock:
             lock = self._reading.setdefault(key, threading.Lock())

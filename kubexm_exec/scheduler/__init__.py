@@ -1,12 +1,13 @@
-"""The scheduler: a pure state machine that says which (node, host) actions may run, and what becomes of the others."""
+"""The scheduler: a pure state machine that decides which actions may run, and the outcome of those that may not."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, Hook
-from kubexm_exec.model.result import SkipReason, Status
+from kubexm_exec.model.result import Status
 from kubexm_exec.scheduler.aggregate import gone, judge, lets_go, sum_up
 from kubexm_exec.scheduler.grafting import Graft
 from kubexm_exec.scheduler.limits import MASK
@@ -19,10 +20,15 @@ from kubexm_exec.scheduler.state import (
     DEPENDENCY,
     ENDED,
     FAILED,
+    IGNORED,
     LIMIT,
     ON_FAILURE,
     PENDING,
+    PRECHECK,
+    RESCUABLE,
+    RESCUED,
     RUNNING,
+    SPARED,
     SUCCESS,
     VIEW,
     WAITING,
@@ -30,6 +36,7 @@ from kubexm_exec.scheduler.state import (
     Action,
     Gate,
     Node,
+    Rescue,
 )
 from kubexm_exec.scheduler.words import EXEMPT, FORCE, STOPS, Outcome, StopReason, Transition, code_of, look_of, name_of
 
@@ -38,18 +45,38 @@ __all__ = ["EXEMPT", "Action", "Outcome", "Scheduler", "StopReason", "Transition
 
 _IN_ANY_CASE: Final = (Hook.ON_FAILURE, Hook.ALWAYS)
 """Hooks that run wherever they can."""
+NOT_NOTIFIED: Final = "not notified: nothing changed"
+"""Why a handler does not run."""
+_MOST_NAMES: Final = 4
 
 
 class Scheduler:
-    """Decides over the actions of one run; the caller runs them and tells how they end.
+    """Schedules the actions of one run; the caller performs them and reports their outcomes.
 
     An action is decided when everything it waits for has ended. It is then offered by ``ready`` within the limits, or
     skipped. No threads, no clock, no input or output: the same calls always give the same answers.
     """
 
-    def __init__(self, graph: ExecutionGraph, *, forks: int = 50) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        *,
+        forks: int = 50,
+        due: Iterable[tuple[str, str, str]] = (),
+        late: Mapping[Action, Sequence[tuple[str, str]]] | None = None,
+        owed: Iterable[Action] = (),
+    ) -> None:
+        """``due``: notifications that were not served before: handler, host, and the node that made it.
+
+        ``late``: those that are due where an action stands, as soon as it has ended, also if there is no reason to do
+        it again: handlers, each with the node that notified it. Those of its own handler the action serves itself.
+        ``owed``: actions that are to run even if nothing begins that they wait for: it did in an earlier session.
+        """
         self._board = Board(graph, forks)
         self._acts = self._board.acts
+        for action in owed:
+            if action in self._acts:
+                self._acts[action].owed = True
         self._limits = self._board.limits
         self._stops = STOPS.get(graph.failure_policy)
         self._stopped: StopReason | Literal[""] = ""
@@ -61,16 +88,31 @@ class Scheduler:
         self._cut_off = False
         self._ended: deque[Act] = deque()
         self._due: deque[Gate] = deque()
+        self._over: list[Rescue] = []
+        """Groups that have ended on a host with their rescue."""
+        self._needless: list[Act] = []
+        """Actions of rescues for which there is no reason so far: the end of a group may be one."""
+        self._handled: list[Action] = []
         self._moves: list[tuple[str, tuple[str, ...]]] = []
-        self._notes: list[tuple[str, str, Status, SkipReason | None, str, str]] = []
+        self._places: list[tuple[Action, str]] = []
+        self._notes: list[Transition] = []
+        self._notified: dict[tuple[str, str], set[str]] = {}
+        """Notifications that nobody serves yet: by handler and host the nodes that made them."""
+        self._serving: dict[Act, set[str]] = {}
+        """Those that an action of a handler serves, from when it is decided until it ends."""
+        self._late: dict[Action, Sequence[tuple[str, str]]] = dict(late or {})
+        for handler, host, source in due:
+            self._notify(handler, host, source)
         for node in self._board.nodes.values():
             for act in node.at.values():
                 if not act.pending:
                     self._decide(act)
-            self._due.extend(gate for gate in node.parts if not gate.left)
+            for gate in node.parts:
+                if not gate.left:
+                    self._due.append(gate)
         self._settle()
 
-    # What the caller asks.
+    # Queries.
 
     @property
     def done(self) -> bool:
@@ -110,7 +152,7 @@ class Scheduler:
         return Status.RUNNING if begun else Status.PENDING
 
     def run_status(self) -> Status:
-        """What the run has come to; Pending or Running while it is not done."""
+        """The status of the run; Pending or Running until it is done."""
         if not self.done:
             begun = any(act.state >= RUNNING for act in self._board.order)
             return Status.RUNNING if begun else Status.PENDING
@@ -121,19 +163,40 @@ class Scheduler:
         return Status.CANCELLED if self._cut_off else Status.SUCCESS
 
     def drain(self) -> list[Transition]:
-        """Every end the scheduler decided since the last call, and every end of a node or gate, in order."""
+        """Outcomes that the scheduler decided since the last call, including those of nodes and gates, in order."""
         notes, self._notes = self._notes, []
-        return [Transition(*note) for note in notes]
+        return notes
 
     def moved(self) -> list[tuple[str, tuple[str, ...]]]:
         """The nodes that run once for which another host was chosen than they have, since the last call."""
         moves, self._moves = self._moves, []
         return moves
 
-    # What the caller does.
+    def rescued(self) -> list[Action]:
+        """The actions that failed, or were skipped because of that, and whose failure a rescue has handled."""
+        handled, self._handled = self._handled, []
+        return handled
+
+    def serving(self, action: Action) -> tuple[str, ...]:
+        """The nodes whose notifications a running action of a handler serves if it ends well."""
+        return tuple(sorted(self._serving.get(self._find(action), ())))
+
+    def placed(self) -> list[tuple[Action, str]]:
+        """The actions for which another place was chosen than the first, since the last call, with that place."""
+        places, self._places = self._places, []
+        return places
+
+    def places(self, action: Action) -> Iterator[str]:
+        """The places that an action can have, the best first; hooks that run in any case can have any of them."""
+        act = self._find(action)
+        yield from (place for place in act.places if not act.is_gone(place))
+        if act.node.spec.hook in _IN_ANY_CASE:
+            yield from (place for place in act.places if act.is_gone(place))
+
+    # Events.
 
     def ready(self) -> list[Action]:
-        """What may be started now, all of it together, in graph order; it stays offered until it is started.
+        """All actions that may start now, in graph order; each stays offered until it is started.
 
         What fragments add comes right behind the node that returned it. A stop takes back what it cancels.
         """
@@ -141,40 +204,53 @@ class Scheduler:
         return [order[key & MASK].action for key in self._limits.offer()]
 
     def start(self, action: Action) -> None:
-        """The action, which was offered, runs."""
+        """An offered action has started."""
         act = self._acts.get(action) or self._find(action)
         offered = self._limits.offered
         if act.key not in offered:
             raise ValueError(f"{name_of(action)} is not offered: {look_of(act)}")
         offered.remove(act.key)
         act.state = RUNNING
+        if self._serving and act in self._serving:
+            # What was notified while it waited is served with the rest.
+            self._serving[act] |= self._notified.pop((act.node.spec.handler, act.host), set())
         if act.host:
             self._running += 1
         else:
             self._pausing += 1
 
     def finish(self, action: Action, outcome: Outcome) -> None:
-        """The action, which was running, has ended; after a pause the gate opens whatever the outcome."""
+        """A running action has ended; after a pause the gate opens regardless of the outcome."""
         act = self._acts.get(action) or self._find(action)
         if act.state != RUNNING:
             raise ValueError(f"{name_of(action)} does not run: {look_of(act)}")
         if act.host:
             code = code_of(outcome, act.node)
+            if outcome.begun and code != CONDITION:
+                act.begun = True
+            act.unknown = outcome.unknown and code == FAILED
             self._running -= 1
             self._limits.give_back(act.key)
             self._end(act, code)
+            if outcome.notifies:
+                for handler in act.node.spec.notifies if outcome.handlers is None else outcome.handlers:
+                    self._notify(handler, act.host, act.node.id)
         else:
             self._pausing -= 1
             self._end_pause(act)
         self._settle()
 
-    def defer(self, action: Action) -> None:
-        """The running action waits for its next attempt and holds no limit meanwhile; after a stop it is Cancelled."""
+    def defer(self, action: Action, *, begun: bool = True) -> None:
+        """A running action waits for its next attempt and releases its limits; after a stop it is Cancelled.
+
+        ``begun``: it may have done something.
+        """
         act = self._find(action)
         if act.state != RUNNING or not act.host:
             raise ValueError(f"{name_of(action)} cannot wait for another attempt: {look_of(act)}")
         self._running -= 1
         self._limits.give_back(act.key)
+        act.begun |= begun
         if act.node.spec.hook in EXEMPT[self._stopped]:
             act.state = DEFERRED
             self._deferred += 1
@@ -183,7 +259,7 @@ class Scheduler:
             self._settle()
 
     def resume(self, action: Action) -> None:
-        """The deferred action wants its next attempt; nothing happens if a stop has cancelled it meanwhile."""
+        """A deferred action is ready for its next attempt; ignored if a stop has cancelled it meanwhile."""
         act = self._find(action)
         if act.state == CANCELLED:
             return
@@ -193,10 +269,25 @@ class Scheduler:
         act.state = WAITING
         self._limits.want(act.key)
 
+    def move(self, action: Action, place: str) -> bool:
+        """The running action has done nothing and is to be done at another of its places, as soon as there is room.
+
+        False if a stop has cancelled it instead.
+        """
+        act = self._find(action)
+        if place not in act.places:
+            raise ValueError(f"{name_of(action)} cannot be done at {place}")
+        self.defer(action, begun=False)
+        if act.state != DEFERRED:
+            return False
+        self._board.move(act, place)
+        self.resume(action)
+        return True
+
     def extend(self, action: Action, fragment: ExecutionFragment) -> None:
         """Add a fragment that the running action has returned; ValueError, and nothing is changed, if it does not fit.
 
-        Whoever waits for the action also waits for the fragment (see ``Graft``). After a stop what is new is Cancelled.
+        Dependents of the action also wait for the fragment (see ``Graft``). After a stop, new actions are Cancelled.
         """
         act = self._find(action)
         if act.state != RUNNING or not act.host:
@@ -209,16 +300,16 @@ class Scheduler:
                 self._cancel(new)
             elif not new.pending:
                 self._decide(new)
-        self._due.extend(gate for gate in graft.gates.values() if not gate.left)
+        self._due.extend(graft.open_gates())
         self._settle()
 
     def stop(self, reason: StopReason) -> None:
-        """Start nothing new but the hooks that belong to such an end; what runs may finish. Cancel outdoes the rest."""
+        """Start only the hooks for this kind of end; running actions may finish. Cancel takes precedence."""
         if not self.done:
             self._halt(reason)
             self._settle()
 
-    # The machine. Ends are queued and passed on one by one (_settle), so that long chains need no recursion.
+    # The state machine. Outcomes are queued and propagated one by one (_settle): long chains need no recursion.
 
     def _find(self, action: Action) -> Act:
         act = self._acts.get(action)
@@ -227,11 +318,17 @@ class Scheduler:
         return act
 
     def _settle(self) -> None:
-        """Pass on every end until nothing follows from them any more; actions before gates."""
+        """Propagate outcomes until nothing changes; actions before gates, and both before the ends of groups.
+
+        Last come rescues without a reason: a group inside theirs may have ended, and its failure is one.
+        """
         ended, due = self._ended, self._due
         while True:
             if ended:
                 act = ended.popleft()
+                if act.rescues:
+                    self._leave_groups(act)
+                    continue
                 node, host, loud = act.node, act.host, act.state >= BAD or act.doubt is not None
                 node.left -= 1
                 if not node.left:
@@ -239,7 +336,7 @@ class Scheduler:
                 for at, on in node.edges:
                     to = at.get(host)
                     if to is not None:
-                        if loud or on == ON_FAILURE:
+                        if loud or on >= ON_FAILURE:
                             to.hear(act, on)
                         to.pending -= 1
                         if not to.pending:
@@ -255,11 +352,81 @@ class Scheduler:
                         self._count_down(gate)
             elif due:
                 self._resolve(due.popleft())
+            elif self._over:
+                self._end_rescues()
+            elif self._needless:
+                needless, self._needless = self._needless, []
+                for act in needless:
+                    self._decide(act, last=True)
             else:
                 return
 
-    def _decide(self, act: Act) -> None:
-        """All that the action waits for has ended: offer it or skip it."""
+    def _leave_groups(self, act: Act) -> None:
+        """An action of groups has ended: outside a group nobody hears of a bad end before its rescue has ended."""
+        left, told = act.heard or (0, ())
+        act.heard = None
+        for number, (rescue, body) in enumerate(act.rescues[left:], left + 1):
+            holds = body and act.state in RESCUABLE and not act.unknown
+            rescue.unknown |= act.unknown
+            if holds:
+                rescue.held.append(act)
+                rescue.failed |= act.state == FAILED
+            elif not body:
+                rescue.broken |= act.state >= BAD
+            rescue.left -= 1
+            if not rescue.left:
+                self._over.append(rescue)
+            if holds:
+                act.heard = number, (*told, rescue)
+                self._tell(act, told, inside=rescue)
+                return
+        if not left and act.state in RESCUABLE:
+            self._count(act)
+        act.node.left -= 1
+        if not act.node.left:
+            self._complete(act.node)
+        self._tell(act, told)
+
+    def _tell(self, act: Act, told: tuple[Rescue, ...], inside: Rescue | None = None) -> None:
+        """Tell who waits for an ended action: all, or those inside a group; not those who know by now."""
+
+        def hears(to: Act | Gate) -> bool:
+            return (inside is None or to.is_inside(inside)) and not any(map(to.is_inside, told))
+
+        waiting = [(at[act.host], on) for at, on in act.node.edges if act.host in at]
+        for to, on in [*waiting, *(act.edges or ())]:
+            if hears(to):
+                to.hear(act, on)
+                to.pending -= 1
+                if not to.pending:
+                    self._decide(to)
+        for gate, _ in act.watch or ():
+            if hears(gate):
+                self._count_down(gate)
+
+    def _end_rescues(self) -> None:
+        """Groups have ended on their hosts: failures in them were handled, or they count before anybody hears of them.
+
+        All at once, so that what a stop finds does not depend on which of them came first.
+        """
+        over, self._over = self._over, []
+        for rescue in over:
+            for act in rescue.held if rescue.succeeds else ():
+                self._handled.append(act.action)
+                if act.state == FAILED:
+                    act.state = RESCUED
+                elif act.blame is not None:
+                    act.node.spared.append(act.blame)
+                    act.state = SPARED
+                act.blame, act.shut = None, False
+        held = [act for rescue in over for act in rescue.held]
+        for act in held:
+            if act.state in RESCUABLE and not act.is_held_further:
+                self._count(act)
+        self._ended.extend(held)
+
+    def _decide(self, act: Act, *, last: bool = False) -> None:
+        """All dependencies of an action have ended: offer it or skip it; ``last``: all that follows is known."""
         if act.state != PENDING:
             return
         doubt, skip = act.doubt, act.node.spec.skip
@@ -267,31 +434,86 @@ class Scheduler:
             act.blame = doubt.blame
             act.shut = doubt.shut
             self._note(act, LIMIT if doubt.limit else DEPENDENCY, cause=doubt.blame[2])
-        elif doubt is not None and doubt.condition:
-            self._note(act, CONDITION, message="nothing failed")
+        elif act.rescues and act.awaited and not last:
+            self._needless.append(act)
+        elif act.rescues and act.awaited:
+            of = next(rescue for rescue, body in act.rescues if not body and not rescue.is_due)
+            why = f"runs only if a step of the group {of.group} fails"
+            if of.unknown:
+                why = f"the outcome of a step of the group {of.group} is unknown"
+            self._note(act, CONDITION, message=why)
+        elif doubt is not None and doubt.condition and not act.owed:
+            hoped = "nothing had begun" if act.node.spec.hook is Hook.ALWAYS else "nothing failed"
+            self._note(act, CONDITION, message=hoped)
         elif skip:
             self._note(act, CONDITION, message=skip)
-        else:
+        elif act.node.spec.handler and not self._claim(act):
+            self._note(act, CONDITION, message=NOT_NOTIFIED)
+        elif not act.places or self._take_place(act):
             act.state = WAITING
             self._limits.want(act.key)
 
+    def _notify(self, handler: str, host: str, source: str) -> None:
+        """A node has changed something on a host: the handler is due there, if it has that host."""
+        node = self._board.nodes.get(handler)
+        if node is not None and host in node.at:
+            self._notified.setdefault((handler, host), set()).add(source)
+
+    def _claim(self, act: Act) -> bool:
+        """Have an action of a handler serve what is due; False if nothing is, or another action serves it already."""
+        handler = act.node.spec.handler
+        for name, source in self._late.get(act.action, ()) if self._late else ():
+            if name == handler:
+                self._notify(handler, act.host, source)
+        sources = self._notified.pop((handler, act.host), None)
+        if sources is None:
+            return False
+        self._serving[act] = sources
+        return True
+
+    def _take_place(self, act: Act) -> bool:
+        """Choose the place of an action; if none of them is left in the run, the action has failed."""
+        place = next(self.places(act.action), "")
+        if not place:
+            names = ", ".join(act.places[:_MOST_NAMES]) + (", ..." if len(act.places) > _MOST_NAMES else "")
+            code = IGNORED if act.node.spec.policy.ignore_errors else FAILED
+            self._note(act, code, message=f"no place is left in the run to do it for {act.host}: {names}")
+        elif place != act.node.spec.place(act.host):
+            self._board.move(act, place)
+            self._places.append((act.action, place))
+        return bool(place)
+
     def _note(self, act: Act, code: int, cause: str = "", message: str = "") -> None:
-        """The scheduler itself ends an action."""
+        """Set the outcome of an action that is not performed."""
         status, reason = VIEW[code]
-        self._notes.append((act.node.id, act.host, status, reason, cause, message))
+        self._notes.append(Transition(act.node.id, act.host, status, reason, cause, message))
         self._end(act, code)
 
     def _end(self, act: Act, code: int) -> None:
         act.state = code
         self._unfinished -= 1
         self._ended.append(act)
+        if self._serving and act in self._serving:
+            sources = self._serving.pop(act)
+            if code not in (SUCCESS, PRECHECK):
+                # Only success serves: the handler stays due.
+                self._notified.setdefault((act.node.spec.handler, act.host), set()).update(sources)
+        if self._late:
+            for handler, source in self._late.pop(act.action, ()):
+                if handler != act.node.spec.handler:
+                    self._notify(handler, act.host, source)
         if code < BAD:
             return
-        node = act.node
-        node.bad.append(act)
         if act.blame is None:
-            act.blame = (0, node.rank, node.id)
+            act.blame = (0, act.node.rank, act.node.id)
             act.shut = code in (CANCELLED, LIMIT)
+        if not act.rescues or code not in RESCUABLE:
+            self._count(act)
+
+    def _count(self, act: Act) -> None:
+        """An action has ended badly, and no rescue handles it."""
+        node, code = act.node, act.state
+        node.bad.append(act)
         if code == FAILED:
             node.fails += 1
             policy = node.spec.policy
@@ -306,7 +528,7 @@ class Scheduler:
         self._note(act, CANCELLED, cause, f"stopped: {self._stopped}")
 
     def _halt(self, reason: StopReason, cause: str = "") -> None:
-        """Cancel what has not been started and is not exempt."""
+        """Cancel actions that have not started, unless they are exempt."""
         if FORCE[reason] <= FORCE[self._stopped]:
             return
         self._stopped = reason
@@ -343,7 +565,7 @@ class Scheduler:
             self._due.append(gate)
 
     def _resolve(self, gate: Gate) -> None:
-        """All that the gate waits for has ended: open it (closed ones, too: it is judged), perhaps after a pause."""
+        """All dependencies of a gate have ended: evaluate it and open it, possibly after a pause."""
         judge(gate)
         node = gate.node
         if node.spec.candidates and not gate.relay:
@@ -392,13 +614,13 @@ class Scheduler:
             self._open(gate)
 
     def _open(self, gate: Gate) -> None:
-        """Tell those who wait for the gate how it was judged."""
+        """Propagate the result of a gate to its dependents."""
         gate.ended = True
         self._board.gates -= 1
         loud = gate.blame is not None or gate.unmet or bool(gate.out)
         for acts, on in gate.targets:
             for act in acts:
-                if loud or on == ON_FAILURE:
+                if loud or on >= ON_FAILURE:
                     act.hear_gate(gate, on)
                 act.pending -= 1
                 if not act.pending:
@@ -426,11 +648,11 @@ class Scheduler:
                 final.extend(reversed(node.children))
 
     def _conclude(self, node: Node) -> None:
-        """The node has ended for good."""
+        """The node is final: no fragment can add to it."""
         node.final = True
         node.status, reason, cause = sum_up(node)
         if node.status is Status.FAILED and not node.gate:
             self._failed = True
             if self._stops:
                 self._halt(self._stops, node.id)
-        self._notes.append((node.id, "", node.status, reason, cause, ""))
+        self._notes.append(Transition(node.id, "", node.status, reason, cause))

@@ -1,13 +1,17 @@
-"""Adds up ends: judges a gate when all it waits for has ended, and says what a node has come to as a whole."""
+"""Aggregates outcomes: evaluates a gate when its dependencies have ended, and the status of a node as a whole."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from kubexm_exec.model.graph import Policy
 from kubexm_exec.model.result import SkipReason, Status
 from kubexm_exec.scheduler.state import (
+    BAD,
     CANCELLED,
     DEPENDENCY,
     FAILED,
+    ON_BEGUN,
     ON_DONE,
     ON_FAILURE,
     ON_SUCCESS,
@@ -22,7 +26,7 @@ from kubexm_exec.scheduler.state import (
 
 
 def judge(gate: Gate) -> None:
-    """Decide what those who wait for the gate get to hear; a pure function of the ends of what it waits for.
+    """Evaluate a gate; a pure function of the outcomes of its dependencies.
 
     failed: a node it waits for (``on: success``) has more failures than it allows, a gate it waits for has failed, or
     it is a batch gate and more hosts failed so far than the task allows. closed: failed, or something it waits for was
@@ -32,7 +36,9 @@ def judge(gate: Gate) -> None:
     hopes: list[bool] = []
     _add_up_failures(gate)
     for watch in gate.watches:
-        if watch.node.bad or watch.on == ON_FAILURE:
+        if watch.on == ON_BEGUN:
+            hopes.append(any(act.begun for act in _watched(watch)))
+        elif watch.node.bad or watch.on == ON_FAILURE or gate.node.spec.groups:
             _judge_watch(gate, watch, hopes)
         if watch.node.passes and watch.on == ON_SUCCESS:
             _pass_on(gate.out, watch)
@@ -43,8 +49,8 @@ def judge(gate: Gate) -> None:
                 _close(gate, further(source.blame))
             for host, blame in source.out.items():
                 _leave(gate.out, host, further(blame))
-        elif on == ON_FAILURE:
-            hopes.append(source.failed)
+        elif on != ON_DONE:
+            hopes.append(on == ON_FAILURE and source.failed)
     if gate.batch:
         _judge_batch(gate)
     if gate.relay or gate.node.spec.candidates:
@@ -81,12 +87,15 @@ def lets_go(gate: Gate) -> bool:
 
 
 def sum_up(node: Node) -> tuple[Status, SkipReason | None, str]:
-    """Status, reason and cause of a node as a whole, once all its actions or gates have ended."""
+    """Status, reason and cause of a node, once all its actions or gates have ended."""
     if node.gate:
         return _sum_up_gate(node.parts)
-    bad, hosts = node.bad, node.size
+    # Of those that it could run on once only the chosen one counts.
+    bad, hosts = node.bad, bool(node.host) if node.spec.once else len(node.at)
     if not hosts:
         return Status.SKIPPED, None, ""
+    if not bad and len(node.spared) == hosts:
+        return Status.SKIPPED, SkipReason.DEPENDENCY, min(node.spared)[2]
     if not bad:
         return Status.SUCCESS, None, ""
     if node.over_budget(node.fails, hosts):
@@ -94,7 +103,7 @@ def sum_up(node: Node) -> tuple[Status, SkipReason | None, str]:
     codes = {act.state for act in bad}
     if CANCELLED in codes:
         return Status.CANCELLED, None, ""
-    if len(bad) == hosts and FAILED not in codes:
+    if len(bad) + len(node.spared) == hosts and FAILED not in codes:
         reason = SkipReason.DEPENDENCY if DEPENDENCY in codes else SkipReason.LIMIT
         return Status.SKIPPED, reason, min(act.blame for act in bad if act.blame)[2]
     return Status.SUCCESS, None, ""
@@ -137,7 +146,7 @@ def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:
 def _pass_on(known: dict[str, Blame], watch: Watch) -> None:
     """Hosts that had left the run before what the gate waits for are out, whichever hosts that is on."""
     seen: dict[int, tuple[dict[str, Blame], int]] = {}
-    for act in watch.node.at.values() if not watch.partial or watch.members is None else watch.members:
+    for act in _watched(watch):
         if act.out is not None:
             out, far = act.out
             before = seen.get(id(out))
@@ -184,12 +193,20 @@ def _hosts(gate: Gate) -> int:
     return len(hosts)
 
 
+def _watched(watch: Watch) -> Collection[Act]:
+    """The actions it waited for."""
+    return watch.node.at.values() if not watch.partial or watch.members is None else watch.members
+
+
 def _bad(watch: Watch) -> list[Act]:
-    """The actions it waited for that ended badly."""
+    """The failed or cancelled actions among its dependencies."""
     members = watch.members
     if not watch.partial or members is None:
         return watch.node.bad
-    return [act for act in watch.node.bad if act in members]
+    if len(members) > len(watch.node.bad) and not watch.node.spec.groups:
+        return [act for act in watch.node.bad if act in members]
+    # Inside a group it is known before the rescue has ended, and the node knows.
+    return [act for act in members if act.state >= BAD]
 
 
 def _close(gate: Gate, blame: Blame) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kubexm_exec.model.graph import Dependency, ExecutionNode, digest
 from kubexm_exec.scheduler.setup import Board, chosen, link_gates, watch_some
-from kubexm_exec.scheduler.state import ENDED, ON, PENDING, Act, Gate, Node, Watch
+from kubexm_exec.scheduler.state import ON, ON_DONE, ON_SUCCESS, PENDING, Act, Gate, Node, Watch
 from kubexm_exec.scheduler.validate import check
 
 
@@ -29,6 +29,8 @@ class Graft:
         """Actions that were not there before."""
         self.gates: dict[str, Gate] = {}
         """Gates of this fragment, and relays for its nodes without hosts."""
+        self._outside: dict[frozenset[str], Gate] = {}
+        """What stands in for the gates at its end for those who are in some of its groups only."""
         self._acts: dict[str, list[Act]] = {}
         self._followed: set[Act | Gate] = set()
         """Not exits: something in the fragment waits for them."""
@@ -47,6 +49,10 @@ class Graft:
         self._hold_back_actions()
         self._hold_back_gates()
 
+    def open_gates(self) -> Iterator[Gate]:
+        """The gates that wait for nothing."""
+        return (gate for gate in (*self.gates.values(), *self._outside.values()) if not gate.left)
+
     def _check(self, specs: Sequence[ExecutionNode]) -> dict[str, str]:
         """Raise ValueError if the fragment does not fit; what defines each node otherwise."""
         if len(self._specs) != len(specs):
@@ -61,8 +67,11 @@ class Graft:
             ):
                 raise ValueError(f"{spec.id} runs once, on {spec.candidates[0]}, which has left the run")
             content = spec.content()
-            for key in ("hosts", "places"):
+            for key in ("hosts", "places", "choices", "choice"):
                 content.pop(key, None)
+            if self._owner.spec.loop is not None:
+                # Which item follows which is a matter of the host.
+                content.pop("dependencies", None)
             digests[spec.id] = digest(content)
             known = self._board.nodes.get(spec.id)
             if known is not None and (known.owner is not self._owner or known.digest != digests[spec.id]):
@@ -75,7 +84,7 @@ class Graft:
         board, owner = self._board, self._owner
         node = board.nodes.get(spec.id)
         if node is None:
-            node = board.nodes[spec.id] = Node(spec, owner.rank, owner)
+            node = board.nodes[spec.id] = Node.of(spec, owner.rank, owner)
             node.digest = self._digests[spec.id]
             owner.children += (node,)
         if spec.is_gate or not spec.hosts:
@@ -85,7 +94,8 @@ class Graft:
         for host in spec.hosts:
             act = node.at.get(host)
             if act is None:
-                act = board.add_act(node, host, spec.place(host))
+                act = board.add_act(node, host, spec.place(host), spec.places_for(host))
+                act.join(self._act.rescues)
                 self.new.append(act)
             acts.append(act)
 
@@ -139,19 +149,37 @@ class Graft:
         waiting = [(at[act.host], on) for at, on in owner.edges if act.host in at]
         # What the same node has returned before also waits for the action, but not for what it returns later.
         waiting += [edge for edge in act.edges or () if edge[0].node.owner is not owner]
+        # Of a loop all items count: one that failed has failed, whichever was to come after it.
         exits = [
             exit_
             for acts in self._acts.values()
             for exit_ in acts
-            if exit_.host == act.host and exit_ not in self._followed
+            if exit_.host == act.host and (exit_ not in self._followed or owner.spec.loop is not None)
         ]
         exit_gates = [gate for gate in self.gates.values() if gate not in self._followed]
         for to, on in waiting:
             if to.state == PENDING:
                 for source in exits:
                     link_acts(source, to, on)
-                for gate in exit_gates:
+                for gate in self._gates_for(to, exit_gates):
                     link_gate(gate, to, on)
+
+    def _gates_for(self, to: Act, exits: Sequence[Gate]) -> Sequence[Gate]:
+        """The gates at the end of the fragment as an action sees them: outside a group with what its rescue did."""
+        around = [rescue for rescue, _ in self._act.rescues]
+        inside = frozenset(rescue.group for rescue in around if to.is_inside(rescue))
+        if not exits or len(inside) == len(around):
+            return exits
+        if inside not in self._outside:
+            gate = self._outside[inside] = self._board.add_gate(exits[0].node)
+            gate.groups = inside
+            for acts in self._acts.values():
+                watch = Watch(acts[0].node, ON_SUCCESS, members=set(), partial=True)
+                gate.watches.append(watch)
+                watch_some(gate, watch, acts)
+            for inner in self.gates.values():
+                link_gates(inner, gate, ON_DONE)
+        return [self._outside[inside]]
 
     def _hold_back_gates(self) -> None:
         """Gates that wait for the action wait for all of the fragment."""
@@ -167,12 +195,13 @@ class Graft:
                     gate.watches.append(grown)
                 watch_some(gate, grown, acts)
             for inner in self.gates.values():
-                link_gates(inner, gate, watch.on)
+                # Inside a group it has perhaps closed because of what a rescue handles; the actions tell what counts.
+                link_gates(inner, gate, watch.on if inner.groups <= gate.groups else ON_DONE)
 
 
 def link_acts(source: Act, to: Act, on: int) -> None:
     """One action waits for another, which may have ended already."""
-    if source.state >= ENDED:
+    if source.is_known_to(to):
         to.hear(source, on)
         return
     if source.edges is None:

@@ -1,4 +1,4 @@
-"""Hands out turns within the limits: who waits, who is offered, and what stands in the way of the others."""
+"""Applies the limits: which actions are offered, and which wait for capacity."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Limits:
         return pool
 
     def want(self, key: int) -> None:
-        """The action waits for its turn."""
+        """Queue an action."""
         heappush(self.fresh, key)
 
     def offer(self) -> list[int]:
@@ -78,7 +78,7 @@ class Limits:
         return sorted(self.offered)
 
     def give_back(self, key: int) -> None:
-        """What was offered or ran no longer does."""
+        """Release the capacity of an action."""
         self.taken -= 1
         for pool in self.needs[key & MASK]:
             pool.used -= 1
@@ -92,7 +92,7 @@ class Limits:
             self.give_back(key)
 
     def restart(self, waiting: list[int]) -> None:
-        """Forget everybody who waits but these."""
+        """Drop all queued actions except these."""
         for pool in self.pools:
             pool.queue.clear()
         self._probes.clear()

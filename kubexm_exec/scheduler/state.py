@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from kubexm_exec.model.graph import ExecutionNode, On
+from msgspec import Struct, field
+
+from kubexm_exec.model.graph import ExecutionNode, NodeKind, On
 from kubexm_exec.model.result import SkipReason, Status
 from kubexm_exec.scheduler.limits import Pool
 
@@ -22,15 +24,21 @@ PRECHECK: Final = 5
 CONDITION: Final = 6
 IGNORED: Final = 7
 """Failed, and counts as success for what waits."""
-FAILED: Final = 8
-DEPENDENCY: Final = 9
-LIMIT: Final = 10
-CANCELLED: Final = 11
+RESCUED: Final = 8
+"""Failed, and a rescue has handled it: counts as success for what waits outside the group."""
+SPARED: Final = 9
+"""Skipped because of a failure that a rescue has handled."""
+FAILED: Final = 10
+DEPENDENCY: Final = 11
+LIMIT: Final = 12
+CANCELLED: Final = 13
 
 ENDED: Final = SUCCESS
 """From here on the state is final."""
 BAD: Final = FAILED
 """From here on what waits for success does not run."""
+RESCUABLE: Final = (FAILED, DEPENDENCY)
+"""Bad ends that a rescue can handle; what was cancelled stays so."""
 
 VIEW: Final[tuple[tuple[Status, SkipReason | None], ...]] = (
     (Status.PENDING, None),
@@ -43,26 +51,34 @@ VIEW: Final[tuple[tuple[Status, SkipReason | None], ...]] = (
     (Status.FAILED, None),
     (Status.FAILED, None),
     (Status.SKIPPED, SkipReason.DEPENDENCY),
+    (Status.FAILED, None),
+    (Status.SKIPPED, SkipReason.DEPENDENCY),
     (Status.SKIPPED, SkipReason.LIMIT),
     (Status.CANCELLED, None),
 )
 """How each state looks from outside."""
 
+# Ints in this order: from ``ON_FAILURE`` on a good end, too, must be heard of.
 ON_SUCCESS: Final = 0
-ON_FAILURE: Final = 1
-ON_DONE: Final = 2
-ON: Final[dict[On, int]] = {On.SUCCESS: ON_SUCCESS, On.FAILURE: ON_FAILURE, On.DONE: ON_DONE}
+ON_DONE: Final = 1
+ON_FAILURE: Final = 2
+ON_BEGUN: Final = 3
+ON: Final[dict[On, int]] = {
+    On.SUCCESS: ON_SUCCESS, On.DONE: ON_DONE, On.FAILURE: ON_FAILURE, On.BEGUN: ON_BEGUN
+}  # fmt: skip
+
+_GATE: Final = NodeKind.GATE
 
 Blame: TypeAlias = tuple[int, int, str]
-"""Who is to blame for a bad end: (edges between, place in graph order, node id). The least is the nearest failed node.
+"""The cause of a failure: (edges between, place in graph order, node id). The least is the nearest failed node.
 
 The distance counts edges, gates included; among equally near ones the first in graph order is named. Nodes of a
 fragment share the place of the node they grew from and are told apart by their id, because the order in which they are
-added depends on the interleaving, and the blame must not."""
+added depends on the interleaving, and the cause must not."""
 
 
 def further(blame: Blame, edges: int = 1) -> Blame:
-    """The same blame seen from one edge further away, or from some."""
+    """The same cause seen from further away."""
     return (blame[0] + edges, blame[1], blame[2])
 
 
@@ -76,23 +92,25 @@ class Action(NamedTuple):
 class Doubt:
     """What an action has heard of its dependencies that may keep it from running; most actions never have one."""
 
-    __slots__ = ("blame", "far", "limit", "met", "off", "out", "shut", "unmet")
+    __slots__ = ("blame", "far", "gone", "limit", "met", "off", "out", "shut", "unmet")
 
     def __init__(self) -> None:
         self.blame: Blame | None = None
         self.out: dict[str, Blame] | None = None
-        """Hosts that have left the run before it, with who is to blame: to be passed on, whichever host it is on
+        """Hosts that have left the run before it, with the cause: to be propagated, whichever host it is on
         itself. Many actions share one mapping, so that nobody may change it."""
         self.far = 0
-        """How many edges away from the action those who are to blame are seen."""
+        """The distance of the causes from the action, in edges."""
         self.shut = False
         self.limit = False
         self.off = False
         """It waits for a gate that stands for a condition which is not met."""
         self.unmet = False
-        """It waits for a failure, and there was none."""
+        """It waits for a failure, or for something that began, and there was none."""
         self.met = False
-        """It waits for a failure, and there was one: one of several is enough."""
+        """It waits for one of these, and there was one: one of several is enough."""
+        self.gone: set[str] | None = None
+        """Hosts that have left the run as far as it knows by other edges: places that it prefers not to take."""
 
     @property
     def condition(self) -> bool:
@@ -117,28 +135,97 @@ class Doubt:
         self.out, self.far = merged, 0
 
 
-class Act:
-    """An action inside the scheduler."""
+class Rescue:
+    """A group with a rescue on one host: whether a failure in it counts is known when the rescue has ended there."""
 
-    __slots__ = ("action", "blame", "doubt", "edges", "host", "key", "node", "pending", "shut", "state", "watch")
+    __slots__ = ("able", "broken", "failed", "group", "held", "host", "left", "unknown")
 
-    def __init__(self, action: Action, node: Node, key: int) -> None:
-        self.action = action
-        self.host = action.host
-        self.node = node
-        self.key = key
-        self.state = PENDING
-        self.pending = 0
-        """Dependencies that have not ended."""
-        self.doubt: Doubt | None = None
-        self.blame: Blame | None = None
-        """Set when it ends badly."""
-        self.shut = False
-        """Ended badly for more than its host: a gate behind it closes. (A failed host only leaves the run.)"""
-        self.edges: list[tuple[Act, int]] | None = None
-        """Who waits for this very action, beside the node's edges: fragments, and those who wait for their exits."""
-        self.watch: list[tuple[Gate, Watch]] | None = None
-        """Gates that wait for this very action, not for the whole node."""
+    def __init__(self, group: str, host: str) -> None:
+        self.group = group
+        self.host = host
+        self.left = 0
+        """Actions of the body and of the rescue that have not ended."""
+        self.failed = False
+        """An action of the body has failed."""
+        self.able = False
+        """There is a rescue that is not left out of the run."""
+        self.broken = False
+        """An action of the rescue has ended badly."""
+        self.unknown = False
+        """Nobody knows how an action in the group has ended: whether there is anything to rescue, and what."""
+        self.held: list[Act] = []
+        """Actions of the body that ended badly, of which nobody outside the group has heard yet."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has a reason to run, once the body has ended."""
+        return self.failed and not self.unknown
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether it has handled the failures, once it has ended."""
+        return self.is_due and self.able and not self.broken
+
+
+class Act(Struct, eq=False):
+    """The state of an action."""
+
+    action: Action
+    node: Node
+    key: int
+    host: str
+    state: int = PENDING
+    pending: int = 0
+    """Dependencies that have not ended."""
+    doubt: Doubt | None = None
+    blame: Blame | None = None
+    """Set when it ends badly."""
+    shut: bool = False
+    """Ended badly for more than its host: a gate behind it closes. (A failed host only leaves the run.)"""
+    edges: list[tuple[Act, int]] | None = None
+    """Who waits for this very action, beside the node's edges: fragments, and those who wait for their exits."""
+    watch: list[tuple[Gate, Watch]] | None = None
+    """Gates that wait for this very action, not for the whole node."""
+    begun: bool = False
+    """It may have done something."""
+    owed: bool = False
+    """Something that it waits for began in an earlier session."""
+    unknown: bool = False
+    """Nobody knows how it really ended."""
+    places: tuple[str, ...] = ()
+    """The places of which it gets one, if there is a choice."""
+    rescues: tuple[tuple[Rescue, bool], ...] = ()
+    """The groups with a rescue on its host that it is in, the innermost first; and whether in the body.
+
+    What a fragment does is in those of the action that returned it, wherever it is done."""
+    heard: tuple[int, tuple[Rescue, ...]] | None = None
+    """While a rescue decides whether its bad end counts: how many groups it has left, or waits for the end of, and
+    those inside which that end is known."""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it is part of a rescue for which there is no reason."""
+        return any(not body and not rescue.is_due for rescue, body in self.rescues)
+
+    def join(self, rescues: Iterable[tuple[Rescue, bool]]) -> None:
+        """It belongs to groups with a rescue, which wait for its end."""
+        self.rescues = tuple(rescues)
+        for rescue, _ in self.rescues:
+            rescue.left += 1
+
+    def is_inside(self, rescue: Rescue) -> bool:
+        """Whether it belongs to a group, and hears of what fails there at once."""
+        return any(own.group == rescue.group for own, _ in self.rescues)
+
+    @property
+    def is_held_further(self) -> bool:
+        """Whether one more rescue decides on its bad end, once the one that holds it now has ended."""
+        left = self.heard[0] if self.heard is not None else 0
+        return any(body for _, body in self.rescues[left:])
+
+    def is_known_to(self, waiting: Act | Gate) -> bool:
+        """Whether it has ended, as far as what waits for it can know."""
+        return self.state >= ENDED and (self.heard is None or any(map(waiting.is_inside, self.heard[1])))
 
     def hear(self, source: Act, on: int) -> None:
         """The action this one waits for has ended."""
@@ -152,7 +239,15 @@ class Act:
             if source.out is not None:
                 self._leave_behind(*source.out)
         elif on == ON_FAILURE:
-            self._hope(source.state in (FAILED, IGNORED))
+            self.hope(source.state in (FAILED, IGNORED))
+        elif on == ON_BEGUN:
+            self.hope(source.begun)
+        if on != ON_SUCCESS and self.places:
+            gone = self._gone()
+            if source.blame is not None and not source.shut:
+                gone.add(source.host)
+            if source.out is not None:
+                gone.update(source.out[0])
 
     def hear_gate(self, gate: Gate, on: int) -> None:
         """The gate this one waits for has been judged."""
@@ -167,7 +262,11 @@ class Act:
             if gate.unmet:
                 self._doubting().off = True
         elif on == ON_FAILURE:
-            self._hope(gate.failed)
+            self.hope(gate.failed)
+        elif on == ON_BEGUN:
+            self.hope(False)
+        if on != ON_SUCCESS and self.places:
+            self._gone().update(gate.out)
 
     @property
     def out(self) -> tuple[dict[str, Blame], int] | None:
@@ -179,6 +278,10 @@ class Act:
         doubt = self.doubt
         if doubt is None or doubt.out is None or self.state == CANCELLED or self.aside:
             return None
+        if self.state in (RESCUED, SPARED):
+            # A gate inside the group has said so before the rescue had ended.
+            ours = {rescue.host for rescue, _ in self.rescues}
+            return {host: blame for host, blame in doubt.out.items() if host not in ours}, doubt.far + 1
         return doubt.out, doubt.far + 1
 
     @property
@@ -195,10 +298,24 @@ class Act:
         if mine is not None:
             doubt.accuse(further(mine, far))
 
-    def _hope(self, met: bool) -> None:
+    def hope(self, met: bool) -> None:
+        """It waits for something of which one is enough, and there was that one or not."""
         doubt = self._doubting()
         doubt.unmet |= not met
         doubt.met |= met
+
+    def is_gone(self, host: str) -> bool:
+        """Whether a host has left the run before the action, as far as that is known."""
+        doubt = self.doubt
+        return doubt is not None and (
+            (doubt.out is not None and host in doubt.out) or (doubt.gone is not None and host in doubt.gone)
+        )
+
+    def _gone(self) -> set[str]:
+        doubt = self._doubting()
+        if doubt.gone is None:
+            doubt.gone = set()
+        return doubt.gone
 
     def _doubting(self) -> Doubt:
         if self.doubt is None:
@@ -206,57 +323,55 @@ class Act:
         return self.doubt
 
 
-class Node:
-    """A node inside the scheduler: its actions (or gates) and what they add up to."""
+class Node(Struct, eq=False):
+    """The state of a node: its actions (or gates) and their aggregate."""
 
-    __slots__ = (
-        *("at", "bad", "children", "digest", "edges", "fails", "final", "gate", "gates", "group", "hi", "host", "id"),
-        *("left", "limit", "owner", "parts", "passes", "pause", "pausing", "rank", "spec", "status"),
-    )
+    spec: ExecutionNode
+    rank: int
+    owner: Node | None
+    """For a node of a fragment: the node that returned it."""
+    id: str
+    gate: bool
+    hosts: tuple[str, ...]
+    """The hosts that it was set up with; with ``runOnce`` all that could be the one."""
+    hi: int
+    """Place in graph order of what its fragments add: right behind the last action of the graph's own node."""
+    children: tuple[Node, ...] = ()
+    digest: str = ""
+    """For a node of a fragment: what defines it, to tell the same one from a clash."""
+    at: dict[str, Act] = field(default_factory=dict)
+    parts: tuple[Gate, ...] = ()
+    """For a gate: one for each time it was added; for a node without hosts: what stands in for it."""
+    group: tuple[Node, ...] = ()
+    """For a gate: the nodes that run once, on the host that it chooses."""
+    host: str | None = None
+    """For a node that runs once: its host, once that is chosen; empty if it does not run on the chosen one."""
+    limit: Pool | None = None
+    """The pool of the node's own limit, if it has one."""
+    pause: Act | None = None
+    pausing: tuple[Gate, ...] = ()
+    left: int = 0
+    """Actions and parts that have not ended."""
+    bad: list[Act] = field(default_factory=list)
+    spared: list[Blame] = field(default_factory=list)
+    """The causes of actions that were skipped because of a failure that a rescue has handled."""
+    passes: bool = False
+    """Some of its actions know of hosts that have left the run."""
+    fails: int = 0
+    """Failed actions, ignored ones aside."""
+    edges: list[tuple[dict[str, Act], int]] = field(default_factory=list)
+    """Dependents of this node on the same host: their actions by host, and the outcome that each waits for."""
+    gates: tuple[tuple[Gate, Watch], ...] = ()
+    """Gates that wait for all its hosts."""
+    final: bool = False
+    """Has ended, and no fragment can add to it any more."""
+    status: Status = Status.PENDING
+    """Its status, once it is final."""
 
-    def __init__(self, spec: ExecutionNode, rank: int, owner: Node | None) -> None:
-        self.spec = spec
-        self.id = spec.id
-        self.gate = spec.is_gate
-        self.rank = rank
-        self.hi: int = -1 if owner is None else owner.hi
-        """Place in graph order of what its fragments add: right behind the last action of the graph's own node."""
-        self.owner = owner
-        """For a node of a fragment: the node that returned it."""
-        self.children: tuple[Node, ...] = ()
-        self.digest = ""
-        """For a node of a fragment: what defines it, to tell the same one from a clash."""
-        self.at: dict[str, Act] = {}
-        self.parts: tuple[Gate, ...] = ()
-        """For a gate: one for each time it was added; for a node without hosts: what stands in for it."""
-        self.group: tuple[Node, ...] = ()
-        """For a gate: the nodes that run once, on the host that it chooses."""
-        self.host: str | None = None
-        """For a node that runs once: its host, once that is chosen; empty if it does not run on the chosen one."""
-        self.limit: Pool | None = None
-        """The pool of the node's own limit, if it has one."""
-        self.pause: Act | None = None
-        self.pausing: tuple[Gate, ...] = ()
-        self.left = 0
-        """Actions and parts that have not ended."""
-        self.bad: list[Act] = []
-        self.passes = False
-        """Some of its actions know of hosts that have left the run."""
-        self.fails = 0
-        """Failed actions, ignored ones aside."""
-        self.edges: list[tuple[dict[str, Act], int]] = []
-        """Who waits for this node on the same host: their actions by host, and for which outcome."""
-        self.gates: tuple[tuple[Gate, Watch], ...] = ()
-        """Gates that wait for all its hosts."""
-        self.final = False
-        """Has ended, and no fragment can add to it any more."""
-        self.status = Status.PENDING
-        """What it has come to, once it is final."""
-
-    @property
-    def size(self) -> int:
-        """How many hosts it has; of those that it could run on once only the chosen one counts."""
-        return bool(self.host) if self.spec.once else len(self.at)
+    @classmethod
+    def of(cls, spec: ExecutionNode, rank: int, owner: Node | None = None) -> Node:
+        """The state of a node of the graph, or of one that a fragment of ``owner`` adds."""
+        return cls(spec, rank, owner, spec.id, spec.kind is _GATE, spec.may_run_on, -1 if owner is None else owner.hi)
 
     def over_budget(self, failures: int, hosts: int) -> bool:
         """Whether that many failures are more than the node allows."""
@@ -283,13 +398,15 @@ class Gate:
     """A gate that waits, or what stands in for a node without hosts (``relay``): it passes on what it waits for."""
 
     __slots__ = (
-        *("blame", "ended", "failed", "fails", "left", "limit", "node", "out", "relay", "seen", "sources"),
+        *("blame", "ended", "failed", "fails", "groups", "left", "limit", "node", "out", "relay", "seen", "sources"),
         *("targets", "then", "unmet", "watches"),
     )
 
     def __init__(self, node: Node, *, relay: bool = False) -> None:
         self.node = node
         self.relay = relay
+        self.groups = frozenset(each.group for each in node.spec.groups)
+        """The groups of steps that it stands in: what fails there it hears at once."""
         self.left = 0
         """Nodes, actions and gates it still waits for."""
         self.watches: list[Watch] = []
@@ -312,6 +429,10 @@ class Gate:
         """Batch gates: distance and failed hosts of each node, earlier batches included."""
         self.seen: dict[Node, set[Act]] = {}
         """Batch gates: actions of fragments that were judged, earlier batches included."""
+
+    def is_inside(self, rescue: Rescue) -> bool:
+        """Whether it stands between steps of a group."""
+        return rescue.group in self.groups
 
     @property
     def batch(self) -> bool:

@@ -1,8 +1,8 @@
-"""The words spoken with the scheduler: what it is told, what it tells, and what that means inside."""
+"""The interface types of the scheduler: outcomes in, transitions out, and their internal states."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ StopReason: TypeAlias = Literal["failFast", "rollback", "cancel"]
 """Why no new action starts."""
 
 FORCE: Final = {"": 0, "failFast": 1, "rollback": 1, "cancel": 2}
-"""Which stop outdoes which."""
+"""Precedence of stops."""
 EXEMPT: Final[dict[str, tuple[Hook, ...]]] = {
     "": tuple(Hook),
     "failFast": (Hook.ON_FAILURE, Hook.ALWAYS),
@@ -49,14 +49,22 @@ _SKIPS: Final = {
 
 
 class Outcome(Struct, frozen=True):
-    """What an action came to: Success, Failed, Skipped (with the reason) or Cancelled."""
+    """The outcome of an action: Success, Failed, Skipped (with the reason) or Cancelled."""
 
     status: Status
     reason: SkipReason | None = None
+    notifies: bool = False
+    """It has changed something: the handlers of its node are due on its host."""
+    begun: bool = True
+    """Of a failed or cancelled action: whether it may have done something."""
+    handlers: tuple[str, ...] | None = None
+    """Those that it notifies, if not all of the node's: others were served by an earlier session."""
+    unknown: bool = False
+    """Nobody knows how it really ended, so that no rescue can handle it."""
 
 
-class Transition(NamedTuple):
-    """An end that the scheduler decided: of an action, or of a node as a whole (``host`` is empty)."""
+class Transition(Struct, frozen=True):
+    """An outcome that the scheduler decided: of an action, or of a node as a whole (``host`` is empty)."""
 
     node: str
     host: str

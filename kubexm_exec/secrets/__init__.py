@@ -1,4 +1,4 @@
-"""Resolves references to secrets, such as `env:NAME` or `file:PATH#key`, and has their values masked from then on."""
+"""Resolves references to secrets, such as `env:NAME` or `file:PATH#key`, and masks their values from then on."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["MASK", "EnvSecrets", "FileSecrets", "Redactor", "SecretError", "Secr
 
 GROUP: Final = "kubexm.secrets"
 LIMIT: Final = 1024 * 1024
-"""A secret file larger than this is taken for a mistake."""
+"""A larger file is assumed to be a mistake."""
 _FORM: Final = "write env:NAME, file:PATH#key or vault:PATH#key"
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9-]{0,15}")
 _KINDS: Final = {int: "a number", float: "a number", bool: "a boolean", dict: "a mapping", list: "a list"}
 
 
 class SecretError(Exception):
-    """A reference that gives no secret: which one, what is wrong, and what to do. Never holds the value."""
+    """A reference that cannot be resolved: which one, why, and what to do. Never holds the value."""
 
     def __init__(self, reference: str, what: str, hint: str = "") -> None:
         super().__init__(f'secret "{reference}": {what}' + (f"; {hint}" if hint else ""))
@@ -39,15 +39,15 @@ class SecretProvider(ABC):
     """Looks secrets up. A subclass is registered in the entry-point group ``kubexm.secrets``, by its prefix."""
 
     early: ClassVar[bool] = False
-    """Whether what it gives is there before a run begins: then all that a run needs is looked up before it does."""
+    """Whether its secrets exist before a run begins: those that a run needs are then resolved before it starts."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self.warn = warn
-        """Tells people something."""
+        """Shows a warning to the user."""
         self.folder = ""
         """Where relative paths start; the working directory if it is empty. Set before it is asked."""
         self.hidden: set[str] = set()
-        """More that is to be masked, such as the token it logs in with."""
+        """Further values to mask, such as its login token."""
 
     @abstractmethod
     def resolve(self, reference: str) -> str:
@@ -125,14 +125,14 @@ class FileSecrets(SecretProvider):
 
 
 class Secrets:
-    """All providers behind one door: resolves a reference once, keeps the value in memory only, and has it masked."""
+    """All providers: resolves each reference once, keeps its value in memory only, and masks it."""
 
     def __init__(self, redactor: Redactor, warn: Callable[[str], None] | None = None, folder: str = "") -> None:
         """``folder``: where relative paths start; the working directory if it is empty."""
         self.redactor = redactor
         self._folder = folder
         self.warnings: list[str] = []
-        """What somebody should be told: files that everybody can read, values too short to be masked."""
+        """Warnings: files that everybody can read, values too short to be masked."""
         self._tell = warn
         self._lock = threading.Lock()
         self._providers: dict[str, SecretProvider] = {}
@@ -153,13 +153,13 @@ class Secrets:
             return self._values[reference]
 
     def is_early(self, reference: str) -> bool:
-        """Whether the secret can be had before a run begins; raises SecretError if it never can."""
+        """Whether the secret can be resolved before a run begins; raises SecretError if it never can."""
         with self._lock:
             return self._provider(reference).early
 
     def _provider(self, reference: str) -> SecretProvider:
         scheme, colon, _ = reference.partition(":")
-        # Whoever wrote the password itself in place of a reference must not find it in the log.
+        # A password that was written in place of a reference must not appear in the log.
         if not colon or not _SCHEME.fullmatch(scheme):
             raise SecretError("...", "this is not a reference to a secret", _FORM)
         if scheme not in self._providers:
@@ -178,7 +178,7 @@ class Secrets:
 
     @staticmethod
     def _asked(provider: SecretProvider, reference: str) -> str:
-        """What a provider gives; a third party's exception, or what is no text, is its author's mistake."""
+        """The answer of a provider; an unexpected exception, or a value other than text, is a mistake of its author."""
         from kubexm_exec.plugins import RAISES
 
         scheme = reference.partition(":")[0]
@@ -255,7 +255,7 @@ def pick(reference: str, name: str, key: str, data: Mapping[str, Any]) -> str:
     for part in [key] if key in data else key.split("."):
         if not isinstance(value, Mapping) or part not in value:
             names = [str(each) for each in value] if isinstance(value, Mapping) else []
-            # Other keys are named only as a guess for a slip of the pen: what else is in the file is nobody's business.
+            # Other keys are named only as a suggestion for a typo: the rest of the file is confidential.
             what = f"{_what(name, '.'.join([*done, part]))} is not there"
             raise SecretError(reference, what, did_you_mean(part, names) or "check the name of the key")
         value = value[part]

@@ -11,20 +11,23 @@ from msgspec import Struct
 
 from kubexm_exec.secrets.encodings import (
     SHORTEST_LINE,
+    SURE,
     Form,
+    Spelled,
     beginnings,
     cases,
     could_go_on,
     forms,
     heads,
     inside,
+    likely_spellings,
     literal,
     longest,
     pieces,
+    spellings,
     tree,
     unfolded,
 )
-from kubexm_exec.secrets.spellings import SURE, Spelled, spellings
 
 MASK: Final = "***"
 """What is shown in place of a secret."""
@@ -37,7 +40,7 @@ _LONG: Final = 4096
 _HEAD: Final = 4
 _NOTHING: Final = rb"(?!)"
 _CUT_HERE: Final = re.compile("\\.{3,}|…".encode())
-"""What stands where somebody shortened a text."""
+"""Marks of a shortened text."""
 
 T = TypeVar("T")
 
@@ -69,7 +72,7 @@ class Redactor:
         self._compiled: _Compiled | None = None
         self._stale = False
         self.refused = 0
-        """How many values were too short to be masked; somebody should be told."""
+        """How many values were too short to be masked, for a warning."""
 
     def __len__(self) -> int:
         return len(self._forms)
@@ -92,6 +95,26 @@ class Redactor:
             self._forms[text] = self._learn(text)
             self._stale = True
         return True
+
+    def add_token(self, text: str) -> None:
+        """Mask a long text without blanks, such as the private part of a key, also where it is folded or cut off.
+
+        It has no pattern of its own, and few spellings, so that many of them cost little: it is looked for as it is, in
+        base64, in URLs and in JSON.
+        """
+        if len(text) < SURE:
+            self.add(text)
+            return
+        with self._lock:
+            if text in self._forms:
+                return
+            self._forms[text] = []
+            raw = text.encode("utf-8", "surrogateescape")
+            self._spelled.add(raw, apart=True)
+            for spelling in likely_spellings(raw):
+                if len(spelling) >= SURE:
+                    self._spelled.add(spelling)
+            self._stale = self._stale or self._compiled is None
 
     def _learn(self, value: str) -> list[Form]:
         """The forms of a value for the pattern; its longer spellings are looked for by themselves."""

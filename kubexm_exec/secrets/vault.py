@@ -186,10 +186,7 @@ class VaultSecrets(SecretProvider):
 
 
 def plain_session() -> Any:
-    """A session that follows few redirects, and none from https to http.
-
-    A standby server leads to the active one, which needs the token too: it goes along, as with ``vault`` itself.
-    """
+    """A session with few redirects, none from https to http; a standby server's redirect keeps the token."""
     import requests
 
     class Session(requests.Session):

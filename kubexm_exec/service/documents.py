@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from kubexm_exec.service.errors import Changed, Invalid
 from kubexm_exec.service.requests import SHIPPED, Documents
+from kubexm_spec.diagnostics import Diagnostics, Span, SpecError
+from kubexm_spec.paths import is_folder
+from kubexm_spec.yaml.lines import is_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +26,15 @@ if TYPE_CHECKING:
     from kubexm_exec.compile.plan import Plan
     from kubexm_exec.compile.state import State
     from kubexm_exec.model.graph import ExecutionGraph
-    from kubexm_spec.diagnostics import Diagnostics, Span
 
 Warn: TypeAlias = "Callable[[Diagnostics, Mapping[str, Any]], None]"
 """Takes warnings, with the files that they refer to."""
 _MOST_FILES: Final = 1000
 _MOST_BYTES: Final = 16 << 20
+_LONGEST_NAME: Final = 1024
+_DEEPEST: Final = 64
+_SECRET_FILE: Final = re.compile(r"""\bfile:([^\s'"\\#{}|~()%]*)(\\?['"](?!\s*:)|[{%]|)\s*([~+%]?)""")
+"""A reference to a secret in a file, or the beginning of one: what ends it, and what an expression adds to it."""
 
 
 def claim_of(state: Path, run: str) -> Path:
@@ -47,29 +56,84 @@ def claim(state: Path, run: str) -> None:
         raise Invalid(f"the documents cannot be unpacked in {state}: {error.strerror}") from error
 
 
+def begin_work(state: Path, run: str) -> None:
+    """Keep what is written from now on among the documents of a run that no journal knows: it is the work of steps."""
+    with suppress(FileNotFoundError), os.fdopen(os.open(claim_of(state, run), os.O_WRONLY | os.O_APPEND), "w") as file:
+        file.write("\n")
+
+
+def discard(state: Path, run: str) -> None:
+    """Remove the documents that were unpacked for a run, and leave what its steps have written there."""
+    from kubexm_exec.journal.store import folder_of
+    from kubexm_exec.ownership import remove_folder
+
+    claimed, folder = claim_of(state, run), folder_of(state, run)
+    if not claimed.read_text().endswith("\n"):
+        remove_folder(folder)
+    else:
+        _remove_older(folder, claimed.stat().st_mtime_ns, _DEEPEST + 1)
+    if folder.exists():
+        from kubexm_exec.logs import get_logger
+
+        get_logger().warning("files that steps wrote beside the documents of a request are kept", folder=str(folder))
+    claimed.unlink()
+
+
+def _remove_older(folder: Path, began: int, levels: int) -> None:
+    """Remove the files that were there when steps began, with folders that are empty then; deeper ones are theirs."""
+    for path in list(folder.iterdir()):
+        info = path.lstat()
+        if stat.S_ISDIR(info.st_mode):
+            if levels:
+                _remove_older(path, began, levels - 1)
+        elif info.st_ctime_ns <= began:
+            path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def sweep(state: Path) -> None:
     """Remove what processes have unpacked that were killed before a journal knew their runs."""
     from kubexm_exec.journal.owner import Owner
-    from kubexm_exec.journal.store import folder_of
     from kubexm_exec.model.ids import is_run_id
-    from kubexm_exec.ownership import remove_folder
 
     folder = claim_of(state, "")
     for path in folder.iterdir() if folder.is_dir() else ():
-        with suppress(OSError, ValueError, TypeError):  # another process may be as far; one is being written
+        # Another process may be as far; one is being written.
+        with suppress(OSError, ValueError, TypeError):
             if is_run_id(path.name) and Owner.from_json(path.read_text()).alive() is False:
-                remove_folder(folder_of(state, path.name))
-                path.unlink()
+                discard(state, path.name)
 
 
-def unpacked(documents: Documents, folder: Path) -> Documents:
+def secret_files(documents: Documents) -> set[str]:
+    """The files of a request that its texts and values name as secrets: they are for their owner alone."""
+    said = (*documents.files.values(), *documents.texts.values(), *map(str, documents.values.values()))
+    exact: set[str] = set()
+    starts: set[str] = set()
+    for text in said:
+        for name, end, added in _SECRET_FILE.findall(text):
+            name = name.removeprefix("./")
+            if name in documents.files and end not in ("{", "%") and not added:
+                exact.add(name)
+            elif name or end:  # not the key in `file: NAME`
+                starts.add(name)
+    # What is known only when it runs may be any file of that beginning but a document.
+    return exact | {
+        name
+        for name, text in documents.files.items()
+        if any(name[:end] in starts for end in range(len(name) + 1)) and not is_spec(text)
+    }
+
+
+def unpacked(documents: Documents, folder: Path, kept: Collection[str] = ()) -> Documents:
     """The same documents as files in a folder that is ours alone; those that are files already stay where they are.
 
-    Existing files are replaced whole by the same content: another session may be reading them. Raises Invalid.
+    Existing files are replaced whole by the same content: another session may be reading them. ``kept``: files whose
+    text is only there. Raises Invalid.
     """
     if not documents.files:
         return documents
-    from kubexm_exec.ownership import own_folder
+    from kubexm_exec.ownership import open_own, own_folder
 
     contents = {name: text.encode("utf-8", "surrogatepass") for name, text in documents.files.items()}
     if len(contents) > _MOST_FILES or sum(map(len, contents.values())) > _MOST_BYTES:
@@ -77,29 +141,39 @@ def unpacked(documents: Documents, folder: Path) -> Documents:
     if documents.plan:
         raise Invalid("a plan cannot be run from the files of a request", "give its spec")
     if documents.spec and not documents.spec.startswith(SHIPPED) and documents.spec not in contents:
-        raise Invalid(f'"{documents.spec}" is not among the files of the request')
-    folder = folder / "documents"
+        raise Invalid(f'"{documents.spec:.200}" is not among the files of the request')
+    folder, private = folder / "documents", secret_files(documents)
     for name, content in contents.items():
         parts = name.split("/")
         # Nothing that has two names, or that a message could not show.
         if not name.isprintable() or os.path.normpath(name) != name or parts[0] in ("", ".", ".."):
-            raise Invalid(f"{name!r} is not the path of a file in the request", "use relative paths without . and ..")
+            hint = "use relative paths without . and .."
+            raise Invalid(f"{name[:200]!r} is not the path of a file in the request", hint)
+        if len(name) > _LONGEST_NAME or len(parts) > _DEEPEST:
+            said = f"{_LONGEST_NAME} characters and {_DEEPEST} levels are accepted"
+            raise Invalid(f'the path "{name:.60}..." in the request is too long: {said}')
         path = folder.joinpath(*parts)
+        if name in kept:
+            continue
         temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
         try:
             own_folder(path.parent)
-            temporary.write_bytes(content)
+            with os.fdopen(open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                os.fchmod(file.fileno(), 0o600 if name in private else 0o644)
+                file.write(content)
             temporary.replace(path)
         except OSError as error:
-            raise Invalid(f"{name} cannot be unpacked: {error.strerror}") from error
+            raise Invalid(f"{name:.200} cannot be unpacked: {error.strerror}") from error
     return replace(documents, folder=str(folder), files={})
 
 
-def as_asked(graph: ExecutionGraph, here: Documents, asked: Documents, *, lasting: bool = False) -> ExecutionGraph:
-    """A graph of unpacked documents that works on what the same documents in their own folder would work on.
+def withheld(documents: Documents, mask: Callable[[str], str]) -> set[str]:
+    """The files of a request that are not recorded: named as secrets, or with one that is known in them."""
+    return secret_files(documents) | {name for name, text in documents.files.items() if mask(text) != text}
 
-    ``lasting``: it also reads its files there, because the unpacked ones will be gone.
-    """
+
+def as_asked(graph: ExecutionGraph, here: Documents, asked: Documents, *, lasting: bool = False) -> ExecutionGraph:
+    """A graph of unpacked documents with the target, and if ``lasting`` the files, of the folder that was asked for."""
 
     def moved(path: str) -> str:
         inside = path == here.folder or path.startswith(f"{here.folder}/")
@@ -152,7 +226,6 @@ def reads(documents: Documents, graph: ExecutionGraph) -> list[str]:
 
 def chosen_besides(documents: Documents) -> dict[str, Any]:
     """What was chosen besides the spec, as plain data for a plan, which may be run in another folder."""
-    from msgspec import to_builtins
 
     def lasting(name: str) -> str:
         return os.path.abspath(os.path.join(documents.folder, name))  # noqa: PTH100, PTH118
@@ -167,12 +240,7 @@ def chosen_besides(documents: Documents) -> dict[str, Any]:
 
 
 def planned(documents: Documents) -> tuple[Plan, Documents]:
-    """The plan that is named, if all that it was made from is as it was, and with its spec and what was chosen.
-
-    Raises Invalid or Changed.
-    """
-    from msgspec import ValidationError, convert
-
+    """The named plan with its spec and choices, if its inputs are unchanged. Raises Invalid or Changed."""
     from kubexm_exec.compile.plan import PlanError, StalePlanError, check_plan, load_plan
     from kubexm_exec.plugins import step_registry
 
@@ -214,14 +282,13 @@ def bundle_folder(documents: Documents) -> Path | None:
     from pathlib import Path
 
     folder = Path(documents.folder, documents.bundle)
-    if not folder.is_dir():
-        raise Invalid(f"there is no bundle {documents.bundle}", "create one: kubexm resources bundle SPEC -o DIR")
+    if not is_folder(folder):
+        raise Invalid(f"there is no bundle {documents.bundle:.200}", "create one: kubexm resources bundle SPEC -o DIR")
     return folder
 
 
 def _read_values(documents: Documents) -> tuple[dict[str, Any], dict[str, Span]]:
     """The values in some files, and where each was written; a later file wins."""
-    from kubexm_spec.diagnostics import SpecError
     from kubexm_spec.yaml.source import SourceFile
 
     found: dict[str, Any] = {}
@@ -234,7 +301,7 @@ def _read_values(documents: Documents) -> tuple[dict[str, Any], dict[str, Span]]
         data = file.documents[0] if file.documents else {}
         # What is no name is not quoted: it may be any file.
         if not isinstance(data, dict) or not all(map(str.isidentifier, data)):
-            raise Invalid(f"{name} is not a mapping of parameter names to values")
+            raise Invalid(f"{name} is not a mapping of names to values")
         found.update(data)
         places.update({key: file.place(0, (key,)).span() for key in data})
     return found, places
@@ -257,10 +324,7 @@ def site_of(documents: Documents, warn: Warn) -> tuple[Site, State]:
 
 
 def hosts_of(site: Site, patterns: Iterable[str], *, reached: bool = True) -> list[str]:
-    """The hosts that patterns mean; raises Invalid if one means none.
-
-    So does a host that is to be ``reached`` and has a connector that is not installed.
-    """
+    """The hosts of patterns; raises Invalid if one has none, or if a host to be ``reached`` lacks its connector."""
     from kubexm_exec.compile.adhoc import choose_hosts
     from kubexm_exec.compile.hostpatterns import PatternError
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kubexm_exec.model.result import GraphExecutionResult, RunMode, Status, counts
 from kubexm_exec.service.errors import Held, Invalid, ServiceError, Unavailable
-from kubexm_exec.service.requests import Outcome, RunRequest
+from kubexm_exec.service.requests import DueHandler, Outcome, RunRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kubexm_exec.engine.history import RunHistory, SessionHistory
     from kubexm_exec.engine.runtime import Runtime
     from kubexm_exec.executors.base import Executor
     from kubexm_exec.journal.leases import HeldError
-    from kubexm_exec.journal.logfile import OutputLog
-    from kubexm_exec.journal.session import Session
+    from kubexm_exec.journal.session import OutputLog, Session
     from kubexm_exec.model.events import Subscriber
     from kubexm_exec.model.graph import ExecutionGraph
-    from kubexm_exec.model.result import GraphExecutionResult, RunMode
+    from kubexm_exec.plugins import RegistryError
     from kubexm_exec.scheduler import Action
     from kubexm_exec.values.expressions import Expressions
     from kubexm_spec.diagnostics import Diagnostics, Span
@@ -62,7 +60,6 @@ class LiveRun:
         from kubexm_exec.executors.base import load_executor
         from kubexm_exec.model.events import EventBus
         from kubexm_exec.model.ids import new_run_id
-        from kubexm_exec.model.result import RunMode
         from kubexm_exec.plugins import RegistryError, executor_registry
         from kubexm_exec.secrets import Redactor, Secrets
         from kubexm_exec.service.documents import bundle_folder, template_folders
@@ -106,8 +103,11 @@ class LiveRun:
             templates=templates, bundle=bundle_folder(documents), folder=documents.folder, patient=asked.patient,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
+        self._unusable: RegistryError | None = None
+        """A connector that its author has to repair."""
         if self.mode is not RunMode.OFFLINE:
-            self.runtime.connections.prepare({host for node in graph.steps() for host in node.hosts})
+            hosts = {host for node in graph.steps() for host in node.hosts}
+            self._unusable = self.runtime.connections.prepare(hosts)
 
     def _runtime(self, graph: ExecutionGraph, options: Any, expressions: Expressions | None) -> Runtime:
         from kubexm_exec.engine.runtime import Runtime
@@ -174,12 +174,7 @@ class LiveRun:
     # For the service
 
     def check_secrets(self, watcher: Watcher, of_host: Callable[[str, str], Span | None] | None = None) -> None:
-        """Look up what can be before the run; raises Invalid if something is missing: nothing has changed yet.
-
-        ``of_host``: where a secret of a host is named, if its inventory is at hand.
-        """
-        from kubexm_exec.model.result import RunMode
-
+        """Resolve secrets before the run; raises Invalid if one is missing. ``of_host``: where a host's is named."""
         if self._checked or self.mode is RunMode.OFFLINE:
             return
         self._checked = True
@@ -193,10 +188,13 @@ class LiveRun:
         if len(found):
             watcher.found(found, {})
 
+    def check_connectors(self) -> None:
+        """Raise Invalid if a connector cannot be used at all: nothing has changed yet."""
+        if self._unusable is not None:
+            raise Invalid(self._unusable.message, self._unusable.hint, kind=self._unusable.code)
+
     def reach_out(self) -> None:
         """Let the hosts of the first step know that somebody comes, while the journal is opened; nobody logs in yet."""
-        from kubexm_exec.model.result import RunMode
-
         first = next(iter(self.graph.steps()), None)
         if first is None or self.mode is RunMode.OFFLINE or self.at_a_terminal:
             return
@@ -206,23 +204,53 @@ class LiveRun:
 
     def keep(self, session: Session, history: RunHistory | None = None) -> None:
         """Write down what happens from now on; ``history``: all that is written down of the run already."""
-        from kubexm_exec.journal.logfile import OutputLog
+        from kubexm_exec.journal.session import OutputLog
 
         self._session = session
         self._log = OutputLog(session.folder, session.lost)
         self.bus.subscribe(self._log)
         session.attach(self.runtime, None if history is None else history.left())
 
+    def tell_unserved(self, watcher: Watcher) -> None:
+        """Warn of handlers that are due and that this run cannot run; they do not keep it from running."""
+        if not self.runtime.pending or self._session is None:
+            return
+        from kubexm_exec.service.notifications import by_handler, unserved
+
+        due = by_handler(self._session.target, self.runtime.pending)
+        found = unserved(self.graph, due, self.documents.place, limited=self._limited)
+        if len(found):
+            watcher.found(found, {})
+
+    def _still_due(self) -> Sequence[DueHandler]:
+        """The handlers of the graph that are due now, also on hosts that this run leaves out."""
+        session = self._session
+        if session is None or session.recorder.error is not None:
+            return ()
+        from kubexm_exec.engine.ports import JournalError
+        from kubexm_exec.service.notifications import by_handler, served_by
+
+        try:
+            pending = session.store.notifications(session.target)
+        except JournalError:
+            return ()  # it is told when the end cannot be recorded
+        return served_by(self.graph, by_handler(session.target, pending), limited=self._limited)
+
+    @property
+    def _limited(self) -> bool:
+        """Whether the run leaves out hosts of the inventory."""
+        return bool(self.documents.limit)
+
     def execute(
         self, watcher: Watcher, is_well: Callable[[GraphExecutionResult], bool] = lambda result: False
     ) -> Outcome:
         """Run to the end. ``is_well`` says of a result that is no success whether all that was asked for is done."""
-        from kubexm_exec.model.result import Status
         from kubexm_exec.plugins import RegistryError
 
         runtime = self.runtime
         result: GraphExecutionResult | None = None
         lost: ServiceError | None = None
+        due: Sequence[DueHandler] = ()
         with watcher.going_on():
             try:
                 runtime.watch()
@@ -238,6 +266,7 @@ class LiveRun:
                     try:
                         runtime.close()
                     finally:
+                        due = self._still_due()
                         lost = self._close(result)
         shown = result
         if self.sessions:
@@ -247,13 +276,12 @@ class LiveRun:
         well = lost is None and (result.status is Status.SUCCESS or is_well(result))
         return Outcome(
             run=self.id, graph=runtime.graph, result=result, shown=shown, mask=self.mask, well=well, lost=lost,
-            journaled=self._session is not None and not self._session.gone, done_before=self.done_before,
+            journaled=self._session is not None and not self._session.gone, done_before=self.done_before, due=due,
         )  # fmt: skip
 
     def _close(self, result: GraphExecutionResult | None) -> ServiceError | None:
         if self._session is None:
             return None
-        from kubexm_exec.model.result import counts
 
         if self._log is not None:
             self._log.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from kubexm_exec.model.result import RunMode, Status
 from kubexm_exec.service.errors import Invalid, Refused, journal_errors
 from kubexm_exec.service.live import LiveRun, Watcher, begun, patience
 from kubexm_exec.service.requests import (
@@ -14,6 +17,7 @@ from kubexm_exec.service.requests import (
     Documents,
     DriftRequest,
     InventoryRequest,
+    NotificationsRequest,
     Outcome,
     PruneRequest,
     ResumeRequest,
@@ -23,26 +27,29 @@ from kubexm_exec.service.requests import (
     RunRequest,
     VarsRequest,
 )
+from kubexm_spec.diagnostics import did_you_mean, some
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kubexm_exec.compile.explain import ValueRow
+    from kubexm_exec.engine.notifications import Notification
     from kubexm_exec.journal.store import Store
     from kubexm_exec.model.events import Event
-    from kubexm_exec.service.requests import Difference, Drift, HostInfo, Planned, Undoable, Validation
+    from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.model.result import PastChange
+    from kubexm_exec.service.requests import Difference, Drift, DueHandler, HostInfo, Planned, Undoable, Validation
 
 _NOBODY = Watcher()
+_EARLIER: Final = 20
+"""So many earlier runs of a target may have left hosts out of service."""
 
 
 class LocalService:
     """Runs specs in this process. It may be called by several threads at once."""
 
     def __init__(self, journal: str = "", state: Path | None = None) -> None:
-        """``journal``: a file or the URL of a database. ``state``: where runs leave their files.
-
-        By default both are in the state folder of the user.
-        """
+        """``journal``: a file or database URL, ``state``: a folder for files of runs; by default the user's."""
         from kubexm_exec.journal.database import state_folder
 
         self.state = (state or state_folder()).absolute()
@@ -75,22 +82,19 @@ class LocalService:
             return documents
         from kubexm_exec.journal.store import folder_of
         from kubexm_exec.model.ids import new_run_id
-        from kubexm_exec.ownership import remove_folder
-        from kubexm_exec.service.documents import claim, claim_of, sweep, unpacked
+        from kubexm_exec.service.documents import claim, discard, sweep, unpacked
 
         run = run or new_run_id()
         sweep(self.state)
         claim(self.state, run)
-        temporary.callback(claim_of(self.state, run).unlink, missing_ok=True)
-        folder = folder_of(self.state, run)
-        temporary.callback(remove_folder, folder)
-        return unpacked(documents, folder)
+        temporary.callback(discard, self.state, run)
+        return unpacked(documents, folder_of(self.state, run))
 
     # Documents
 
     def validate(self, paths: Sequence[str], documents: Documents) -> Validation:
         """Check documents in files and folders; nothing is run."""
-        from kubexm_exec.service.checking import validate
+        from kubexm_exec.service.inspecting import validate
 
         with ExitStack() as temporary:
             return validate(paths, self._unpacked(documents, temporary))
@@ -134,11 +138,8 @@ class LocalService:
 
     def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
-        from msgspec.structs import replace
-
         from kubexm_exec.model.ids import new_run_id
-        from kubexm_exec.model.result import RunMode
-        from kubexm_exec.service.documents import as_asked, claim_of, compiled, planned, reads
+        from kubexm_exec.service.documents import as_asked, begin_work, claim_of, compiled, planned, reads, withheld
 
         run, compilation = new_run_id(), None
         if request.documents.files and not request.documents.folder and request.journal:
@@ -160,42 +161,66 @@ class LocalService:
             live = LiveRun(graph, replace(request, documents=documents), run_id=run, expressions=expressions)
             live.reads = made_of
             watcher.attach(live)
+            live.check_connectors()
             live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
             live.reach_out()
             if live.mode is not RunMode.ACT or not request.journal:
+                begin_work(self.state, run)
+                if request.journal and any(node.handler for node in graph.steps()):
+                    live.runtime.pending = self._pending(graph.target)
                 return live.execute(watcher)
             from msgspec import to_builtins
 
             from kubexm_exec.journal.session import Session, Start
 
+            _check_recordable(request.documents)
+            hidden = dict.fromkeys(sorted(withheld(request.documents, live.mask)), "")
+            request = replace(
+                request, documents=replace(request.documents, files={**request.documents.files, **hidden})
+            )
             with self._store() as store:
                 start = Start(
                     run=run, name=graph.name, target=graph.target, spec=request.documents.place,
-                    executor=request.executor, made_from=_made_from(live), asked=to_builtins(request),
+                    executor=request.executor, made_from=_made_from(live, hidden), asked=to_builtins(request),
                 )  # fmt: skip
                 with begun(Session.begin(store, self.state, start, wait=patience(watcher, request.wait))) as session:
                     live.keep(session)
+                live.tell_unserved(watcher)
+                _tell_left_out(store, graph, run, watcher)
                 temporary.pop_all()  # a resume or an undo needs the documents
                 claim_of(self.state, run).unlink(missing_ok=True)
                 return live.execute(watcher)
 
+    def _pending(self, target: str) -> list[Notification]:
+        """The handlers that are due, for a run that only says what it would do; there may be no journal yet."""
+        from pathlib import Path
+
+        if "://" not in self.journal and not Path(self.journal).exists():
+            return []
+        with self._store(reading=True) as store:
+            return store.notifications(target)
+
     def run_command(self, request: CommandRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Run one command on some hosts, without a journal; raises Invalid."""
         from kubexm_exec.compile.adhoc import command_graph
-        from kubexm_exec.service.documents import hosts_of, site_of
+        from kubexm_exec.model.ids import new_run_id
+        from kubexm_exec.service.documents import begin_work, hosts_of, site_of
 
         _check_command(request)
+        run = new_run_id()
         with ExitStack() as temporary:
-            documents = self._unpacked(request.documents, temporary)
+            documents = self._unpacked(request.documents, temporary, run)
             site, _ = site_of(documents, watcher.found)
             hosts = hosts_of(site, [request.pattern])
             graph = command_graph(site, hosts, list(request.argv) or None, request.shell, request.become)
             where = Documents(folder=documents.folder)
             asked = RunRequest(documents=where, executor=request.executor, forks=request.forks, verbose=1)
-            live = LiveRun(graph, asked)
+            live = LiveRun(graph, asked, run_id=run)
             live.reads = [name for name in (documents.spec, documents.inventory) if name]
             live.reads += [str(file.path) for file in site.sources.values()]
             watcher.attach(live)
+            live.check_connectors()
+            begin_work(self.state, run)
             return live.execute(watcher)
 
     def resume(self, request: ResumeRequest, watcher: Watcher = _NOBODY) -> Outcome:
@@ -207,10 +232,6 @@ class LocalService:
 
     def retry(self, request: ResumeRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Go on with a run on the hosts where something failed; raises Refused if nothing did, and as ``resume``."""
-        from msgspec.structs import replace
-
-        from kubexm_exec.model.result import Status
-
         past = self.get(request.run).past
         failed = {
             each.host_name
@@ -224,14 +245,14 @@ class LocalService:
 
     def undoable(self, request: RollbackRequest) -> Undoable:
         """What a rollback would do; raises Refused if there is nothing to undo."""
-        from kubexm_exec.service.rollback import undoable
+        from kubexm_exec.service.resuming import undoable
 
         with self._store() as store:
             return undoable(store, request)
 
     def roll_back(self, request: RollbackRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Undo what a run has done; raises Held, NotFound or Refused."""
-        from kubexm_exec.service.rollback import roll_back
+        from kubexm_exec.service.resuming import roll_back
 
         with self._store() as store:
             return roll_back(store, self.state, request, watcher)
@@ -258,7 +279,6 @@ class LocalService:
     def _ask(self, run: str, kind: str, data: str) -> RunInfo:
         """Send a request to a run through the journal; raises Invalid if it is not running."""
         from kubexm_exec.journal.owner import Owner
-        from kubexm_exec.model.result import Status
         from kubexm_exec.service.past import info
 
         with self._store() as store:
@@ -274,7 +294,7 @@ class LocalService:
         from kubexm_exec.service.drift import drift
 
         with self._store(reading=True) as store:
-            return drift(store, self.state, request, watcher)
+            return drift(store, request, watcher)
 
     # What is known of runs
 
@@ -308,10 +328,15 @@ class LocalService:
         with self._store(reading=True) as store:
             yield from logs(store, self.state, run, hosts, nodes, follow=follow)
 
+    def changes(self, run: str, *, hosts: str | None = None, nodes: Sequence[str] = ()) -> list[PastChange]:
+        """What a run changed on its hosts; raises NotFound."""
+        from kubexm_exec.service.past import changes
+
+        with self._store(reading=True) as store:
+            return changes(store, run, hosts, nodes)
+
     def report(self, run: str) -> RunDetails:
         """A run with all that a report tells of it."""
-        from msgspec.structs import replace
-
         from kubexm_exec.model.events import ACTION_RETRY, GRAPH_EXTENDED, RUN_STOPPING
         from kubexm_exec.service.past import details, events
 
@@ -324,23 +349,35 @@ class LocalService:
 
     def prunable(self, request: PruneRequest) -> list[RunInfo]:
         """The runs that can be removed."""
-        from kubexm_exec.service.pruning import prunable
+        from kubexm_exec.service.past import prunable
 
         with self._store() as store:
             return prunable(store, request)
 
     def prune(self, runs: Sequence[str]) -> int:
         """Remove runs with their logs and their data for undo; gives the number of remaining runs."""
-        from kubexm_exec.service.pruning import prune
+        from kubexm_exec.service.past import prune
 
         with self._store() as store:
             return prune(store, self.state, runs)
 
+    def notifications(self, request: NotificationsRequest) -> list[DueHandler]:
+        """The handlers that are due: the next run of their target runs them."""
+        from kubexm_exec.service.notifications import due
+
+        with self._store(reading=True) as store:
+            return due(store, request)
+
+    def drop_notifications(self, several: Sequence[DueHandler]) -> int:
+        """Forget that handlers are due; gives the number of those that were."""
+        from kubexm_exec.service.notifications import drop
+
+        with self._store() as store:
+            return drop(store, several)
+
 
 def _answerable(wanted: str, waiting: Collection[tuple[str, str]]) -> str:
     """What can be answered instead, the likeliest first."""
-    from kubexm_spec.diagnostics import did_you_mean, some
-
     nodes = list(dict.fromkeys(node for node, _ in waiting))
     short = [node for node in nodes if node.endswith(f"/{wanted}")]
     guess = f'did you mean "{short[0]}"?' if short else did_you_mean(wanted, nodes)
@@ -366,8 +403,29 @@ def _check_command(request: CommandRequest) -> None:
             raise Invalid(f'become "{request.become}": it {error}') from None
 
 
-def _made_from(live: LiveRun) -> dict[str, Any]:
-    """What a run was made from, besides what was asked for."""
+def _check_recordable(documents: Documents) -> None:
+    """Raise Invalid if a journal cannot hold the name of the spec: it identifies the run."""
+    try:
+        documents.place.encode()
+    except UnicodeEncodeError:
+        hint = "rename the folder, or run without a journal"
+        raise Invalid(f"{documents.place!a} cannot be recorded: its name is not UTF-8", hint) from None
+
+
+def _tell_left_out(store: Store, graph: ExecutionGraph, run: str, watcher: Watcher) -> None:
+    """Warn of hosts that earlier runs of the target have left out of service."""
+    rows = [row for row in store.runs(limit=_EARLIER, target=graph.target) if row.id != run]
+    if all(row.status == Status.SUCCESS.value for row in rows):
+        return
+    from kubexm_exec.service.takenout import still_out
+
+    found = still_out(store, rows, graph)
+    if len(found):
+        watcher.found(found, {})
+
+
+def _made_from(live: LiveRun, withheld: Iterable[str]) -> dict[str, Any]:
+    """What a run was made from, besides what was asked for; some files are not recorded."""
     import importlib.metadata
 
     from kubexm_exec.compile.plan import packages_of
@@ -380,4 +438,5 @@ def _made_from(live: LiveRun) -> dict[str, Any]:
         "target": live.graph.target,
         "folder": live.documents.folder,
         "packages": packages_of(types, step_registry()),
+        "withheld": list(withheld),
     }

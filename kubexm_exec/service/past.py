@@ -5,24 +5,68 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from kubexm_exec.engine import entries
+from kubexm_exec.engine.history import RunHistory, tell
+from kubexm_exec.engine.resume import matches
+from kubexm_exec.journal import leases
+from kubexm_exec.journal.results import PastRun, is_alive, state_of
+from kubexm_exec.journal.store import RunRow, Store, folder_of
+from kubexm_exec.model.graph import ExecutionGraph, GraphHost
+from kubexm_exec.ownership import remove_folder
+from kubexm_exec.service.documents import compiled, sweep, unpacked
 from kubexm_exec.service.errors import Invalid, NotFound, Unavailable
-from kubexm_exec.service.requests import Documents, RunDetails, RunInfo, RunRequest
+from kubexm_exec.service.requests import Documents, PruneRequest, RunDetails, RunInfo, RunRequest
+from kubexm_exec.values.evaluate import CONTROL_NODE
+from kubexm_spec.diagnostics import did_you_mean
+from kubexm_spec.paths import exists
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kubexm_exec.compile.compare import NodeChange
-    from kubexm_exec.engine.history import RunHistory
-    from kubexm_exec.journal.results import PastRun
-    from kubexm_exec.journal.store import RunRow, Store
     from kubexm_exec.model.events import Event
-    from kubexm_exec.model.graph import ExecutionGraph, GraphHost
+    from kubexm_exec.model.result import PastChange
     from kubexm_exec.service.live import Watcher
+
+
+def prunable(store: Store, request: PruneRequest) -> list[RunInfo]:
+    """The runs that are old enough, and of no use any more."""
+    rows, before = store.runs(limit=NEEDS_ALL), time.time() - request.age
+    found = old(store, rows, request.keep, before, everything=request.everything)
+    return [info(store, row) for row in found]
+
+
+def old(store: Store, rows: Sequence[RunRow], keep: int, before: float, *, everything: bool) -> Iterator[RunRow]:
+    """Those of the runs (given newest first) that can be removed."""
+    good: set[tuple[str, str]] = set()
+    for number, row in enumerate(rows):
+        of = (row.spec, row.target)
+        # The newest success is needed by drift; what left something to do and has had no success since, by a resume.
+        needed = of not in good and row.status != "RolledBack"
+        if row.status == "Success" and not (row.counts.get("failed") or row.counts.get("unreachable")):
+            good.add(of)
+        if number < keep or row.created > before or (needed and not everything) or is_alive(store, row):
+            continue
+        yield row
+
+
+def prune(store: Store, state: Path, runs: Sequence[str]) -> int:
+    """Forget runs; says how many are left. Raises UnknownRunError, or HeldError for one that goes on by now."""
+    sweep(state)
+    rows = {row.id: row for row in map(store.run, runs)}
+    try:
+        for row in rows.values():
+            # The journal first: a folder without a run is only lost space. One at a time: others want to write, too.
+            leases.remove(store, row)
+            remove_folder(folder_of(state, row.id))
+    finally:
+        store.give_back()
+    return len(store.runs(limit=NEEDS_ALL))
+
 
 LOOK: Final = 0.3
 """Seconds between two looks at a run that is followed."""
@@ -39,26 +83,29 @@ class Past(Struct):
     graph: ExecutionGraph
     """As it was compiled, without what was added while it ran."""
 
-    def documents(self, state: Path) -> Documents:
-        """What it was made from, where it was: texts are unpacked again. Raises Invalid if that folder is gone."""
-        from kubexm_exec.journal.store import folder_of
-        from kubexm_exec.service.documents import unpacked
+    def documents(self, *, undo: bool = False) -> Documents:
+        """What it was made from, where it was: texts are unpacked there again.
 
-        documents, run = self.request.documents, self.row.id
-        if documents.files:
-            documents = unpacked(documents, folder_of(state, run))
-        # Anywhere else its relative paths would mean other files.
-        folder = self.made_from.get("folder") or documents.folder
-        if folder != documents.folder or not os.path.isdir(folder):  # noqa: PTH112
-            why = "No such file or directory" if folder == documents.folder else "not in the state folder in use"
-            raise Invalid(f"the folder of run {run} cannot be used: {folder}: {why}")
-        return documents
+        Raises Invalid if that folder is gone, unless it is for an ``undo``: those that need it fail.
+        """
+        documents, kept = self.request.documents, self.made_from.get("withheld", ())
+        folder = self.made_from["folder"] if documents.files else documents.folder
+        here = replace(documents, folder=folder, files={})
+        try:
+            # Also if another state folder is in use by now: commands may have left something beside them.
+            unpacked(documents, Path(folder).parent, kept)
+            # Anywhere else its relative paths would mean other files.
+            for path in (folder, *(os.path.join(folder, name) for name in kept)):  # noqa: PTH118
+                if not exists(path):
+                    raise Invalid(f"{path}: No such file or directory")
+        except Invalid as error:
+            if not undo:
+                raise Invalid(f"the folder of run {self.row.id} cannot be used: {error.message}", error.hint) from error
+        return here
 
 
 def load_past(store: Store, wanted: str) -> Past:
     """The run of that name; raises JournalError, or Unavailable if it cannot be read."""
-    from kubexm_exec.model.graph import ExecutionGraph
-
     row = store.run(wanted)
     made_from = store.made_from(row.id)
     try:
@@ -71,16 +118,11 @@ def load_past(store: Store, wanted: str) -> Past:
 
 def info(store: Store, row: RunRow) -> RunInfo:
     """A run, with how it stands now."""
-    from kubexm_exec.journal.results import state_of
-
     return RunInfo(row, state_of(store, row))
 
 
 def read_past(store: Store, past: Past) -> PastRun:
     """All that the journal knows of the run now."""
-    from kubexm_exec.engine.history import tell
-    from kubexm_exec.journal.results import PastRun, state_of
-
     # First the state: what a run that is over has told is all there.
     row = store.run(past.row.id)
     state = state_of(store, row)
@@ -89,17 +131,16 @@ def read_past(store: Store, past: Past) -> PastRun:
 
 def details(store: Store, wanted: str) -> RunDetails:
     """All that is known of a run."""
+    from kubexm_exec.service.notifications import by_handler
+
     past = load_past(store, wanted)
-    return RunDetails(read_past(store, past), past.request, past.version)
+    mine = [each for each in store.notifications(past.row.target) if each.run == past.row.id]
+    due = by_handler(past.row.target, mine)
+    return RunDetails(read_past(store, past), past.request, past.version, due=due)
 
 
 def looks(store: Store, run: str, *, follow: bool) -> Iterator[bool]:
-    """Once, or while the run goes on, repeatedly; each time whether it is alive.
-
-    The last time comes after the end of the run, so that nothing is missed.
-    """
-    from kubexm_exec.journal.results import is_alive
-
+    """Whether the run is alive: once, or repeatedly until after its end, so that nothing is missed."""
     while True:
         alive = is_alive(store, store.run(run))
         yield alive
@@ -110,7 +151,6 @@ def looks(store: Store, run: str, *, follow: bool) -> Iterator[bool]:
 
 def events(store: Store, wanted: str, *, follow: bool = False) -> Iterator[Event]:
     """What happened in a run, named as in one that goes on; what steps printed is in its log."""
-    from kubexm_exec.engine import entries
     from kubexm_exec.journal.replay import Retelling
 
     past = load_past(store, wanted)
@@ -132,9 +172,7 @@ def logs(
     """What steps printed, whole and in order: it is kept beside the journal, where they ran. Raises NotFound."""
     import socket
 
-    from kubexm_exec.engine.resume import matches
-    from kubexm_exec.journal.logfile import NAME, read_log
-    from kubexm_exec.journal.store import folder_of
+    from kubexm_exec.journal.session import NAME, read_log
     from kubexm_exec.model.events import ACTION_OUTPUT, Event
 
     past = load_past(store, run)
@@ -147,7 +185,8 @@ def logs(
     for alive in looks(store, row.id, follow=follow):
         for after, piece in read_log(folder, offset):
             offset, said = after, True
-            if (chosen is None or piece["host"] in chosen) and (not nodes or matches(piece["node"], nodes)):
+            there = chosen is None or not chosen.isdisjoint((piece["host"], piece.get("place", "")))
+            if there and (not nodes or matches(piece["node"], nodes)):
                 data = {key: value for key, value in piece.items() if key not in ("time", "node", "host")}
                 yield Event(ACTION_OUTPUT, row.id, piece["time"], piece["node"], piece["host"], data)
         if not said and not (folder / NAME).exists() and not (alive and follow):
@@ -161,10 +200,28 @@ def logs(
             )
 
 
+def changes(store: Store, run: str, hosts: str | None, nodes: Sequence[str]) -> list[PastChange]:
+    """What a run changed on its hosts; raises NotFound or Invalid if nothing is meant by a pattern.
+
+    ``hosts`` selects what was changed on them, and what was changed elsewhere for them.
+    """
+    from kubexm_exec.engine.resume import matches
+
+    past = load_past(store, run)
+    seen = read_past(store, past)
+    check_nodes([node.id for node in seen.whole.steps()], nodes, past.row.id)
+    chosen = None if hosts is None else chosen_hosts(past.graph.hosts, hosts)
+    return [
+        each
+        for each in seen.changes()
+        if (chosen is None or not chosen.isdisjoint((each.host, each.place)))
+        and (not nodes or matches(each.node, nodes))
+    ]
+
+
 def chosen_hosts(known: Mapping[str, GraphHost], text: str) -> frozenset[str]:
     """The hosts of a run that patterns mean; raises Invalid if one of them means none."""
     from kubexm_exec.compile.hostpatterns import PatternError, choose
-    from kubexm_exec.values.evaluate import CONTROL_NODE
 
     try:
         return frozenset(choose(known, [text], CONTROL_NODE))
@@ -174,9 +231,6 @@ def chosen_hosts(known: Mapping[str, GraphHost], text: str) -> frozenset[str]:
 
 def check_nodes(nodes: Sequence[str], globs: Sequence[str], run: str) -> None:
     """Raise NotFound if a glob of nodes means none."""
-    from kubexm_exec.engine.resume import matches
-    from kubexm_spec.diagnostics import did_you_mean
-
     for glob in globs:
         if not any(matches(node, [glob]) for node in nodes):
             raise NotFound(f'there is no node "{glob}" in run {run}', did_you_mean(glob, nodes))
@@ -192,12 +246,8 @@ def check_broken_off(history: RunHistory, globs: Sequence[str], run: str) -> Non
 
 
 def changes_since(past: Past, documents: Documents, watcher: Watcher) -> tuple[ExecutionGraph | None, list[NodeChange]]:
-    """The graph of the spec as it is now, and what is not as it was; None for a plan of which no spec is known.
-
-    Raises Invalid.
-    """
+    """The graph of the spec now, and its changes; None for a plan without a known spec. Raises Invalid."""
     from kubexm_exec.compile.compare import compare
-    from kubexm_exec.service.documents import compiled
 
     if not documents.spec:
         return None, []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.model.events import Event
+    from kubexm_exec.model.result import PastChange
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.requests import (
         AnswerRequest,
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
         Documents,
         Drift,
         DriftRequest,
+        DueHandler,
         HostInfo,
         InventoryRequest,
+        NotificationsRequest,
         Outcome,
         Planned,
         PruneRequest,
@@ -95,6 +98,9 @@ class Service(Protocol):
     ) -> Iterator[Event]:
         """What the steps of a run printed."""
 
+    def changes(self, run: str, *, hosts: str | None = ..., nodes: Sequence[str] = ...) -> list[PastChange]:
+        """What a run changed on its hosts, with the diffs that were recorded; ``hosts`` and ``nodes`` choose some."""
+
     def report(self, run: str) -> RunDetails:
         """A run with all that a report tells of it."""
 
@@ -103,3 +109,9 @@ class Service(Protocol):
 
     def prune(self, runs: Sequence[str]) -> int:
         """Remove runs with their logs and their data for undo; gives the number of remaining runs; raises NotFound."""
+
+    def notifications(self, request: NotificationsRequest) -> list[DueHandler]:
+        """The handlers that are due: the next run of their target runs them."""
+
+    def drop_notifications(self, several: Sequence[DueHandler]) -> int:
+        """Forget that handlers are due; gives the number of those that were. Raises Held while their target is."""

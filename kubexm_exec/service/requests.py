@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kubexm_exec.compile.compare import NodeChange
     from kubexm_exec.compile.explain import ValueRow
     from kubexm_exec.compile.plan import Plan
+    from kubexm_exec.engine.notifications import Notification
     from kubexm_exec.journal.results import PastRun as PastRun
     from kubexm_exec.journal.store import RunRow as RunRow
     from kubexm_exec.model.events import Event
@@ -23,7 +24,7 @@ else:
     from importlib import import_module  # noqa: F401 - for those names
 
     # Imported when somebody asks for a signature: together they take longer to import than a small run takes.
-    NodeChange, ValueRow, Plan, PastRun, RunRow, Event, ExecutionGraph, GraphHost, Diagnostics = (
+    NodeChange, ValueRow, Plan, PastRun, RunRow, Event, ExecutionGraph, GraphHost, Diagnostics, Notification = (
         ForwardRef(f"import_module('{module}').{name}")
         for module, name in (
             ("kubexm_exec.compile.compare", "NodeChange"),
@@ -35,6 +36,7 @@ else:
             ("kubexm_exec.model.graph", "ExecutionGraph"),
             ("kubexm_exec.model.graph", "GraphHost"),
             ("kubexm_spec.diagnostics", "Diagnostics"),
+            ("kubexm_exec.engine.notifications", "Notification"),
         )
     )
 
@@ -54,9 +56,9 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     plan: str = ""
     """A saved plan, which is run as it is; of a run, ``spec`` and the choice are those that it was made of."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of parameters; they lose against those of files, and those against ``texts``."""
+    """Values of parameters and variables; they lose against those of files, and those against ``texts``."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Values as text, typed by their parameter."""
+    """Values as text, typed by their parameter, or by the value of the variable."""
     vars_files: tuple[str, ...] = ()
     inventory: str | None = None
     limit: tuple[str, ...] = ()
@@ -89,7 +91,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """How many large files are sent to hosts at once."""
     verbose: int = 0
     overwrite: bool = False
-    """When undoing, also undo what others have changed since."""
+    """When undoing, restore also what others have changed since: their changes are lost."""
     journal: bool = True
     wait: bool = False
     """Whether to wait while another run works on the same target."""
@@ -192,6 +194,30 @@ class PruneRequest(Struct, frozen=True, kw_only=True):
     """Also those that are still of use, but never one that goes on."""
 
 
+class NotificationsRequest(Struct, frozen=True, kw_only=True):
+    """Handlers that are due."""
+
+    handler: str = ""
+    """A name, an id or a glob of ids; all of them if it is empty, and so for the others."""
+    host: str = ""
+    target: str = ""
+
+
+class DueHandler(Struct, frozen=True):
+    """A handler that is due on a host: something changed, and it was not run successfully since."""
+
+    target: str
+    handler: str
+    host: str
+    by: tuple[Notification, ...]
+    """What notified it, the oldest first."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether something has changed; if not, an action was interrupted or failed, and that is not known yet."""
+        return any(each.sure for each in self.by)
+
+
 class Validation(Struct, frozen=True):
     """What is wrong with some documents."""
 
@@ -246,10 +272,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Actions that earlier sessions have done."""
     lost: ServiceError | None = None
     """Why it was stopped, if it could not be written down any more."""
+    due: Sequence[DueHandler] = ()
+    """Handlers of the graph that are due by now, and that the next run or a resume runs."""
 
     def to_json(self) -> Any:
         """The result as plain data without any secret."""
-        return self.mask(self.result.to_json())
+        data = self.result.to_json()
+        if self.due:
+            data["due"] = [{"handler": each.handler, "hostName": each.host, "sure": each.sure} for each in self.due]
+        return self.mask(data)
 
 
 class RunInfo(Struct, frozen=True):
@@ -268,6 +299,8 @@ class RunDetails(Struct, frozen=True):
     """Of kubexm, that began it."""
     events: list[Event] = field(default_factory=list)
     """What a report tells besides."""
+    due: Sequence[DueHandler] = ()
+    """Handlers that it has notified, and that nobody has run since."""
 
 
 class Undoable(Struct, frozen=True):
@@ -277,10 +310,13 @@ class Undoable(Struct, frozen=True):
     can: Sequence[tuple[str, str]]
     """Nodes and hosts, in the order in which it was done."""
     cannot: Sequence[tuple[str, str]]
+    """Nodes, and where they worked: a host, or a place and the host that was served there (``lb1 for web1``)."""
     blind: list[str]
     """Nodes that are undone without checking for later changes by others."""
     later: list[RunRow]
     """Runs that worked on the same target since."""
+    withheld: Sequence[tuple[str, str]] = ()
+    """Those among ``can``, and where they worked, whose undo will fail: it needs a secret that was not recorded."""
 
 
 class Drift(Struct, kw_only=True):

@@ -21,7 +21,7 @@ from kubexm_exec.http.messages import HttpError, Reply, check_url
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.model.result import ForecastState
-from kubexm_exec.plugins import Registry
+from kubexm_exec.plugins import RAISES, Registry
 from kubexm_exec.resources.source import PREFIX as RESOURCE
 from kubexm_exec.resources.source import LocalResource, ResourceError
 from kubexm_exec.resources.source import Source as Resource
@@ -43,6 +43,7 @@ __all__ = [
     "Expression",
     "Forecast",
     "ForecastState",
+    "HostName",
     "HostView",
     "HttpError",
     "Inspected",
@@ -64,6 +65,7 @@ __all__ = [
     "StepList",
     "TemplateName",
     "Undo",
+    "WrittenFile",
     "check_url",
 ]
 
@@ -72,8 +74,9 @@ class Params(BaseModel):
     """Base of a step type's parameters: camelCase in YAML, unknown keys refused, immutable."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, validate_default=False
-    )
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, validate_default=False,
+        defer_build=True,
+    )  # fmt: skip
 
 
 class Outputs(BaseModel):
@@ -82,7 +85,7 @@ class Outputs(BaseModel):
     ``extra="allow"`` in a subclass means any name.
     """
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
 
 
 class TemplateName(Struct, frozen=True):
@@ -103,6 +106,13 @@ class LocalFile(Struct, frozen=True):
     """Marks a string parameter as a file or folder on the control node.
 
     It is relative to the spec's file, and must exist when compiling. ``resource:NAME`` is the file of a resource.
+    """
+
+
+class HostName(Struct, frozen=True):
+    """Marks a string parameter, also one of a nested model, as a host of the inventory for ``ctx.read_on``.
+
+    It must exist when compiling.
     """
 
 
@@ -133,6 +143,16 @@ class StepList(Struct, frozen=True):
 
 class OutputNames(Struct, frozen=True):
     """Marks a parameter whose keys are the names of the step's outputs, if these may have any name."""
+
+
+class WrittenFile(Struct, frozen=True):
+    """A text file of a host that a step writes as a whole: its content, or the template that it is rendered from."""
+
+    path: str
+    content: str = ""
+    template: str = ""
+    names: Mapping[str, Any] = {}
+    """More names for the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +214,11 @@ class Forecast(Generic[S_co]):
     replaces: str = ""
     """The file that ``run`` puts in its place, if it changes nothing else on the host: what is known of other files in
     the folder stays known."""
+    spared: bool = False
+    """The spec itself says that it need not run, and the outputs are not those of its work: ``failedWhen`` and
+    ``retry.until`` do not judge them."""
+    failure: StepFailed | None = None
+    """What ``run`` raises unless something before it changes the host: ``check`` reports it if nothing would."""
 
     @property
     def decides(self) -> bool:
@@ -204,6 +229,11 @@ class Forecast(Generic[S_co]):
     def satisfied(cls, message: str = "", outputs: Mapping[str, Any] | None = None) -> Forecast[Any]:
         """Everything is as it should be; ``run`` is not called. Outputs are those that ``run`` would have given."""
         return Forecast(ForecastState.SATISFIED, message, Effect.NONE, None, (), outputs or {})
+
+    @classmethod
+    def needless(cls, message: str, outputs: Mapping[str, Any]) -> Forecast[Any]:
+        """A parameter such as ``creates`` says that it need not run; outputs are those of work that was not done."""
+        return Forecast(ForecastState.SATISFIED, message, Effect.NONE, None, (), outputs, spared=True)
 
     @classmethod
     def tells(cls, message: str = "") -> Forecast:
@@ -224,7 +254,8 @@ class Forecast(Generic[S_co]):
     def always(cls, message: str = "") -> Forecast:
         """``run`` is called whatever is there, and nothing on the host tells whether it has been done before.
 
-        ``check`` reports it as not checked. If the connection drops during ``run``, it is not run again.
+        ``check`` reports it as not checked. If the connection drops during ``run``, it is run again only if the step
+        is ``repeatable``.
         """
         return Forecast(ForecastState.NOT_LOOKED_AT, message, Effect.CHANGES, None)
 
@@ -246,11 +277,14 @@ class Forecast(Generic[S_co]):
     def unknown(cls, because: str) -> Forecast: ...
     @overload
     @classmethod
-    def unknown(cls, because: str, *, seen: T) -> Forecast[T]: ...
+    def unknown(cls, because: str, *, seen: T, failure: StepFailed | None = None) -> Forecast[T]: ...
     @classmethod
-    def unknown(cls, because: str, *, seen: Any = None) -> Forecast[Any]:
-        """The effect is unknown in advance; ``because`` says why. ``run`` is called."""
-        return Forecast(ForecastState.UNKNOWN, because, Effect.CHANGES, seen)
+    def unknown(cls, because: str, *, seen: Any = None, failure: StepFailed | None = None) -> Forecast[Any]:
+        """The effect is unknown in advance; ``because`` says why. ``run`` is called.
+
+        ``failure``: what ``run`` raises if nothing before it on the host makes up for what is missing.
+        """
+        return Forecast(ForecastState.UNKNOWN, because, Effect.CHANGES, seen, failure=failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +358,9 @@ class StepContext(ABC):
     attempt: int
     sensitive: bool
     """True if values of this step must not be shown: leave content out of messages and diffs."""
+    judged: bool
+    """True if the spec says by ``failedWhen`` what a failure is: return a result that it can judge, such as any exit
+    code, instead of raising ``StepFailed`` for it."""
 
     @property
     @abstractmethod
@@ -353,6 +390,17 @@ class StepContext(ABC):
         """Whether a secret of this run is in there: then leave it out of messages and diffs, and its file is 0600."""
 
     @abstractmethod
+    def hide(self, *texts: str) -> None:
+        """Mask secrets that the step has made, or has read from a host, in all output from now on."""
+
+    @abstractmethod
+    def read_on(self, host: str, path: str, *, limit: int = 1 << 20) -> bytes | None:
+        """The content of a file on any host of the inventory, in memory only; None if there is no such file.
+
+        It is read as the user that the step works as. Mark the parameter that names the host with ``HostName``.
+        """
+
+    @abstractmethod
     def local_path(self, path: str) -> Path:
         """A path on the control node, relative to the file that the step was written in.
 
@@ -374,10 +422,18 @@ class StepContext(ABC):
         """
 
     @abstractmethod
-    def render_template(self, name: str, variables: Mapping[str, Any] | None = None) -> str:
+    def render_template(
+        self,
+        name: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        trim_blocks: bool = True,
+        lstrip_blocks: bool = False,
+    ) -> str:
         """A template rendered for this host; it is searched in the user's folders, then in the shipped ones.
 
-        ``variables`` are top-level names in it.
+        ``variables`` are top-level names in it. ``trim_blocks``: the line break after a block is removed;
+        ``lstrip_blocks``: so is white space before a block at the beginning of a line.
         """
 
     @abstractmethod
@@ -432,6 +488,9 @@ class Step(Generic[P, S]):
     """What ``Result.outputs`` may hold."""
     undo: ClassVar[Undo] = Undo.IMPOSSIBLE
     """What there is to undo of it."""
+    repeatable: ClassVar[bool] = False
+    """True if running it again gives the same result, wherever an earlier attempt broke off: it is simply run again
+    when nobody knows how far it came, and ``precheck`` cannot tell."""
     unknown_hint: ClassVar[str] = ""
     """What to write in the spec so that ``precheck`` can tell whether the work was done; it is said when the connection
     dropped in the middle, and it cannot."""
@@ -457,6 +516,18 @@ class Step(Generic[P, S]):
         It is asked when compiling, so that plans can name what cannot be undone.
         """
         return cls.undo
+
+    @staticmethod
+    def writes(params: Mapping[str, Any]) -> WrittenFile | None:
+        """The file that this use of the step writes as a whole, with parameters rendered as far as they are known.
+
+        It is asked without a host, so that files can be shown before anything runs; None if there is none to show.
+        """
+        return None
+
+    def is_repeatable(self) -> bool:
+        """Whether this use of the step is ``repeatable``: override it where that depends on the parameters."""
+        return self.repeatable
 
     def precheck(self, ctx: StepContext) -> Forecast[S]:
         """Say what ``run`` would do. It must change nothing, not even a temporary file."""
@@ -505,6 +576,13 @@ def load_step(registry: Registry[Any], name: str) -> type[AnyStep]:
         raise registry.broken(name, f"is no Step class but {step!r:.60}")
     if wrong := mistake(step):
         raise registry.broken(name, f"cannot be used: {wrong}")
+    try:
+        # They are built when they are needed, since most models of a module are not, and may be wrong only then.
+        step.params_model.model_rebuild()
+        step.outputs_model.model_rebuild()
+    except RAISES as error:
+        wrong = str(error).partition("\n")[0]
+        raise registry.broken(name, f"cannot be used: {type(error).__name__}: {wrong}") from error
     return step
 
 
@@ -523,6 +601,8 @@ def mistake(step: Any) -> str:
         return f"{who}.run takes (self, ctx, forecast): see `forecast.seen` in Writing a step"
     if not isinstance(undo, Undo):
         return f"{who}.undo must be an Undo, such as Undo.REPEATABLE, not {undo!r:.60}"
+    if not isinstance(step.repeatable, bool):
+        return f"{who}.repeatable must be True or False, not {step.repeatable!r:.60}"
     if undo.reversible and not undoes:
         return f"{who}.undo is Undo.{undo.name}, but it has no `rollback`: write one, or use Undo.IMPOSSIBLE"
     if undoes and not undo.reversible and step.undo_of.__func__ is Step.undo_of.__func__:  # type: ignore[attr-defined]

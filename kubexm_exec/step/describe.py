@@ -39,6 +39,7 @@ class StepDoc(Struct, frozen=True, rename="camel"):
     any_output: bool
     reversible: bool
     changes: bool
+    repeatable: bool
     example: str
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def describe(name: str, step: type[AnyStep]) -> StepDoc:
         any_output=outputs.model_config.get("extra") == "allow",
         reversible=step.undo.reversible,
         changes=step.undo is not Undo.NEEDLESS,
+        repeatable=step.repeatable,
         example=textwrap.dedent(step.example).strip("\n"),
     )
 
@@ -123,7 +125,6 @@ def _duration_forms() -> Any:
 
 
 def _type(raw: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """A type as a person would say it."""
     if "$ref" in raw:
         return _type(definitions.get(raw["$ref"].rpartition("/")[2], {}), definitions)
     if "enum" in raw:

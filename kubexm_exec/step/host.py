@@ -8,6 +8,20 @@ from kubexm_exec.runner.files.attributes import TAR
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.operations import ancestors
 from kubexm_exec.runner.files.probe import Held
+from kubexm_exec.runner.files.stat import PathFacts
 from kubexm_exec.safepaths import WAY, at, real
 
-__all__ = ["TAR", "WAY", "Command", "FileState", "Held", "Runner", "ancestors", "at", "join", "quote", "real"]
+__all__ = [
+    "TAR",
+    "WAY",
+    "Command",
+    "FileState",
+    "Held",
+    "PathFacts",
+    "Runner",
+    "ancestors",
+    "at",
+    "join",
+    "quote",
+    "real",
+]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
@@ -47,10 +47,12 @@ class StepTest:
         answers: TextIO | None = None,
         timeout: float = 60.0,
         host: GraphHost | None = None,
+        others: Sequence[GraphHost] = (),
     ) -> None:
         """``folder`` is where the spec would be; ``step`` a class, or the name of an installed step type.
 
-        ``with_`` are the parameters as they would stand in a spec. Without a ``host`` it is this machine.
+        ``with_`` are the parameters as they would stand in a spec. Without a ``host`` it is this machine. ``others``
+        are more hosts of the inventory, for ``ctx.read_on``.
         """
         host = host or GraphHost("here", connector="local", address=address, vars=host_vars or {})
         kind = step if isinstance(step, str) else step.__name__
@@ -58,7 +60,10 @@ class StepTest:
             id=_NODE, name="step", step_name=kind, hosts=(host.name,), with_=with_, scope="", sensitive=sensitive
         )
         graph = ExecutionGraph(
-            "test", {_NODE: node}, {host.name: host}, {"": Scope("", own_params=True, base=str(folder))}
+            "test",
+            {_NODE: node},
+            {each.name: each for each in (host, *others)},
+            {"": Scope("", own_params=True, base=str(folder))},
         )
         self.events: list[Event] = []
         """All that was told while it ran."""
@@ -162,8 +167,9 @@ class StepTest:
 
     def _make(self) -> tuple[AnyStep, ActionContext, Attempt]:
         attempt = Attempt(self._node, self._host, 1, self.cancel, Deadline.after(self._timeout))
-        with self.runtime.prefetch.work(attempt):
-            pass  # forget what was seen before: a test may have changed it since
+        # Forget what was seen before: a test may have changed it since.
+        self.runtime.prefetch.begin(attempt)
+        self.runtime.prefetch.end(attempt)
         return self._lifecycle.step(attempt), ActionContext(self.runtime, attempt), attempt
 
 

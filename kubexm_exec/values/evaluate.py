@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, GraphHost, NodeID, Scope
+from kubexm_exec.model.data import builtins
+from kubexm_exec.model.graph import (
+    ExecutionGraph,
+    ExecutionNode,
+    GraphHost,
+    Loop,
+    Membership,
+    NodeID,
+    Part,
+    Scope,
+    scope_of_item,
+)
+from kubexm_exec.model.plain import plain
 from kubexm_exec.model.result import Status
 from kubexm_exec.values.expressions import ExpressionError, Expressions, Namespace, UnknownValueError, is_dynamic
 from kubexm_exec.values.limits import Budget
-from kubexm_exec.values.sandbox import BUDGET, Explained
+from kubexm_exec.values.names import BUDGET, Explained
 from kubexm_spec.diagnostics import some
 
 ROOTS = ("host", "origin", "hosts", "facts", "params", "vars", "steps", "tasks", "modules", "item", "secret", "run")
-"""The top-level names of every expression; ``result`` is there too in a step's own ``outputs``."""
+"""The top-level names of every expression; ``result`` is there too in a step's own ``outputs``, ``failedWhen`` and
+``retry.until``, ``batch`` in the hooks of a batch, and ``failure`` in ``rescue`` and ``always`` of a group."""
+
+OF_NODE = frozenset({"steps", "tasks", "modules", "item", "batch", "failure", "result"})
+"""Those of them whose values are not the same for all nodes of a scope."""
 
 CONTROL_NODE = "control-node"
 """This machine; it is a host like any other, but not one of the inventory's."""
@@ -35,6 +52,12 @@ class ActionRecord(Struct, frozen=True):
     """Not empty: its outputs are not known (dry-run, check), because of this; that it changes something may be."""
     message: str = ""
     """What was said of it: why it was skipped, how it failed."""
+    failure: Mapping[str, Any] | None = None
+    """Of a failure that its step does not ignore: what ``failure`` tells of it."""
+    rescued: bool = False
+    """A rescue has handled it."""
+    foreseen: bool = False
+    """It has not run (dry-run, check): nobody knows whether it fails."""
 
 
 class Records(Protocol):
@@ -59,6 +82,8 @@ class StepIndex:
         self._nodes = dict(nodes)
         self._by_name: dict[tuple[str, str, str], list[NodeID]] = {}
         self._names: dict[tuple[str, str], dict[str, None]] = {}
+        self._parts: dict[Membership, dict[NodeID, None]] = {}
+        """The nodes in the parts of groups of steps."""
         for node in nodes.values():
             self.add(node)
 
@@ -66,7 +91,7 @@ class StepIndex:
         """Know one more node (of a fragment)."""
         if not node.is_gate:
             known = self._nodes.get(node.id)
-            if known is not None and known.hosts != node.hosts:
+            if known is not None and known.hosts != node.hosts and not set(node.hosts).issuperset(known.hosts):
                 # Several hosts returned the same fragment.
                 node = known.joined(node)
             self._nodes[node.id] = node
@@ -74,10 +99,16 @@ class StepIndex:
             if node.id not in found:
                 found.append(node.id)
             self._names.setdefault((node.module, task_key(node)), {})[node.name] = None
+            for each in node.groups:
+                self._parts.setdefault(each, {})[node.id] = None
 
     def move(self, node: ExecutionNode) -> None:
         """A node that is known already has other hosts."""
         self._nodes[node.id] = node
+
+    def part(self, group: str, part: Part) -> Iterable[NodeID]:
+        """The nodes in a part of a group of steps, in graph order."""
+        return self._parts.get(Membership(group, part), ())
 
     def get(self, node_id: NodeID) -> ExecutionNode:
         """A node by its id."""
@@ -85,9 +116,9 @@ class StepIndex:
 
     def find(self, key: str, node: ExecutionNode) -> list[NodeID]:
         """The nodes (several for a loop) that a key means in an expression of a node."""
-        if key in self._nodes and not self._nodes[key].is_gate:
+        if key in self._nodes and not self._nodes[key].is_gate and not self._nodes[key].loop:
             return [key]
-        name, _, item = key.partition("[")
+        name, item = (key, "") if not key.endswith("]") else (key.rpartition("[")[0], key.rpartition("[")[2])
         parts = name.split("/")
         if len(parts) == 1:
             places = [(node.module, task_key(node), name), (node.module, node.task, name)]
@@ -104,7 +135,7 @@ class StepIndex:
                 found = [one for one in found if one.endswith(f"[{item}")]
             if found:
                 return found
-        return []
+        return [key] if key in self._nodes and not self._nodes[key].is_gate else []
 
     def names(self, node: ExecutionNode) -> list[str]:
         """The step names that an expression of a node may use."""
@@ -140,8 +171,13 @@ class Evaluator:
         self._inventory = {name: host for name, host in self._hosts.items() if name != CONTROL_NODE} or self._hosts
         self._dynamic: dict[NodeID, bool] = {}
 
-    def context(self, node: ExecutionNode, host: str, **more: Any) -> dict[str, Any]:
-        """The names that a node's expressions see when it works for a host, which is ``origin`` in them."""
+    def context(
+        self, node: ExecutionNode, host: str, *, like: Mapping[str, Any] | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """The names that a node's expressions see when it works for a host, which is ``origin`` in them.
+
+        ``like``: another context with the same params and vars.
+        """
         # Outputs are read by other steps, and which changes those have seen is not known here.
         view = _View(self, node, host, by=None if "result" in more else (node.id, host))
         context: dict[str, Any] = {
@@ -149,8 +185,8 @@ class Evaluator:
             "origin": self._hosts[host],
             "hosts": self._inventory,
             "facts": _Facts(self.facts, view.place),
-            "params": view.params(node.scope),
-            "vars": view.vars(node.scope),
+            "params": view.params(node.scope) if like is None else like["params"],
+            "vars": view.vars(node.scope) if like is None else like["vars"],
             "steps": _Steps(view, node),
             "tasks": Namespace("tasks", _Any(), lambda name: view.task(node.module, name)),
             "modules": Namespace("modules", _Any(), view.module),
@@ -160,9 +196,36 @@ class Evaluator:
         }
         if node.has_item:
             context["item"] = node.item
+        elif (around := scope_of_item(self.graph.scopes, node.scope)) is not None:
+            context["item"] = around.item
+        if node.batch is not None:
+            context["batch"] = {**builtins(node.batch), "hosts": list(node.batch.hosts)}
+        if node.groups and (group := node.after_failure):
+            context["failure"] = self._failure(group, host)
         context.update(more)
         view.root = context
         return context
+
+    def _failure(self, group: str, host: str) -> Mapping[str, Any] | None:
+        """The first failure in the body of a group on a host; None if nothing failed."""
+        records: list[ActionRecord] = []
+        for node in self.index.part(group, Part.BODY):
+            record = self.records.get(node, host)
+            if record is not None and not (record.rescued and self._is_rescued_inside(node, group, host)):
+                records.append(record)
+        found = next((each.failure for each in records if each.failure is not None), None)
+        # As long as something has not really run, nobody knows what will fail.
+        is_open = not records or any(each.foreseen for each in records)
+        return _UnknownFailure() if found is None and is_open else found
+
+    def _is_rescued_inside(self, node: NodeID, group: str, host: str) -> bool:
+        """Whether a group inside another one has a rescue for a node of both, and that rescue did not fail."""
+        for inner in itertools.takewhile(lambda each: each.group != group, self.index.get(node).groups):
+            rescue = self.index.part(inner.group, Part.RESCUE) if inner.part is Part.BODY else ()
+            records = [self.records.get(each, host) for each in rescue]
+            if records and all(each is None or each.failure is None for each in records):
+                return True
+        return False
 
     def is_static(self, node: ExecutionNode) -> bool:
         """Whether the node's parameters hold no expression, so that all hosts share them."""
@@ -175,13 +238,16 @@ class Evaluator:
         """The condition that does not hold on a host: the node's, or one of the task and module around it."""
         for scope, guard in node.guards:
             # They are about the hosts of the task, wherever a hook works for these.
-            if not self.expressions.condition(guard, self.context(replace(node, scope=scope, places={}), host)):
-                return _as_written(guard)
+            if not self.is_met(guard, replace(node, scope=scope, places={}, has_item=False), host):
+                return as_written(guard)
         when = node.when
         if when is None or when is True:
             return None
-        holds = when is not False and self.expressions.condition(when, self.context(node, host))
-        return None if holds else _as_written(when)
+        return None if when is not False and self.is_met(when, node, host) else as_written(when)
+
+    def is_met(self, condition: str | bool, node: ExecutionNode, host: str) -> bool:
+        """Whether a condition of a node holds on a host."""
+        return self.expressions.condition(condition, self.context(node, host))
 
     def params(self, node: ExecutionNode, host: str, *, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """The node's ``with`` for a host; keys in ``skip`` (bare expressions) are left as they are."""
@@ -215,6 +281,40 @@ class Evaluator:
             return [self._partial(item, context, unknown) for item in value]
         return value
 
+    def items(
+        self, node: ExecutionNode, loop: Loop, host: str, is_secret: Callable[[str], bool]
+    ) -> list[tuple[str, Any]]:
+        """The items of a loop for a host, each with its key; raises ItemsError and ExpressionError."""
+        from kubexm_exec.values.items import items_of
+
+        def evaluate(value: Any, part: tuple[str, ...], names: Mapping[str, Any]) -> Any:
+            if part == ("key",) or (isinstance(value, str) and not is_dynamic(value)):
+                return self.expressions.expression(value)({**context, **names})
+            return self.expressions.render(value, context)
+
+        context = self.context(node, host)
+        return [(key, plain(item)) for key, item in items_of(loop, evaluate, distinct=True, is_secret=is_secret)]
+
+    def env(self, node: ExecutionNode, host: str) -> dict[str, str]:
+        """The environment variables of the node's commands for a host; raises ExpressionError."""
+        found: dict[str, str] = {}
+        contexts: dict[str | None, Mapping[str, Any]] = {}
+        for name, (scope, written) in node.env.items():
+            value: Any = written
+            if is_dynamic(written):
+                if scope not in contexts:
+                    around = node if scope is None else replace(node, scope=scope, has_item=False)
+                    contexts[scope] = self.context(around, host)
+                value = self.expressions.render(written, contexts[scope])
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            if not isinstance(value, str | int | float) or "\0" in str(value):
+                # The value is not shown: it may be made from a secret.
+                wrong = "contains a null byte" if isinstance(value, str) else "is no text and no number"
+                raise ExpressionError(f"the value of the environment variable {name} {wrong}", written)
+            found[name] = str(value)
+        return found
+
     def outputs(self, node: ExecutionNode, host: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """The step's own outputs with those that the spec adds."""
         if not node.outputs:
@@ -222,12 +322,17 @@ class Evaluator:
         context = self.context(node, host, result=own)
         return {**own, **self.expressions.render(node.outputs, context)}
 
+    def holds(self, node: ExecutionNode, host: str, condition: str | bool, own: Mapping[str, Any]) -> bool:
+        """Whether a condition holds of the step's own outputs."""
+        return self.expressions.condition(condition, self.context(node, host, result=own))
+
     def output(self, node: ExecutionNode, host: str, value: Any, own: Mapping[str, Any]) -> Any:
         """One of those that the spec adds."""
         return self.expressions.render(value, self.context(node, host, result=own))
 
 
-def _as_written(condition: str | bool) -> str:
+def as_written(condition: str | bool) -> str:
+    """A condition, for people."""
     return condition if isinstance(condition, str) else str(condition).lower()
 
 
@@ -256,7 +361,9 @@ class _View:
 
     def _in_scope(self, scope_id: str) -> dict[str, Any]:
         """The same names, seen from another scope."""
-        return {**self.root, "params": self.params(scope_id), "vars": self.vars(scope_id)}
+        names = {**self.root, "params": self.params(scope_id), "vars": self.vars(scope_id)}
+        around = scope_of_item(self.evaluator.graph.scopes, scope_id)
+        return names if around is None else {**names, "item": around.item}
 
     def params(self, scope_id: str) -> Namespace:
         scope = self._owner(scope_id)
@@ -285,19 +392,33 @@ class _View:
             names: dict[str, tuple[Any, str]] = {}
             for mapping, owner in reversed(layers):
                 names.update({name: (raw, owner) for name, raw in mapping.items()})
+            given = self._given(layers)
 
             def value(name: str) -> Any:
+                if name in given:
+                    return given[name]
                 raw, owner = names[name]
                 return self.evaluator.expressions.render(raw, self._in_scope(owner)) if is_dynamic(raw) else raw
 
             self._vars[scope_id] = Namespace("vars", names, value)
         return self._vars[scope_id]
 
+    def _given(self, layers: Sequence[tuple[Mapping[str, Any], str]]) -> Mapping[str, Any]:
+        """The variables from outside that are seen: all of them, or, in a used document, those of its host."""
+        root = self.evaluator.graph.scopes.get("")
+        if root is None or not root.given:
+            return {}
+        if layers[-1][1] == "":
+            return root.given
+        on_host = layers[0][0]
+        return {name: value for name, value in root.given.items() if name in on_host}
+
     def step(self, key: str, node: ExecutionNode) -> Any:
         found = self.evaluator.index.find(key, node)
-        if not found and "+" in key:
-            # A step of a fragment is not there as long as the step that returns it has not run.
-            found = [one for one in self.evaluator.index.find(key.partition("+")[0], node) if not self._has_run(one)]
+        if not found and ("+" in key or key.endswith("]")):
+            # A step of a fragment is not there as long as the step that returns it has not run; nor is a loop's item.
+            base = key.partition("+")[0] if "+" in key else key.rpartition("[")[0]
+            found = [one for one in self.evaluator.index.find(base, node) if not self._has_run(one)]
         if not found:
             self._refuse_early(f"steps.{key}")
             raise KeyError(key)
@@ -323,7 +444,16 @@ class _View:
     def _outputs_of(self, scope_id: str, module: str, task: str, label: str) -> Any:
         scope = self.evaluator.graph.scopes.get(scope_id)
         if scope is None:
-            raise KeyError(scope_id)
+            items = {key: one for one in self.evaluator.graph.scopes if (key := _key_in(one, scope_id))}
+            if not items:
+                raise KeyError(scope_id)
+            # Of a loop: those of each item, by its key.
+            return {
+                "items": {
+                    key: self._outputs_of(one, *(_parts(one) if task else (one, "")), f"{label}[{key}]")
+                    for key, one in items.items()
+                }
+            }
 
         def value(name: str) -> Any:
             context = self._in_scope(scope.id)
@@ -332,6 +462,17 @@ class _View:
             return self.evaluator.expressions.render(scope.outputs[name], context)
 
         return {"outputs": Namespace(f"{label}.outputs", scope.outputs, value)}
+
+
+def _key_in(scope_id: str, base: str) -> str:
+    """The key of an item of a looped module or task, if a scope is one; else nothing."""
+    found = scope_id.startswith(f"{base}[") and scope_id.endswith("]") and "/" not in scope_id[len(base) :]
+    return scope_id[len(base) + 1 : -1] if found else ""
+
+
+def _parts(scope_id: str) -> tuple[str, str]:
+    module, _, task = scope_id.partition("/")
+    return module, task
 
 
 class _Any(Mapping[str, Any]):
@@ -348,6 +489,25 @@ class _Any(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return 0
+
+
+_NOT_RUN = "the group has not run yet"
+
+
+class _UnknownFailure(Mapping[str, Any]):
+    """What failed, before everything has run that may."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise UnknownValueError("failure", _NOT_RUN)
+
+    def __iter__(self) -> Iterator[str]:
+        raise UnknownValueError("failure", _NOT_RUN)
+
+    def __len__(self) -> int:
+        raise UnknownValueError("failure", _NOT_RUN)
+
+    def __str__(self) -> str:
+        raise UnknownValueError("failure", _NOT_RUN)
 
 
 class _Steps(Namespace):
@@ -375,9 +535,14 @@ class _Facts(Mapping[str, Any]):
 def _step_view(view: _View, key: str, found: list[NodeID]) -> Any:
     """A step as expressions see it; of a loop ``items``: those on this host, or all of a task on other hosts."""
     nodes = {node_id: view.evaluator.index.get(node_id) for node_id in found}
-    if "[" in key or not any(node.has_item or node.skip == NO_ITEMS for node in nodes.values()):
+    if key.endswith("]") or not any(node.is_item or node.loop or node.skip == NO_ITEMS for node in nodes.values()):
         return _node_view(view, key, _seen_from(view, key, list(nodes.values())))
-    looped = [node for node in nodes.values() if node.has_item]
+    for loop in (node for node in nodes.values() if node.loop and view.host in node.hosts):
+        record = view.evaluator.records.get(loop.id, view.host)
+        if record is None or record.unknown:
+            because = f"{loop.id} has not run on {view.host}" if record is None else record.unknown
+            raise UnknownValueError(f"steps.{key}.items", because)
+    looped = [node for node in nodes.values() if node.is_item]
     here = [node for node in looped if view.host in node.hosts]
     if not here and any((node.module, node.task) != (view.node.module, view.node.task) for node in looped):
         here = looped
@@ -445,8 +610,6 @@ def _node_view(view: _View, key: str, node_id: NodeID) -> Any:
 
 
 class _Hosts(Namespace):
-    """A step on each of its hosts."""
-
     def __init__(self, node_id: NodeID, hosts: Sequence[str], of: Callable[[str], Any]) -> None:
         super().__init__(f"step {node_id}", dict.fromkeys(hosts), of)
 
@@ -456,7 +619,6 @@ class _Hosts(Namespace):
 
 
 def _absence(node_id: NodeID, host: str, record: ActionRecord) -> str:
-    """Why an action gave no outputs."""
     said = record.message.partition("\n")[0]
     match record.status:
         case Status.SUCCESS:

@@ -1,4 +1,4 @@
-"""The filters that expressions have beyond Jinja2's own."""
+"""The filters and tests that expressions have beyond Jinja2's own."""
 
 from __future__ import annotations
 
@@ -75,6 +75,11 @@ def split(text: str, separator: str | None = None) -> list[str]:
     return str(text).split(separator)
 
 
+def contains(values: Any, value: Any) -> bool:
+    """Whether the value is one of the values: ``in`` the other way round, for ``selectattr``."""
+    return value in values
+
+
 class _Copy:
     """Copies a value for JSON, and counts on the way, so that it is gone through only once."""
 
@@ -113,3 +118,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "dirname": posixpath.dirname,
     "split": split,
 }
+TESTS: dict[str, Callable[..., Any]] = {"contains": contains}

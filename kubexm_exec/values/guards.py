@@ -106,7 +106,6 @@ def _expanded(text: Any, given: list[Any]) -> None:
 
 
 def _replaced(text: Any, given: list[Any]) -> None:
-    """``replace(old, new)``."""
     if len(given) > 1 and isinstance(given[0], str | bytes) and isinstance(given[1], str | bytes):
         old, new = given[:2]
         if type(old) is type(new) is type(text):

@@ -8,9 +8,6 @@ from itertools import chain, islice
 from time import monotonic, thread_time
 from typing import Any, Final
 
-from jinja2.exceptions import SecurityError
-from jinja2.utils import Namespace as Variables
-
 LONGEST: Final = 16 << 20
 """The most characters of a text, and of all texts in a value that is compared, sorted or written out."""
 MOST_ITEMS: Final = 1 << 20
@@ -42,7 +39,7 @@ _VIEWS: Final[Any] = (type({}.keys()), type({}.values()), type({}.items()), set,
 _ITEM: Final = 72  # bytes: a place in a list or mapping, and a small value
 
 
-class LimitError(SecurityError):
+class LimitError(Exception):
     """An expression wants to make or do too much."""
 
 
@@ -210,7 +207,7 @@ def weight(value: Any) -> int:
             if parts is None:
                 characters += len(one) if isinstance(one, str | bytes) else 8
                 continue
-            items += 1 if isinstance(one, Variables) else len(one)
+            items += 1 if _is_namespace(one) else len(one)
             if items > MOST_ITEMS:
                 raise too_large("a value", MOST_ITEMS, "items")
             for part in parts:
@@ -238,10 +235,16 @@ def _parts(value: Any) -> Iterable[Any] | None:
     if isinstance(value, _VIEWS):
         parts: Iterable[Any] = value
         return parts
-    if isinstance(value, Variables):
+    if _is_namespace(value):
         attributes: dict[str, Any] = value._Namespace__attrs  # its text shows them all
         return attributes.values()
     return None
+
+
+def _is_namespace(value: Any) -> bool:
+    """Whether ``namespace()`` made a value; there is none as long as Jinja2 is not loaded."""
+    utils = sys.modules.get("jinja2.utils")
+    return utils is not None and isinstance(value, utils.Namespace)
 
 
 def few(steps: int) -> None:

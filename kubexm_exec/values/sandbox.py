@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinMethodType, MethodType
 from typing import Any, Final
 
@@ -11,94 +11,19 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
-from jinja2.utils import _PassArg
+from jinja2.utils import _PassArg, missing
 from markupsafe import Markup
 
 from kubexm_exec.values import guards
-from kubexm_exec.values.filters import FILTERS
+from kubexm_exec.values.filters import FILTERS, TESTS
 from kubexm_exec.values.limits import MOST_BITS, SCALARS, Budget, fit, weighed
+from kubexm_exec.values.names import BUDGET, MAPPING_METHODS, Explained, MissingValueError, Namespace
 from kubexm_spec.regex import RegexError, regex
 
-MAPPING_METHODS: Final = frozenset({"get", "items", "keys", "values"})
-"""What can be called on any mapping, unless a key of it has that name."""
-BUDGET: Final = " budget"  # names with a space cannot be written in a template
-"""The name of the budget among the names that an expression sees."""
 _LOOP: Final = " loop"
 _TEXT: Final = " text"
 _PLAIN: Final = (nodes.Const, nodes.TemplateData, nodes.Concat, nodes.Compare, nodes.Not, nodes.Test)
 _BITS_A_DIGIT: Final = 4
-
-
-class ExpressionError(Exception):
-    """An expression that is wrong or cannot be evaluated; ``fragment`` is the part of the text to point at.
-
-    ``line`` is the line of the text that it is in, if that is known.
-    """
-
-    def __init__(self, message: str, fragment: str = "", line: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fragment = fragment
-        self.line = line
-
-
-class MissingValueError(ExpressionError):
-    """An expression needs something that is not there."""
-
-
-class Namespace(Mapping[str, Any]):
-    """A mapping that makes its values when they are asked for; a value that needs itself is an error."""
-
-    def __init__(self, label: str, names: Mapping[str, Any], value: Callable[[str], Any]) -> None:
-        self._label = label
-        self._names = names
-        self._value = value
-        self._made: dict[str, Any] = {}
-        self._making: list[str] = []
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._made:
-            return self._made[name]
-        if name not in self._names:
-            raise KeyError(name)
-        if name in self._making:
-            chain = " -> ".join([*self._making[self._making.index(name) :], name])
-            raise ExpressionError(f"{self._label}.{name} refers to itself: {chain}", f"{self._label}.{name}")
-        self._making.append(name)
-        try:
-            self._made[name] = self._value(name)
-        finally:
-            self._making.pop()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def missing(self, name: str) -> str:
-        """What to say when a name is not there."""
-        from kubexm_spec.diagnostics import did_you_mean
-
-        guess = did_you_mean(name, list(self._names))
-        return f"{self._label} has no {name!r}" + (f"; {guess}" if guess else "")
-
-
-class Explained(dict[str, Any]):
-    """A mapping that says why a name is not in it."""
-
-    def __init__(self, values: Mapping[str, Any], why: str) -> None:
-        super().__init__(values)
-        self._why = why
-
-    def _missing(self, name: str) -> str:
-        """What to say when a name is not there; no expression gets at a name with an underscore."""
-        there = f"; it has {', '.join(self)}" if self else ""
-        return f"there is no {name!r}{there}: {self._why}"
 
 
 class _Context(Context):
@@ -182,10 +107,15 @@ class _EscapeFormatter(guards.MeasuredFormatter, SandboxedEscapeFormatter):
     pass
 
 
-def budget_of(context: Mapping[str, Any]) -> Budget:
-    """The budget of an evaluation, which goes on with that of the evaluation it is part of."""
-    budget: Budget | None = context.get(BUDGET)
-    return Budget() if budget is None else budget
+_KINDS: Final = {
+    "str": "a text", "int": "a number", "float": "a number", "bool": "true or false", "NoneType": "null",
+    "list": "a list", "tuple": "a list", "dict": "a mapping",
+}  # fmt: skip
+
+
+def kind_of(name: str) -> str:
+    """What people call the values of a type."""
+    return _KINDS.get(name, f"a {name}")
 
 
 class Missing(StrictUndefined):
@@ -201,8 +131,13 @@ class Missing(StrictUndefined):
 
     @property
     def _undefined_message(self) -> str:
-        if self._undefined_hint or not isinstance(self._undefined_obj, Mapping):
+        if self._undefined_hint or self._undefined_obj is missing:
             return super()._undefined_message
+        name: Any = self._undefined_name  # jinja2 says that it is a text
+        if isinstance(name, int) and isinstance(self._undefined_obj, list | tuple | str):
+            return f"there is no item {name} in it; it has {len(self._undefined_obj)}, from 0"
+        if not isinstance(self._undefined_obj, Mapping):
+            return f"there is no {self._undefined_name!r} in it; it is {kind_of(type(self._undefined_obj).__name__)}"
         if isinstance(self._undefined_obj, Explained):
             return self._undefined_obj._missing(str(self._undefined_name))
         from kubexm_spec.diagnostics import did_you_mean
@@ -239,8 +174,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: guards.guarded(name, function) for name, function in self.filters.items()}
         self.filters[_LOOP] = _rounds
         self.filters[_TEXT] = _text
+        self.tests.update(TESTS)
         tests: dict[str, Any] = self.tests
-        for name in guards.COMPARING:
+        for name in (*guards.COMPARING, *TESTS):
             tests[name] = guards.guarded_test(tests[name])
 
     def getattr(self, obj: Any, attribute: str) -> Any:

@@ -13,19 +13,32 @@ import pwd
 import secrets as random
 import shutil
 import stat
+import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User, chunks
+from kubexm_exec.connectors.base import (
+    OWN_SCRIPT,
+    Command,
+    Connector,
+    ConnectorFactory,
+    OnOutput,
+    Sink,
+    User,
+    chunks,
+)
 from kubexm_exec.connectors.local.guard import Guard
 from kubexm_exec.connectors.local.process import run_process
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from kubexm_exec.safepaths import at, others, user_name
+
+if TYPE_CHECKING:
+    from kubexm_exec.connectors.ssh.connector import SshConnector
 
 _NAMELESS: Final[int | None] = getattr(os, "O_TMPFILE", None)
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
@@ -44,17 +57,29 @@ make a run depend on the shell that it was started from."""
 
 
 class LocalConnector:
-    """Runs commands and writes files on the machine that kubexm runs on, as its user."""
+    """Runs commands and writes files on the machine that kubexm runs on, as its user or as another one."""
 
     compares: Final = True
 
-    def __init__(self, host: GraphHost, secrets: Callable[[str], str], guard: Guard | None = None) -> None:
-        """``guard``: shared with other hosts."""
+    def __init__(
+        self, host: GraphHost, secrets: Callable[[str], str], guard: Guard | None = None, *, login: bool = False
+    ) -> None:
+        """``guard``: shared with other hosts. ``login``: as whoever runs the program, whatever the inventory says."""
         self._host = host
+        self._secrets = secrets
         self._guard = guard or Guard()
         self._guard.enter()
         self.own_mark = ""
-        self._folder = ""
+        self._folder, self._gone = "", False
+        self._user = "" if login else _another(host.becomes)
+        """The user that it works as, if it is another one."""
+        self._left: list[tuple[str, User]] = []
+        """Marks of earlier sessions in which other users worked."""
+        self._users: SshConnector | None = None
+        """The way to other users of this machine."""
+        self._plain: LocalConnector | None = None
+        """The same as whoever runs the program, if that is another user."""
+        self._lock = threading.Lock()
 
     @classmethod
     def for_run(cls) -> ConnectorFactory:
@@ -62,8 +87,12 @@ class LocalConnector:
         return functools.partial(cls, guard=Guard())
 
     def mark(self, own: str, left: Sequence[tuple[str, User]]) -> None:
-        """Mark temporary folders; remove those of earlier sessions, whose commands have ended with them."""
+        """Mark temporary folders; remove those of earlier sessions, whose commands have ended with them.
+
+        Those of other users are not ended with the program: that is done before anything else is.
+        """
         self.own_mark = own
+        self._left = [(mark, user) for mark, user in left if _another(self._host.becomes if user is None else user)]
         for mark, _ in left:
             for place in dict.fromkeys((base_environment().get("TMPDIR") or _TEMPORARY[0], *_TEMPORARY)):
                 for folder in Path(place).glob(f"kx.{mark}.*"):
@@ -72,22 +101,45 @@ class LocalConnector:
                         shutil.rmtree(folder, ignore_errors=True)
 
     def start_in(self, folder: str) -> None:
-        """Run commands and resolve relative paths in a folder."""
-        self._folder = folder
+        """Run commands and resolve relative paths in a folder; if it is gone, scripts of the runner can do without."""
+        self._folder, self._gone = folder, not os.path.isdir(folder)  # noqa: PTH112
 
     def open(self, deadline: Deadline) -> None:
-        """Nothing to connect; refuses another user, which needs a login."""
-        try:
-            self.as_user(self._host.becomes)
-        except ValueError as error:
-            raise ConnectorError(f"host {self._host.name}: {error}") from None
+        """Nothing to connect; what earlier sessions have left running as other users is ended."""
+        if self._left:
+            # Whatever is run, it first ends what is left.
+            self._other_users().run(Command(argv=("true",)), deadline=deadline, cancel=Cancel())
+            self._left = []
 
-    def as_user(self, user: bool | str) -> LocalConnector:
-        """Itself, if it runs as that user; it cannot become another one."""
-        name = "root" if user is True else user
-        if name and name != pwd.getpwuid(os.geteuid()).pw_name:
-            raise ValueError(f"the local connector cannot become {name}: start kubexm as that user, or remove `become`")
-        return self
+    def as_user(self, user: bool | str) -> Connector:
+        """This machine as another user; itself, if it works as that one."""
+        name = _another(user)
+        if name == self._user:
+            return self
+        if name:
+            return self._other_users().as_user(name)
+        with self._lock:
+            if self._plain is None:
+                self._plain = LocalConnector(self._host, self._secrets, self._guard, login=True)
+                self._plain.own_mark = self.own_mark
+                if self._folder:
+                    self._plain.start_in(self._folder)
+            return self._plain
+
+    def _other_users(self) -> SshConnector:
+        from kubexm_exec.connectors.local.users import other_users
+
+        with self._lock:
+            if self._users is None:
+                folder = "/" if self._gone else self._folder
+                self._users = other_users(self._host, self._secrets, folder, base_environment())
+                if self.own_mark:
+                    self._users.mark(self.own_mark, self._left)
+            return self._users
+
+    def _other(self) -> SshConnector | None:
+        """The connector that does the work, if the inventory names another user."""
+        return self._other_users().as_user(self._user) if self._user else None
 
     def run(
         self, command: Command, *, deadline: Deadline, cancel: Cancel, on_output: OnOutput | None = None
@@ -96,13 +148,20 @@ class LocalConnector:
 
         A background child is left running when the command has ended, and its output is not waited for.
         """
+        if (other := self._other()) is not None:
+            return other.run(command, deadline=deadline, cancel=cancel, on_output=on_output)
         argv = ("/bin/sh", "-c", command.shell) if command.shell else command.argv
         if not argv:
             raise ValueError("a command needs argv or shell")
         env = {**base_environment(), **command.env}
-        if self._folder:
-            command = replace(command, cwd=self._here(command.cwd or ""))
-        return run_process(command, argv, env, guard=self._guard, deadline=deadline, cancel=cancel, on_output=on_output)
+        with contextlib.ExitStack() as temporary:
+            if self._gone and command.cwd is None and command.argv[3:4] == (OWN_SCRIPT,):
+                command = replace(command, cwd=temporary.enter_context(tempfile.TemporaryDirectory()))
+            elif self._folder:
+                command = replace(command, cwd=self._here(command.cwd or ""))
+            return run_process(
+                command, argv, env, guard=self._guard, deadline=deadline, cancel=cancel, on_output=on_output
+            )
 
     def put(
         self,
@@ -117,6 +176,11 @@ class LocalConnector:
         cancel: Cancel,
     ) -> None:
         """Write a file atomically; a link is replaced by the file, not followed."""
+        if (other := self._other()) is not None:
+            other.put(
+                source, path, mode=mode, owner=owner, group=group, seen=seen, deadline=deadline, cancel=cancel
+            )  # fmt: skip
+            return
         with _named(path):
             uid, gid = _id("user", owner), _id("group", group)
             with at(self._here(path)) as (folder, name):
@@ -134,11 +198,16 @@ class LocalConnector:
 
     def get(self, path: str, *, deadline: Deadline, cancel: Cancel, limit: int | None = None) -> bytes:
         """The bytes of a regular file, at most ``limit`` of them."""
+        if (other := self._other()) is not None:
+            return other.get(path, deadline=deadline, cancel=cancel, limit=limit)
         with _named(path), _regular(self._here(path)) as file:
             return b"".join(chunks(file, _CHUNK, deadline, cancel, limit))
 
     def stream(self, path: str, sink: Sink, *, deadline: Deadline, cancel: Cancel) -> None:
         """Pass the bytes of a regular file on, piece by piece."""
+        if (other := self._other()) is not None:
+            other.stream(path, sink, deadline=deadline, cancel=cancel)
+            return
         with _named(path):
             file = _regular(self._here(path))
         with file:
@@ -156,7 +225,18 @@ class LocalConnector:
 
     def close(self) -> None:
         """Leave the guard, which ends with its last host, and with it commands that still run."""
+        if self._users is not None:
+            self._users.close()
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = None
         self._guard.leave()
+
+
+def _another(user: bool | str) -> str:
+    """The name of a user, if it is another one than ours: True is root, False and an empty name are ourselves."""
+    name = "root" if user is True else user or ""
+    return "" if name == user_name(os.geteuid()) else name
 
 
 def base_environment() -> dict[str, str]:
@@ -194,10 +274,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _check_owner(folder: int, before: os.stat_result) -> None:
-    """Refuse the file of another user where others may put files: it may be there to receive what is written.
-
-    Not if the whole folder is that user's.
-    """
+    """Refuse a file of another user in a folder that others may write, unless the folder is that user's."""
     if before.st_uid not in (0, os.geteuid(), os.fstat(folder).st_uid) and (who := others(folder)):
         raise OSError(
             errno.EEXIST,

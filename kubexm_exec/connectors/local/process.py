@@ -11,7 +11,6 @@ import signal
 import struct
 import subprocess
 import termios
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,10 +19,10 @@ from typing import IO, Final
 
 from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.guard import Guard
-from kubexm_exec.control import Cancel, Deadline, raise_if_over
+from kubexm_exec.control import Cancel, Deadline, Waker, raise_if_over
 from kubexm_exec.model.command import CommandResult
 
-_SIZE: Final = struct.pack("HHHH", 50, 200, 0, 0)
+TERMINAL_SIZE: Final = struct.pack("HHHH", 50, 200, 0, 0)
 _END_OF_INPUT: Final = b"\x04"
 # The first terminal that the leader of a session opens becomes that of the session.
 _TAKE: Final = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -36,7 +35,7 @@ def open_terminal() -> tuple[int, int]:
     settings[1] &= ~termios.OPOST
     settings[3] &= ~termios.ECHO
     termios.tcsetattr(theirs, termios.TCSANOW, settings)
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, _SIZE)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, TERMINAL_SIZE)
     os.write(ours, _END_OF_INPUT)
     return ours, theirs
 
@@ -117,29 +116,6 @@ class Tail:
             del self._data[: len(self._data) - self._limit]
 
 
-class _Waker:
-    """A descriptor that becomes readable when another thread calls ``wake``; calls after the end do nothing."""
-
-    def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
-        self._lock = threading.Lock()
-        self._open = True
-        os.set_blocking(self._writer, False)
-
-    def wake(self) -> None:
-        with self._lock:
-            # Without the lock the number could already be that of another file.
-            if self._open:
-                with contextlib.suppress(BlockingIOError):
-                    os.write(self._writer, b"!")
-
-    def close(self) -> None:
-        with self._lock:
-            self._open = False
-            os.close(self.reader)
-            os.close(self._writer)
-
-
 class _Supervisor:
     """Feeds and reads one process; at the end its group is killed if it did not end by itself."""
 
@@ -156,7 +132,7 @@ class _Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_fd: int | None = None
         # What needs descriptors comes before the process, which would be left alone if it failed.
-        self._waker = _Waker()
+        self._waker = Waker()
         self._selector = selectors.DefaultSelector()
 
     def __enter__(self) -> _Supervisor:
@@ -204,7 +180,7 @@ class _Supervisor:
                 os.set_blocking(pipe.fileno(), False)
                 self._selector.register(pipe, selectors.EVENT_WRITE if name == "stdin" else selectors.EVENT_READ, name)
         self._selector.register(self._waker.reader, selectors.EVENT_READ, "wake")
-        self._exit_fd = _exit_descriptor(process.pid)
+        self._exit_fd = exit_descriptor(process.pid)
         if self._exit_fd is not None:
             self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
 
@@ -358,7 +334,7 @@ def _is_alive_in(group: int, stat: Path) -> bool:
     return int(of) == group and state not in (b"Z", b"X")
 
 
-def _exit_descriptor(pid: int) -> int | None:
+def exit_descriptor(pid: int) -> int | None:
     """A descriptor that becomes readable when the process ends; None if the kernel has none."""
     if not hasattr(os, "pidfd_open"):
         return None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import struct
 from typing import TYPE_CHECKING, Final, Literal
 
-from kubexm_exec.connectors.become import asks, become_line, refusal
 from kubexm_exec.connectors.ssh.errors import NotBegun
 from kubexm_exec.connectors.ssh.link import Link
 from kubexm_exec.connectors.ssh.options import Become
-from kubexm_exec.connectors.ssh.shell import CHUNK, any_shell, encode, nonce, setup, spelt
-from kubexm_exec.connectors.ssh.watch import Watch
+from kubexm_exec.connectors.ssh.shell import CHUNK, Watch, any_shell, encode, nonce, setup, spelt
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.model.errors import CommandTimedOut, ConnectorError
 
@@ -20,6 +19,59 @@ if TYPE_CHECKING:
 
     from kubexm_exec.connectors.ssh.transport import HostTransport
 
+# Messages (in English) with which sudo, su and doas refuse, and what to do then.
+_REFUSALS: Final = (
+    (r"must have a tty|a terminal is required|must be run from a terminal|a tty is required",
+     "the host requires a terminal: set `become: {pty: true}`, or remove `requiretty` from its sudoers file"),
+    (r"not in the sudoers|not allowed to (run|execute)|may not run|Operation not permitted|doas\.conf",
+     "allow the user in the host's sudoers file (or doas.conf)"),
+    (r"a password is required|no password was provided|Auth[a-z]+ (failed|required)|incorrect password",
+     "give the password with `become: {password: \"env:NAME\"}`, or allow the user without one (NOPASSWD)"),
+    (r"unknown user|does not exist|no passwd entry", "give a user in `become` that exists on the host"),
+    (r"not found|No such file", "install it on the host, or choose another `become.method`"),
+)  # fmt: skip
+
+
+def become_line(become: Become, prompt: str, *argv: str) -> str:
+    """The command line that runs ``argv`` as the other user; sudo asks for a password with this prompt, on stdin."""
+    match become.method:
+        case "sudo":
+            asking = ("-n",) if become.password is None else ("-S", "-p", prompt)
+            words: tuple[str, ...] = ("sudo", "-H", *asking, "-u", become.user, "--", *argv)
+        case "su":
+            words = ("su", "-s", "/bin/sh", "-c", shlex.join(argv), "--", become.user)
+        case "doas":
+            words = ("doas", *(("-n",) if become.password is None else ()), "-u", become.user, *argv)
+    return f"exec env LC_ALL=C {shlex.join(words)}"
+
+
+def asks(become: Become, prompt: str, said: bytes) -> int:
+    """How often a password has been asked for."""
+    if become.method == "sudo":
+        return said.count(prompt.encode())
+    return len(re.findall(rb"[Pp]assword: ?", said))
+
+
+def refusal(become: Become, user: str, said: str, prompt: str, *, asked: int) -> str:
+    """Why becoming the other user failed, and what to do."""
+    text = " ".join(said.replace(prompt, " ").split())
+    text = re.sub(r"^((doas \([^)]*\) p|P)assword: ?)+", "", text)
+    # Without the script that it refuses to run.
+    text = re.sub(r"(not allowed to execute) '.*' as", r"\1 /bin/sh as", text)
+    head = f"{user} cannot become {become.user} by {become.method}"
+    wrong = r"try again|incorrect password|Authentication failure"
+    # doas says the same if none was given.
+    wrong += "|Authentication failed" if asked and become.password is not None else ""
+    if asked > 1 or re.search(wrong, text):
+        return f"{head}: the password is wrong; check `become.password`"
+    if asked and become.password is None:
+        return f'{head}: a password is asked for; give it with `become: {{password: "env:NAME"}}`'
+    for pattern, hint in _REFUSALS:
+        if re.search(pattern, text):
+            return f"{head}: {text}; {hint}"
+    return f"{head}: {text or 'it ended without a message'}"
+
+
 _COLUMNS: Final = 200
 _LINES: Final = 50
 # Numbers of RFC 4254: ECHO, OPOST, ONLCR off; raw: ISTRIP, INLCR, IGNCR, ICRNL, IXON, IXOFF, ISIG, ICANON, IEXTEN too.
@@ -27,6 +79,8 @@ _QUIET: Final = (53, 70, 72)
 _RAW: Final = (33, 34, 35, 36, 38, 40, 50, 51, 59)
 _PROMPT_TIME: Final = 20.0
 """Seconds for sudo to answer; it may ask a directory server first."""
+_ENTERED: Final = "unset LC_ALL; cd . 2>/dev/null || cd /; unset OLDPWD"
+"""The first commands as the other user, who may not be allowed into the folder of the login user."""
 
 
 class Shell:
@@ -79,7 +133,7 @@ def open_shell(link: Link, become: Become | None, mark: str, deadline: Deadline,
         if become is None:
             _request_exec(channel, encode(f"exec /bin/sh -s {word}"))
             return Shell(link, channel, sync, word)
-        greet = f"unset LC_ALL; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh -s {word}"
+        greet = f"{_ENTERED}; echo {spelt(sync)}; echo {spelt(sync)} >&2; exec /bin/sh -s {word}"
         _become(channel, become, link.user, greet, sync, deadline, cancel)
         return Shell(link, channel, nonce(), word)
     except BaseException:
@@ -107,7 +161,7 @@ def open_script(
         if become is None:
             _request_exec(channel, encode(f"exec {shlex.join(any_shell(script))}"))
         else:
-            _become(channel, become, link.user, f"unset LC_ALL\n{script}", sync, deadline, cancel, merged=bool(pty))
+            _become(channel, become, link.user, f"{_ENTERED}\n{script}", sync, deadline, cancel, merged=bool(pty))
     except BaseException:
         channel.close()
         if counted:
@@ -190,12 +244,8 @@ def _request_pty(channel: paramiko.Channel, *, raw: bool) -> None:
 
 
 def _send(channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None:
-    import paramiko
-
     transport: HostTransport = channel.get_transport()  # type: ignore[assignment]
     try:
         transport.send_request(channel, kind, *arguments)
     except OSError as error:
         raise NotBegun(f"the host does not start a shell: {error}") from error
-    except paramiko.SSHException as error:
-        raise ConnectorError(f"the host does not start a shell: {error}") from error

@@ -1,21 +1,83 @@
-"""What ~/.ssh and the inventory say about logging in, put together."""
+"""Login settings of ~/.ssh and the inventory, combined."""
 
 from __future__ import annotations
 
 import getpass
+import glob
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-from kubexm_exec.connectors.ssh.include import config_text
 from kubexm_exec.connectors.ssh.keyfiles import check_readable, private_key, usable_key
 from kubexm_exec.connectors.ssh.options import SshOptions, check_address
 from kubexm_exec.control import once
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_spec.models.hops import is_port
+
+_DEEPEST: Final = 16
+"""As deep as ssh goes; a file that includes itself ends there."""
+_SETTING: Final = re.compile(r"(\w+)(?:\s*=\s*|\s+)(.+)")
+
+Block = tuple[str, ...]
+"""Conditions of `Match` that all hold for the lines below; none of them: they are for all hosts."""
+
+
+def config_text(path: Path) -> str:
+    """The text of a file with its `Include`s, whose relative names start beside it; OSError if it cannot be read."""
+    return "\n".join(_lines(path, (), path.parent, 0))
+
+
+def _lines(path: Path, within: Block, base: Path, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        raise ConnectorError(f"{path} is included by files that include each other; correct `Include` in {base}")
+    block = within
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    for line in text.split("\n"):
+        setting = _SETTING.match(line.strip())
+        keyword, value = (setting[1].lower(), setting[2]) if setting else ("", "")
+        if keyword == "include":
+            for each in _included(value, path, base):
+                yield from _lines(each, block, base, depth + 1)
+                # The last block of what was included ends with it.
+                yield _header(block)
+        elif keyword in ("host", "match"):
+            block = (*within, *_conditions(keyword, value))
+            yield _header(block) if within else line
+        else:
+            yield line
+
+
+def _included(value: str, path: Path, base: Path) -> Iterator[Path]:
+    """The files that are meant and are there, in the order in which ssh reads them."""
+    try:
+        patterns = shlex.split(value, comments=True)
+    except ValueError as error:
+        raise ConnectorError(f"{path}: Include {value} cannot be read: {str(error).lower()}; correct it") from error
+    for pattern in patterns:
+        # pathlib's own glob would also find what begins with a dot, such as what an editor leaves behind.
+        found = glob.glob(str(Path(pattern).expanduser()), root_dir=base)  # noqa: PTH207
+        yield from (base / name for name in sorted(found) if (base / name).is_file())
+
+
+def _conditions(keyword: str, value: str) -> Block:
+    """A block's head as conditions of `Match`: several of those can hold at once, of `Host` there is one."""
+    if keyword == "host":
+        return (f"originalhost {','.join(value.split())}",)
+    words = value.lower().split()
+    if words[-1] == "all" and {"canonical", "final"}.issuperset(words[:-1]):
+        # It has to stand alone, and says nothing.
+        return tuple(words[:-1])
+    return (value,)
+
+
+def _header(block: Block) -> str:
+    return f"Match {' '.join(block)}" if block else "Host *"
+
 
 _TOKEN: Final = re.compile("%[%hnpru]")
 _ELSEWHERE: Final = re.compile(r"(?im)^[ \t]*(hostname|port|proxy|match|canonical|bind|addressfamily)")
@@ -34,7 +96,7 @@ def key_files(options: SshOptions, connection: Any, *, target: bool) -> list[str
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is something, also if nobody may look at it: only what is not there at all is passed over."""
+    """Whether a file exists, even if it cannot be read: only missing ones are skipped."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -58,7 +120,7 @@ def authentication(options: SshOptions, connection: Any, configured: list[str], 
             first = [str(path)]
             given["look_for_keys"] = False
         elif options.password is not None:
-            # Somebody who gives a password means it: other keys would only use up the host's patience.
+            # A given password is meant to be used: further keys would only use up the attempts that the host allows.
             given.update(allow_agent=False, look_for_keys=False)
         given.update(password=options.password, passphrase=options.passphrase)
     # As paramiko does it: a password may be meant for the key.
@@ -99,7 +161,7 @@ def _texts(home: str | None) -> list[tuple[Path, str]]:
 
 
 def is_redirecting() -> bool:
-    """Whether the configuration may say of any host that it is reached in another way than by its address."""
+    """Whether the configuration may redirect any host to something other than its address."""
     try:
         return any(_ELSEWHERE.search(text) for _, text in _texts(os.environ.get("HOME")))
     except ConnectorError:
@@ -127,7 +189,7 @@ def _read_config(home: str | None) -> Any:
 
 
 def _check_port(host: str, found: Any) -> None:
-    """Refuse what an SSH configuration says of a host, if it cannot be."""
+    """Refuse an impossible port in the SSH configuration of a host."""
     port = found.get("port")
     if port is not None and not is_port(port):
         raise ConnectorError(

@@ -6,20 +6,19 @@ import base64
 import contextlib
 import functools
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Sink, User
+from kubexm_exec.connectors.base import Command, ConnectorFactory, OnOutput, Readable, Sink, User, chunks
 from kubexm_exec.connectors.ssh.channels import Shell, open_script, open_shell
 from kubexm_exec.connectors.ssh.config import SSH_PORT, is_redirecting
-from kubexm_exec.connectors.ssh.connection import Connection
 from kubexm_exec.connectors.ssh.errors import NotBegun
-from kubexm_exec.connectors.ssh.feed import Feed, feed_bytes, feed_stream
 from kubexm_exec.connectors.ssh.filescripts import (
     CANNOT_DECODE,
     SMALL,
@@ -29,11 +28,9 @@ from kubexm_exec.connectors.ssh.filescripts import (
     is_lines,
     reading,
 )
-from kubexm_exec.connectors.ssh.gateways import Gateways
-from kubexm_exec.connectors.ssh.link import Link, NoChannel, load_libraries
-from kubexm_exec.connectors.ssh.options import Become
-from kubexm_exec.connectors.ssh.orphans import Leftovers, Way
-from kubexm_exec.connectors.ssh.scripts import KILL
+from kubexm_exec.connectors.ssh.link import Gateways, Link, NoChannel, load_libraries, open_link
+from kubexm_exec.connectors.ssh.options import Become, SshOptions, read_options
+from kubexm_exec.connectors.ssh.scripts import CLEAR_LEFT, END_LEFT, KILL
 from kubexm_exec.connectors.ssh.shell import (
     LONGEST_LINE,
     Ending,
@@ -44,14 +41,308 @@ from kubexm_exec.connectors.ssh.shell import (
     encode,
     nonce,
 )
-from kubexm_exec.control import Cancel, Deadline, raise_if_over
+from kubexm_exec.control import Cancel, Deadline, Semaphore, raise_if_over
 from kubexm_exec.model.command import CommandResult
-from kubexm_exec.model.errors import CommandTimedOut, ConnectorError, OutcomeUnknown
+from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError, OutcomeUnknown
 from kubexm_exec.model.graph import GraphHost
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+_LOST: Final = "a command of an earlier connection, which was lost, may still run there"
+_BROKE_OFF: Final = "a command of an earlier session of the run, which was killed, may still run there"
+
+_PROCESS: Final = re.compile(r"\b\d+:\d+\b")
+_TIME: Final = 30.0
+"""Seconds to end one; on a busy host, a few of them are for the search of its processes."""
+
+
+class Way(Struct, frozen=True):
+    """How to work as a user of the host."""
+
+    run: Callable[[Job, Deadline, Cancel], tuple[Exchange, Ending]]
+    """Runs one of our scripts."""
+    sign: str
+    """What follows the mark in the words of that user's shells."""
+
+
+class _Left(Struct, eq=False):
+    """A command, or all commands of one user in an earlier session, that may still run."""
+
+    user: User
+    """Its user: others may not be allowed to end it."""
+    word: str
+    """A word in the command line of its shell; or the mark that such words begin with."""
+    processes: set[str]
+    """Its known processes, each as its number and its start time."""
+    marked: bool = False
+
+    @property
+    def before(self) -> str:
+        return _BROKE_OFF if self.marked else _LOST
+
+    def job(self, what: str, sign: str) -> Job:
+        """The job that looks for it, or ends it. The word is a pattern there, so that the job does not find itself."""
+        word = f"{self.word}{sign}" if self.marked else self.word
+        pattern = f"[{word[0]}]{word[1:]}"
+        return Job(("/bin/sh", "-c", END_LEFT, "kx", pattern, " ".join(sorted(self.processes)), what))
+
+
+class Leftovers:
+    """The lost commands of one host; several threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._all: list[_Left] = []
+        self._lock = threading.Lock()
+        self._turn = Semaphore(1)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, user: User, exchange: Exchange) -> None:
+        """Remember a command of a user whose channel was lost."""
+        if exchange.word:
+            with self._lock:
+                self._all.append(_Left(user, exchange.word, set(exchange.process.split())))
+
+    def expect(self, left: Sequence[tuple[str, User]]) -> None:
+        """Remember that earlier sessions, with these marks, may have left commands of users."""
+        with self._lock:
+            self._all.extend(_Left(user, mark, set(), marked=True) for mark, user in left)
+
+    def end(self, way: Callable[[User], Way], deadline: Deadline, cancel: Cancel) -> None:
+        """End them all, by one thread at a time; raises ConnectorError if one of them cannot be ended."""
+        if not self._turn.take(deadline, cancel):
+            raise CommandTimedOut
+        try:
+            while self._all:
+                _end(self._all[0], way(self._all[0].user), deadline, cancel)
+                with self._lock:
+                    del self._all[0]
+        finally:
+            self._turn.give_back()
+
+
+def _end(left: _Left, way: Way, deadline: Deadline, cancel: Cancel) -> None:
+    said = ""
+    # First all are found, then they are ended: if that is interrupted, the rest must still be known.
+    for what in ("look", "end"):
+        try:
+            exchange, ending = way.run(left.job(what, way.sign), deadline.earlier(_TIME), cancel)
+        except CommandTimedOut:
+            if deadline.passed():
+                raise
+            raise ConnectorError(f"{left.before}, and the host is too slow to tell") from None
+        except OutcomeUnknown as error:
+            # The next command has not begun.
+            raise ConnectorError(
+                f"{left.before}, and the connection was lost again during the search for it"
+            ) from error
+        if ending.exit_code == 0:
+            if left.marked:
+                way.run(Job(("/bin/sh", "-c", CLEAR_LEFT, "kx", left.word)), deadline.earlier(_TIME), cancel)
+            return
+        said = (exchange.stdout.kept() + exchange.stderr.kept()).decode("utf-8", "replace")
+        left.processes.update(_PROCESS.findall(said))
+    why = " ".join(re.sub(_PROCESS, lambda found: found[0].partition(":")[0], said).split())
+    raise ConnectorError(f"{left.before} and cannot be ended ({why}): nothing else is started; end it on the host")
+
+
+_LEAST: Final = 1 << 15
+_MOST: Final = 1 << 19
+"""Bytes per send: more is less work, less notices a stop sooner on a slow line."""
+_QUICK, _SLOW = 0.05, 0.2
+"""Seconds below, or above, which the next send has more bytes, or fewer."""
+_STUCK: Final = 0.2
+"""Seconds after which the output of a command that accepts no input is read: perhaps it waits for that."""
+
+Feed = Callable[[Exchange], None]
+"""Writes a command's input to its channel."""
+
+
+def feed_bytes(data: bytes) -> Feed:
+    """A feed of bytes; many are written while the output is read."""
+
+    def feed(exchange: Exchange) -> None:
+        channel = exchange.channel
+
+        def write() -> None:
+            # The command may end without reading all of it, as in a pipeline.
+            with contextlib.suppress(OSError):
+                channel.sendall(data)
+                channel.shutdown_write()
+
+        channel.settimeout(None)
+        if len(data) < channel.out_window_size:
+            write()
+        else:
+            # Ends with the channel at the latest.
+            threading.Thread(target=write, name="kubexm-stdin", daemon=True).start()
+
+    return feed
+
+
+def feed_stream(source: bytes | Readable, deadline: Deadline, cancel: Cancel) -> Feed:
+    """A feed of a stream; the output is read in between."""
+
+    def feed(exchange: Exchange) -> None:
+        exchange.channel.settimeout(_STUCK)
+        pace = _Pace()
+        for chunk in chunks(source, _MOST, deadline, cancel):
+            if not _send(exchange, chunk, pace, deadline, cancel):
+                return
+        # A command that has ended does not wait for it.
+        with contextlib.suppress(OSError):
+            exchange.channel.shutdown_write()
+
+    return feed
+
+
+class _Pace:
+    def __init__(self) -> None:
+        self.size = _LEAST
+
+    def took(self, seconds: float) -> None:
+        """Adapt to the time that the last send has taken."""
+        if seconds < _QUICK:
+            self.size = min(2 * self.size, _MOST)
+        elif seconds > _SLOW:
+            self.size = max(self.size // 2, _LEAST)
+
+
+def _send(exchange: Exchange, data: bytes, pace: _Pace, deadline: Deadline, cancel: Cancel) -> bool:
+    """Send everything; False if the other side has ended."""
+    channel: paramiko.Channel = exchange.channel
+    transport = cast("HostTransport", channel.transport)
+    left = memoryview(data)
+    while left:
+        begun = time.monotonic()
+        try:
+            sent = transport.send_some(channel, left[: pace.size])
+        except TimeoutError:
+            raise_if_over(deadline, cancel)
+            if channel.closed or channel.eof_received:
+                return False
+            sent = -1
+        except OSError:
+            return False
+        if sent == 0:
+            return False
+        left = left[max(sent, 0) :]
+        pace.took(time.monotonic() - begun)
+        if exchange.read() and exchange.over:
+            return False
+    return True
+
+
+class Connection:
+    """Gives the open link of a host; several threads may ask at once."""
+
+    def __init__(self, host: GraphHost, secrets: Callable[[str], str], gateways: Gateways) -> None:
+        self._host = host
+        self._secrets = secrets
+        self._gateways = gateways
+        self.folder = ""
+        """Where relative names begin; the working directory if it is empty."""
+        self._options: SshOptions | None = None
+        self._link: Link | None = None
+        self._turn = Semaphore(1)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._was_open = False
+        self._opening: Cancel | None = None
+        """Ends the opening that is going on."""
+
+    @property
+    def options(self) -> SshOptions:
+        """How the host is reached; secrets are looked up when it is asked for first."""
+        if self._options is None:
+            self._options = read_options(self._host, self._secrets, self.folder)
+        return self._options
+
+    def reopen(self) -> None:
+        """Allow links again after a close, unless it came before the first link."""
+        with self._lock:
+            self._closed = self._closed and not self._was_open
+
+    def link(self, deadline: Deadline, cancel: Cancel) -> Link:
+        """The open connection; raises ConnectorError, or CommandCancelled."""
+        link = self._link
+        if link is not None and link.alive:
+            return link
+        if not self._turn.take(deadline, cancel):
+            raise ConnectorError(f"host {self._host.name} is still being connected to by another step")
+        try:
+            link = self._link
+            if link is not None and link.alive:
+                return link
+            return self._open(link, deadline, cancel)
+        finally:
+            self._turn.give_back()
+
+    def another(self, deadline: Deadline) -> Link:
+        """A second connection, for a host that allows no more channels on the first; the caller closes it."""
+        with self._lock:
+            if self._closed:
+                raise ConnectorError("the run is over")
+        return open_link(self.options, deadline, Cancel(), self._gateways)
+
+    def _open(self, old: Link | None, deadline: Deadline, cancel: Cancel) -> Link:
+        stop = Cancel()
+        with self._lock:
+            if self._closed:
+                raise ConnectorError("the run is over")
+            self._opening, self._link = stop, None
+        remove = cancel.on_set(stop.set)
+        try:
+            if old is not None:
+                old.close()
+            link = open_link(self.options, deadline, stop, self._gateways)
+        except CommandCancelled as error:
+            if cancel.is_set():
+                raise
+            raise ConnectorError(f"host {self._host.name}: the connection was closed while it was opened") from error
+        finally:
+            remove()
+            self._opening = None
+        with self._lock:
+            wanted = self._keep(link)
+        if not wanted:
+            link.close()
+            raise ConnectorError("the run is over")
+        return link
+
+    def _keep(self, link: Link) -> bool:
+        if not self._closed:
+            self._link = link
+            self._was_open = True
+        return not self._closed
+
+    def hang_up(self) -> None:
+        """Begin to close it; ``close`` does the rest."""
+        with self._lock:
+            self._closed = True
+            link = self._link
+        if link is not None:
+            link.hang_up()
+
+    def close(self) -> None:
+        """Close it; an opening that is going on ends at once."""
+        with self._lock:
+            self._closed = True
+            link, self._link = self._link, None
+            opening = self._opening
+        if opening is not None:
+            opening.set()
+        if link is not None:
+            link.close()
+
 
 _START_TIME: Final = 5.0
 _CLEAN_UP_TIME: Final = 10.0
-"""Seconds to stop or remove something on the host when nobody waits for it any more."""
+"""Seconds to stop or remove something on the host after the caller has given up."""
 _MOST_ERRORS: Final = 1 << 16
 """Bytes of error messages that are kept of our own scripts."""
 _ALL: Final = 1 << 62
@@ -68,7 +359,7 @@ class _TooLong(Exception):
 
 
 class _Work(Struct, frozen=True):
-    """A job with its input, and what becomes of its output."""
+    """A job with its input and the handling of its output."""
 
     job: Job
     deadline: Deadline
@@ -95,15 +386,18 @@ class SshConnector:
         *,
         of: SshConnector | None = None,
         user: User = None,
+        connection: Connection | None = None,
     ) -> None:
-        """``gateways``: shared with other hosts. ``of``, ``user``: see ``as_user``."""
+        """``gateways``: shared with other hosts. ``of``, ``user``: see ``as_user``. ``connection``: not by SSH."""
         self._host = host
         self._secrets = secrets
         self._main: SshConnector = of or self
         self._user = user
         self._others: dict[str, SshConnector] = {}
         """The same host as other users, over the same connection."""
-        self._connection: Connection = of._connection if of else Connection(host, secrets, gateways or Gateways())
+        self._connection: Connection = (
+            of._connection if of else connection or Connection(host, secrets, gateways or Gateways())
+        )
         self._shell: Shell | None = None
         self._shell_in_use = False
         self._keeps_shell = True
@@ -307,7 +601,6 @@ class SshConnector:
 
     @property
     def _marked(self) -> str:
-        """The beginning of the words of its shells."""
         return f"{self._mark}{self._sign}" if self._mark else ""
 
     def _make_room(self) -> None:
@@ -456,8 +749,6 @@ class SshConnector:
 
 
 class _OfRun:
-    """Makes the connectors of a run."""
-
     def __init__(self, kind: type[SshConnector]) -> None:
         self._kind = kind
         self._gateways = Gateways()

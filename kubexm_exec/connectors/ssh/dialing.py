@@ -19,10 +19,7 @@ _KEPT: Final = 5.0
 
 
 class Dialled:
-    """Connections that were begun ahead, each for whoever needs it first.
-
-    A host gets its side ready while the libraries are loaded here: both take about as long.
-    """
+    """Connections begun while the libraries load, each for the first caller that needs it."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, int], socket.socket] = {}
@@ -32,7 +29,7 @@ class Dialled:
     def begin(self, places: Iterable[tuple[str, int]]) -> None:
         """Begin to connect to addresses in figures; names would have to be looked up, which can take long."""
         for address, port in dict.fromkeys(places):
-            with contextlib.suppress(OSError):  # whoever needs it tries again, and hears why
+            with contextlib.suppress(OSError):  # the caller that needs it tries again, and gets the error
                 found = socket.getaddrinfo(address.encode("ascii", "ignore"), port, flags=socket.AI_NUMERICHOST)[0]
                 sock = socket.socket(found[0], socket.SOCK_STREAM)
                 _begin(sock, found[4])
@@ -119,7 +116,7 @@ def _established(sock: socket.socket, code: int, seconds: float | None, stop: Ca
 
 
 def hang_up(sock: Any) -> None:
-    """Wake whoever reads from a socket, or connects it: closing alone would not."""
+    """Wake threads that read from a socket or connect it: closing alone would not."""
     if isinstance(sock, socket.socket):
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)

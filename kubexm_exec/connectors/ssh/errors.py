@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a host, in words that say what to do."""
+"""Messages for connection errors that say what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NotBegun(ConnectorError):
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether it is worth another try."""
+    """Whether to retry."""
     if is_refused_login(error):
         return False
     said = str(error).lower()
@@ -32,7 +32,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def where(options: SshOptions) -> str:
-    """Which host, and where it was looked for."""
+    """The host and its address."""
     address = host_pattern(options.address, options.port or 22)
     return (
         f"host {options.name} cannot be reached at {address}"
@@ -42,7 +42,7 @@ def where(options: SshOptions) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a connection did not come about, and what to look at."""
+    """Why a connection failed, and what to check."""
     import paramiko
 
     if isinstance(error, ProxyFailed):
@@ -64,14 +64,14 @@ def reason(error: Exception) -> str:
 
 
 def is_refused_login(error: Exception) -> bool:
-    """Whether there was a connection, and nobody was let in."""
+    """Whether the connection was established and the login refused."""
     import paramiko
 
     return isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
 
 
 def login_refused(options: SshOptions, error: Exception, configured: Sequence[str]) -> str:
-    """Who was not let in, what was tried, and which of the SSH configuration's keys could not be."""
+    """The message for a refused login: user, methods tried, and configured keys that could not be used."""
     return _refused(options, error) + not_tried(configured, options)
 
 
@@ -96,7 +96,7 @@ def _refused(options: SshOptions, error: Exception) -> str:
 
 
 def _tried(options: SshOptions) -> tuple[str, str]:
-    """What the host was shown, and what to look at if that would not do."""
+    """The methods that were tried, and what to check."""
     key = options.private_key_path or ("the key of `privateKey`" if options.private_key is not None else None)
     if options.password is None:
         return key or "keys of the agent and of ~/.ssh", "`user`, `privateKeyPath` and the host's authorized_keys"

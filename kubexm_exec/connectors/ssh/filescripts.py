@@ -1,4 +1,4 @@
-"""Files over SSH: the scripts that write and read them on the host, and what their error messages mean."""
+"""Files over SSH: the scripts that write and read them on the host, and their error messages."""
 
 from __future__ import annotations
 

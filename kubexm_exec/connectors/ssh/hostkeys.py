@@ -1,4 +1,4 @@
-"""Whether a host is the one it says it is: known_hosts read once, first contacts recorded, changed keys refused."""
+"""Verification of host keys: known_hosts read once, first contacts recorded, changed keys refused."""
 
 from __future__ import annotations
 
@@ -201,16 +201,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     matched = False
     for pattern in patterns:
         negated = pattern.startswith("!")
-        if fnmatch.fnmatchcase(name, _literal_brackets(pattern.removeprefix("!").lower())):
+        if fnmatch.fnmatchcase(name, "".join(_escaped(pattern.removeprefix("!").lower()))):
             if negated:
                 return False
             matched = True
     return matched
-
-
-def _literal_brackets(pattern: str) -> str:
-    """``[host]:port`` means its brackets."""
-    return "".join(_escaped(pattern))
 
 
 def _escaped(pattern: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The key files that an inventory and ~/.ssh/config name: whether they can be used, and if not, why and what to do."""
+"""The key files that an inventory and ~/.ssh/config name: which can be used, and why others cannot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KNOWN: Final = tuple(b"-----BEGIN %s PRIVATE KEY-----" % kind for kind in (b"OP
 
 
 def check_readable(path: Path, host: str) -> None:
-    """ConnectorError if nobody could read the file, or the key that a certificate belongs to."""
+    """Raise ConnectorError if the file, or the key of a certificate, cannot be read."""
     for each in dict.fromkeys((path, Path(_key_of(path)))):
         try:
             os.close(os.open(each, os.O_RDONLY | os.O_CLOEXEC))
@@ -64,10 +64,7 @@ def problem(options: SshOptions) -> str | None:
 
 
 def problems(paths: Iterable[str], options: SshOptions | None) -> list[str]:
-    """What is wrong with those of the SSH configuration's key files that cannot be used.
-
-    ``options`` are those of the host itself; a gateway is opened with no passphrase of the inventory.
-    """
+    """Problems of key files in the SSH configuration; ``options`` are those of the host, not of a gateway."""
     passphrase = None if options is None else options.passphrase
     opener = passphrase if options is None else passphrase or options.password
     unusable = dict.fromkeys(_key_of(Path(path)) for path in paths if private_key(path, opener) is None)
@@ -117,10 +114,7 @@ def _is_locked(name: str) -> bool:
 
 
 def private_key(path: str, passphrase: str | None) -> paramiko.PKey | None:
-    """The key in a file, with its certificate if there is one; None if it cannot be used.
-
-    Without this each host would read the file, three times over, and if there is a passphrase, work it out each time.
-    """
+    """The key in a file with its certificate, read once for all hosts; None if it cannot be used."""
     name = path.removesuffix(CERTIFICATE)
     try:
         found = Path(name).stat()

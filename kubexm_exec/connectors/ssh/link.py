@@ -1,15 +1,19 @@
-"""One authenticated SSH connection to a host, through as many others as it takes, every one of them checked."""
+"""One authenticated SSH connection to a host, through any number of gateways, each with its host key verified."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kubexm_exec.connectors.ssh.config import authentication, key_files, ssh_config
-from kubexm_exec.connectors.ssh.dialing import dial, hang_up
+from msgspec import Struct
+
+from kubexm_exec.connectors.ssh.config import authentication, bare, expanded, key_files, ssh_config
+from kubexm_exec.connectors.ssh.dialing import Dialled, dial, hang_up
 from kubexm_exec.connectors.ssh.errors import (
     SILENT,
     NotBegun,
@@ -21,18 +25,164 @@ from kubexm_exec.connectors.ssh.errors import (
     text,
     where,
 )
-from kubexm_exec.connectors.ssh.gateways import Gateways, tunnel
 from kubexm_exec.connectors.ssh.hostkeys import host_pattern, shared
 from kubexm_exec.connectors.ssh.options import SshOptions
 from kubexm_exec.connectors.ssh.proxy import Proxy, ProxyFailed
-from kubexm_exec.connectors.ssh.route import Route, route_to
 from kubexm_exec.control import Cancel, Deadline, Semaphore, backoff, once, raise_if_over
 from kubexm_exec.model.errors import CommandCancelled, CommandTimedOut, ConnectorError
+from kubexm_spec.models.hops import parse_hops
 
 if TYPE_CHECKING:
     import paramiko
 
     from kubexm_exec.connectors.ssh.transport import HostTransport
+
+MOST_BEHIND: Final = 50
+"""Hosts behind one connection to a gateway; one thread does all the work of a connection."""
+
+
+class Gateway(Protocol):
+    """An open connection to a gateway."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is up, as far as known."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class _Place:
+    def __init__(self) -> None:
+        self.turn = Semaphore(1)
+        self.users: dict[Gateway, int] = {}
+        self.failures = 0
+        self.error: Exception | None = None
+
+
+class Gateways:
+    """The open gateways of a run; each is closed when the last host behind it has gone."""
+
+    def __init__(self, most_behind: int = MOST_BEHIND) -> None:
+        self._most = most_behind
+        self._lock = threading.Lock()
+        self._places: dict[Hashable, _Place] = {}
+        self.dialled = Dialled()
+        """Connections to hosts that are reached without a gateway."""
+
+    def take(self, key: Hashable, opener: Callable[[], Gateway], deadline: Deadline, stop: Cancel) -> Gateway:
+        """An open gateway with room, opened by one thread at a time; those that waited get the same error."""
+        with self._lock:
+            place = self._places.setdefault(key, _Place())
+            failures = place.failures
+        if not place.turn.take(deadline, stop):
+            raise TimeoutError("timed out")
+        try:
+            with self._lock:
+                for gateway, users in place.users.items():
+                    if users < self._most and gateway.alive:
+                        place.users[gateway] += 1
+                        return gateway
+                if place.failures != failures and place.error is not None:
+                    raise place.error
+            try:
+                gateway = opener()
+            except Exception as error:
+                # What is refused for good (a key that changed) says so itself, with the host's own name.
+                if not stop.is_set() and not isinstance(error, ConnectorError):
+                    with self._lock:
+                        place.failures += 1
+                        place.error = error
+                raise
+            with self._lock:
+                place.users[gateway] = 1
+            return gateway
+        finally:
+            place.turn.give_back()
+
+    def leave(self, key: Hashable, gateway: Gateway) -> None:
+        """Release it; the last user closes it."""
+        with self._lock:
+            users = self._places[key].users
+            users[gateway] -= 1
+            if users[gateway]:
+                return
+            del users[gateway]
+        gateway.close()
+
+
+def tunnel(transport: Any, address: tuple[str, int], deadline: Deadline, stop: Cancel) -> Any:
+    """A channel through a gateway to an address behind it; raises what paramiko raises."""
+    answers: SimpleQueue[Any] = SimpleQueue()
+    # In a thread of its own: paramiko waits in a way that nothing but the gateway's answer or its end would end.
+    given_up = threading.Event()
+
+    def ask() -> None:
+        try:
+            channel = transport.open_channel("direct-tcpip", address, ("", 0), timeout=deadline.left())
+        except Exception as error:  # noqa: BLE001  it is raised where it is waited for
+            answers.put(error)
+            return
+        answers.put(channel)
+        if given_up.is_set():
+            channel.close()
+
+    threading.Thread(target=ask, name="kubexm-tunnel", daemon=True).start()
+    remove = stop.on_set(lambda: answers.put(None))
+    try:
+        answer = answers.get()
+    finally:
+        remove()
+    if answer is None:
+        given_up.set()
+        while not answers.empty():
+            if (late := answers.get()) is not None and not isinstance(late, Exception):
+                late.close()
+        raise CommandCancelled
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+_MOST_HOPS: Final = 8
+
+
+class Route(Struct, frozen=True):
+    """Hops in the order they are gone through; the command connects to the first of them, or to the host itself."""
+
+    hops: tuple[str, ...] = ()
+    command: str | None = None
+
+
+def route_to(options: SshOptions) -> Route:
+    """The way that the inventory says, or else ~/.ssh/config."""
+    return _route(options, options.address, options.proxy_jump, options.proxy_command, depth=0)
+
+
+def _route(options: SshOptions, host: str, jump: str | None, command: str | None, depth: int) -> Route:
+    if depth > _MOST_HOPS:
+        raise ConnectorError(f"host {options.name}: ProxyJump goes round in circles at {host}")
+    found = ssh_config().lookup(bare(host))
+    setting = "look at `proxyJump` in the inventory"
+    if jump is None and command is None:
+        # As in ssh: whichever was written first would win, but one entry seldom has both.
+        jump, command = found.get("proxyjump"), found.get("proxycommand")
+        command = None if jump is not None else command
+        setting = f"look at what ~/.ssh/config and /etc/ssh/ssh_config say as ProxyJump for {bare(host)}"
+    elif command is not None:
+        command = expanded(command, host, options, found)
+    if command is not None and command.lower() != "none":
+        return Route(command=command)
+    try:
+        hops = () if jump is None else parse_hops(jump)
+    except ValueError as error:
+        raise ConnectorError(f"host {options.name}: {error}; {setting}") from error
+    if not hops:
+        return Route()
+    first, *more = hops
+    before = _route(options, first, None, None, depth + 1) if bare(first) != bare(host) else Route()
+    return Route((*before.hops, first, *more), before.command)
+
 
 MOST_CHANNELS: Final = 6
 """sshd allows 10 sessions a connection unless told otherwise; some are left for kills and for other people's."""
@@ -62,11 +212,11 @@ class Hop:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is up, as far as anybody knows."""
+        """Whether the connection is up, as far as known."""
         return self.transport.is_active()
 
     def hang_up(self) -> None:
-        """Begin to close it; nobody waits for anything."""
+        """Begin to close it, without waiting."""
         hang_up(self._sock)
 
     def close(self) -> None:
@@ -82,25 +232,22 @@ class Link:
         self.transport = hop.transport
         self.user = hop.user
         self.make_room: Callable[[], None] | None = None
-        """Gives channels up that nobody needs at the moment."""
+        """Releases idle channels."""
         self._hop = hop
         self._slots = Semaphore(MOST_CHANNELS)
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is up, as far as anybody knows."""
+        """Whether the connection is up, as far as known."""
         return self.transport.is_active()
 
     @property
     def loss(self) -> str:
-        """How it ended, in words."""
+        """Why it ended."""
         return "the host stopped answering" if self.transport.silent else "the connection dropped"
 
     def channel(self, deadline: Deadline, cancel: Cancel, *, counted: bool = True) -> paramiko.Channel:
-        """A new channel for one command; waits for its turn, and again while the host says that it has too many.
-
-        One that is not counted is wanted at once: NoChannel tells soon that there is none.
-        """
+        """A new channel; waits for its turn and while the host has too many, unless uncounted: then NoChannel."""
         import paramiko
 
         if counted and not self._slots.take(deadline, cancel):
@@ -114,7 +261,7 @@ class Link:
                     return self.transport.open_session(timeout=limit.left())
                 except (paramiko.SSHException, EOFError, OSError) as error:
                     if not self.alive:
-                        # Who says nothing for long would say nothing to a second question either.
+                        # A host that did not answer in time would not answer a second request either.
                         kind = ConnectorError if self.transport.silent else NotBegun
                         raise kind(f"{self.loss}: {text(error)}") from error
                     # Several threads that are refused at once may get each other's exceptions, so none is told apart.
@@ -130,15 +277,15 @@ class Link:
             raise
 
     def release(self) -> None:
-        """Give a channel's place back."""
+        """Release the slot of a channel."""
         self._slots.give_back()
 
     def hang_up(self) -> None:
-        """Begin to close it; nobody waits for anything."""
+        """Begin to close it, without waiting."""
         self._hop.hang_up()
 
     def close(self) -> None:
-        """Close it, and what it went through if nobody else does."""
+        """Close it, and its gateway unless others use that."""
         self._hop.close()
 
 
@@ -149,10 +296,7 @@ def load_libraries() -> None:
 
 
 def open_link(options: SshOptions, deadline: Deadline, stop: Cancel, gateways: Gateways) -> Link:
-    """Connect and log in; what may pass by itself (a full or restarting sshd) is tried again until the deadline.
-
-    ``stop`` ends it at once, with CommandCancelled.
-    """
+    """Connect and log in, with retries until the deadline; ``stop`` ends it at once with CommandCancelled."""
     load_libraries()
     import paramiko
 
@@ -199,7 +343,7 @@ class _Opening:
         """Files that the SSH configuration names for the host, or gateway, that was last tried."""
 
     def failure(self, error: Exception, *, late: bool) -> str:
-        """What went wrong, and whose fault it was: the host's or a gateway's."""
+        """The error, attributed to the host or a gateway."""
         why = SILENT if late else reason(error)
         refused = not late and is_refused_login(error)
         if self._gateway_name:
@@ -319,7 +463,7 @@ class _Opening:
 
 
 class _Policy:
-    """What paramiko asks about every key, since it is given no list of its own."""
+    """Verifies every host key for paramiko, which has no list of its own."""
 
     def __init__(self, check: Callable[[paramiko.PKey], None]) -> None:
         self._check = check
@@ -361,7 +505,7 @@ def _close(connection: Any, sock: Any, proxy: Proxy | None) -> None:
 
 
 def _quiet() -> None:
-    """Keep paramiko's log of broken connections off the console: whoever called gets the error."""
+    """Keep paramiko's log of broken connections off the console: the caller gets the error."""
     logger = logging.getLogger("paramiko")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

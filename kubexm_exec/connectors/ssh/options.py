@@ -1,4 +1,4 @@
-"""What an inventory says about reaching a host by SSH, read once and checked."""
+"""The SSH options of a host in the inventory, read once and validated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Become(Struct, frozen=True):
 
 
 class Alive(Struct, frozen=True):
-    """When a silent host is asked whether it is there, and how often in vain before it is given up."""
+    """Keepalive: the interval of requests to a silent host, and how many may go unanswered."""
 
     interval: float = 15.0
     """Seconds; 0: it is never asked."""
@@ -63,9 +63,9 @@ class SshOptions(Struct, frozen=True):
     server_alive_interval: float | None = None
     server_alive_count_max: int | None = None
     become: Become | None = None
-    """The user that commands run as, if it is not the one who logs in."""
+    """The user that commands run as, if not the login user."""
     becoming: Callable[[], Become] = Become
-    """How another user is become; a password is looked up only then."""
+    """How to become another user; a password is resolved only then."""
     folder: str = ""
     """Where relative names begin; the working directory if it is empty."""
 
@@ -75,13 +75,13 @@ class SshOptions(Struct, frozen=True):
         return self.private_key_path is not None or self.private_key is not None
 
     def as_user(self, user: bool | str) -> Become | None:
-        """How to become a certain user: True is root, False whoever logs in."""
+        """How to become a user: True is root, False the login user."""
         if user is False:
             return None
         return replace(self.becoming(), user="root" if user is True else user)
 
     def alive(self, config: Mapping[str, Any]) -> Alive:
-        """How a silent host is noticed: as the inventory says, or ~/.ssh/config, or as usual."""
+        """The keepalive of the inventory, of ~/.ssh/config, or the default."""
         usual = Alive()
         return Alive(
             _first(self.server_alive_interval, _number(config.get("serveraliveinterval")), usual.interval),
@@ -117,7 +117,7 @@ def read_options(host: GraphHost, secrets: Callable[[str], str], folder: str = "
     check_address(host.address or host.name)
     if host.user is not None and not is_user(host.user):
         raise ConnectorError(f"host {host.name}: {host.user!r} cannot be the name of a user; it can have {USER_RULE}")
-    becoming = functools.cache(lambda: _becoming(given.get("become"), host.name, secrets))
+    becoming = functools.cache(lambda: read_become(given.get("become"), host.name, secrets))
     return SshOptions(
         name=host.name,
         address=host.address or host.name,
@@ -146,7 +146,8 @@ def check_address(address: str) -> None:
         raise ConnectorError(f"{address!r} is not an address; write {ADDRESS_RULE}")
 
 
-def _becoming(given: Any, host: str, secrets: Callable[[str], str]) -> Become:
+def read_become(given: Any, host: str, secrets: Callable[[str], str]) -> Become:
+    """How to become another user on a host, as the inventory says."""
     if not given or given is True:
         return Become()
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""The program that makes a connection in our place (`proxyCommand`), and how it ended if it failed."""
+"""The program of `proxyCommand`, and its error if it failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 _END_TIME: Final = 2.0
 """Seconds for it to end when it is asked to."""
 _NOTICE_TIME: Final = 0.5
-"""Seconds between the end of the connection and that of the program, and for its last words."""
+"""Seconds between the end of the connection and that of the program, and for its last output."""
 _MOST_SAID: Final = 4096
 _LONGEST_LINE: Final = 300
 _CANNOT_RUN: Final = (126, 127)
@@ -43,7 +43,7 @@ class Proxy:
                 stderr=errors.fileno(),
             )
         self._said = b""
-        # For as long as it runs: a program whose complaints nobody reads would get stuck.
+        # Until it ends: a program would block if its error output was not read.
         self._listener = threading.Thread(target=self._listen, name="kubexm-proxy", daemon=True)
         self._listener.start()
 
@@ -65,7 +65,7 @@ class Proxy:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # What it has started itself may live on and still be able to complain: nobody waits for that.
+        # Its children may live on and hold its error output open: that is not waited for.
         with contextlib.suppress(OSError):
             self._complaints.shutdown(socket.SHUT_RDWR)
         self._listener.join()

@@ -1,4 +1,4 @@
-"""The pieces of shell that start, tell and end commands on the far side."""
+"""The shell scripts that start, report and end commands on the host."""
 
 from __future__ import annotations
 

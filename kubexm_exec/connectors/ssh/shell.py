@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import shlex
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct, field
 
 from kubexm_exec.connectors.base import Command, OnOutput
 from kubexm_exec.connectors.local.process import Tail
 from kubexm_exec.connectors.ssh.scripts import BUILTIN, COMMAND, LAUNCH, LAUNCH_TTY, QUESTION, SETUP, TELL
-from kubexm_exec.connectors.ssh.watch import Watch
 from kubexm_exec.control import Cancel, Deadline, raise_if_over
 
 if TYPE_CHECKING:
     import paramiko
+
+    from kubexm_exec.connectors.ssh.transport import HostTransport
+
+_LAST_OUTPUT: Final = 1.0
+_PATIENCE: Final = 0.02
+
+
+class Watch:
+    """Wakes the reader of a channel when data arrives, when it closes, and on a cancel."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.patient = False
+        """Whether output does not wake the reader at once: a short command soon ends, and its end does.
+
+        After it is cleared, read once more before the next wait.
+        """
+        self._event = threading.Event()
+        channel.in_buffer.set_event(_OutputBell(self._event, self))  # type: ignore[arg-type]
+        channel.in_stderr_buffer.set_event(_Bell(self._event))  # type: ignore[arg-type]
+        self._exit = cast("HostTransport", channel.transport).exit_of(channel)
+        self._exit.wake = self._event.set
+
+    @contextlib.contextmanager
+    def until(self, cancel: Cancel) -> Iterator[None]:
+        """Inside, a cancel wakes the reader too."""
+        remove = cancel.on_set(self._event.set)
+        try:
+            yield
+        finally:
+            remove()
+
+    def left(self) -> float | None:
+        """Seconds in which the last output of an ended process may still arrive; None while it runs."""
+        seen = self._exit.seen
+        return None if seen is None else max(0.0, seen + _LAST_OUTPUT - time.monotonic())
+
+    def clear(self) -> None:
+        """Clear the event, before reading."""
+        self._event.clear()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until something happens, or that long."""
+        if not self.patient:
+            self._event.wait(seconds)
+        elif not self._event.wait(_PATIENCE if seconds is None else min(seconds, _PATIENCE)):
+            self.patient = False
+
+
+class _Bell:
+    """The event of a buffer of paramiko; an empty buffer must not clear what the other one has set."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    def set(self) -> None:
+        # Setting it takes a lock, and most often it is set already.
+        if not self._event.is_set():
+            self._event.set()
+
+    def clear(self) -> None:
+        """Only the reader clears it."""
+
+
+class _OutputBell(_Bell):
+    """The event for output, which a patient watch ignores."""
+
+    def __init__(self, event: threading.Event, watch: Watch) -> None:
+        super().__init__(event)
+        self._watch = watch
+
+    def set(self) -> None:
+        if not self._watch.patient:
+            super().set()
+
 
 LONGEST_LINE: Final = 120_000
 """Bytes of a command line that sshd can pass to a shell: an argument has at most 128 KiB on Linux."""
@@ -178,19 +254,13 @@ def _lines(text: bytes) -> bytes:
 
 
 def plain_words(script: str) -> tuple[str, ...]:
-    """The words of a script that is one program or one harmless builtin with literal arguments, else ().
-
-    Such a script needs no shell of its own.
-    """
+    """The words of a script that is one program or harmless builtin, and needs no shell of its own; else ()."""
     words = tuple(script.split(" ")) if _PLAIN.fullmatch(script) else ()
     return words if words and ("/" in words[0] or words[0] in _BUILTINS) else ()
 
 
 def setup(sync: str, *, tty: bool = False) -> str:
-    """The first script of a shell, which answers with the sync word on both streams.
-
-    ``tty``: its terminal is that of the command.
-    """
+    """The first script of a shell, printing the sync word on both streams; ``tty``: its terminal is the command's."""
     return f"kx_y={'y' if tty else ''}{SETUP}echo {spelt(sync)}; echo {spelt(sync)} >&4"
 
 

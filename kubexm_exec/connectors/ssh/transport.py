@@ -1,6 +1,6 @@
-"""The transport below a connection: its ciphers and keys, and whether anybody is still there.
+"""The transport of a connection: ciphers, keys and keepalive.
 
-All that is overridden of paramiko is here, and a test compares it with the paramiko that is installed.
+All overrides of paramiko are here, and a test compares them with the installed paramiko.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import socket
 import struct
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -29,14 +32,131 @@ from paramiko.packet import Packetizer
 
 from kubexm_exec.connectors.ssh.dialing import hang_up
 from kubexm_exec.connectors.ssh.options import Alive
-from kubexm_exec.connectors.ssh.socket import EagerSocket
+from kubexm_exec.model.errors import ConnectorError
+
+_AT_ONCE: Final = 1 << 13
+"""Bytes that are taken at once, if there are so many: most packets are much smaller."""
+
+
+class EagerSocket:
+    """A connected socket that takes all that has come, and lets the kernel watch the time.
+
+    paramiko asks for a packet in two pieces, and Python's own timeouts ask whether anything is there before each. Every
+    one of these calls releases the interpreter lock, for which all threads of a run compete.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.plain = sock
+        self._receive = sock.recv
+        self._held = b""
+        self._at = 0
+        self._timeout: float | None = None
+        self._lock = threading.Lock()
+        self._gathering = False
+        self._gathered: list[bytes] = []
+        sock.settimeout(None)
+
+    def recv(self, size: int) -> bytes:
+        """At most so many bytes, none at the end; only one thread reads."""
+        at, held = self._at, self._held
+        if at == len(held):
+            try:
+                held = self._receive(max(size, _AT_ONCE))
+            except BlockingIOError:
+                raise TimeoutError("timed out") from None
+            if len(held) <= size:
+                return held
+            self._held, at = held, 0
+        self._at = end = min(at + size, len(held))
+        return held[at:end]
+
+    def send(self, data: bytes) -> int:
+        """As many of the bytes as there is room for; waits for room. A call that waits for room for all is slower."""
+        with self._lock:
+            if self._gathering:
+                self._gathered.append(data)
+                return len(data)
+        try:
+            return self.plain.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            if not self._wait_for_room():
+                raise TimeoutError("timed out") from None
+            return self.plain.send(data, socket.MSG_DONTWAIT)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what any thread sends meanwhile with one call at the end; one thread at a time. Raises EOFError."""
+        self._gathering = True
+        try:
+            yield
+        finally:
+            try:
+                # What others send while it is written comes after it.
+                while pieces := self._gathered_so_far():
+                    self._write(pieces)
+            except OSError as error:
+                raise EOFError from error
+            finally:
+                self._gathering = False
+
+    def _gathered_so_far(self) -> list[bytes]:
+        with self._lock:
+            pieces, self._gathered = self._gathered, []
+            self._gathering = bool(pieces)
+            return pieces
+
+    def _write(self, pieces: Sequence[bytes]) -> None:
+        left = deque(memoryview(piece) for piece in pieces)
+        while left:
+            try:
+                sent = self.plain.sendmsg(left, (), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                # Giving up on a host that accepts nothing closes the socket.
+                self._wait_for_room()
+                continue
+            while left and sent >= len(left[0]):
+                sent -= len(left.popleft())
+            if sent:
+                left[0] = left[0][sent:]
+
+    def _wait_for_room(self) -> bool:
+        room = select.poll()
+        room.register(self.plain, select.POLLOUT)
+        return bool(room.poll(None if self._timeout is None else self._timeout * 1000))
+
+    def settimeout(self, seconds: float) -> None:
+        """How long a call waits: it then raises TimeoutError."""
+        self._timeout = seconds
+        # None at all would mean for ever.
+        value = struct.pack("ll", *divmod(max(1, int(seconds * 1_000_000)), 1_000_000))
+        self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+
+    def gettimeout(self) -> float | None:
+        """How long a call waits."""
+        return self._timeout
+
+    def getpeername(self) -> object:
+        """The address of the peer."""
+        return self.plain.getpeername()
+
+    @property
+    def _closed(self) -> bool:
+        """Asked for by paramiko, of every socket."""
+        return self.plain.fileno() < 0
+
+    def close(self) -> None:
+        """Shut it down and close it: closing alone would not wake threads that wait in the kernel."""
+        with contextlib.suppress(OSError):
+            self.plain.shutdown(socket.SHUT_RDWR)
+        self.plain.close()
+
 
 CIPHERS: Final = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 """What OpenSSH itself offers, the quickest first: GCM needs no second pass for a MAC. The CBC ones stay out."""
 _IDLE_LOOK: Final = 60.0
 """Seconds between two looks of an idle connection's thread if nobody is asked; paramiko's own 0.1 costs much CPU."""
 _HANDSHAKE_LOOK: Final = 1.0
-"""The same while it logs in: whether that takes too long. Whoever gives it up wakes it."""
+"""The same during login, to detect a timeout; giving up wakes it."""
 _COURTESIES: Final = (cMSG_CHANNEL_WINDOW_ADJUST, cMSG_CHANNEL_EOF, cMSG_CHANNEL_CLOSE)
 """Messages that a host which has gone need not get."""
 
@@ -78,10 +198,7 @@ class Exit:
 
 
 class HostPacketizer(Packetizer):
-    """One that looks at the clock instead of starting a thread that does nothing but wait for the handshake's end.
-
-    It also copies what is sent less often.
-    """
+    """One that checks the clock instead of starting a thread for the handshake timeout, and copies less."""
 
     _until: float | None = None
     _block = 0
@@ -113,7 +230,7 @@ class HostPacketizer(Packetizer):
 
 
 class HostTransport(paramiko.Transport):
-    """A transport that asks a silent host whether it is there, and ends when it has asked often enough in vain."""
+    """A transport with a keepalive, which ends after too many unanswered requests."""
 
     silent: bool = False
     """Whether it ended because the host did not answer."""
@@ -146,7 +263,7 @@ class HostTransport(paramiko.Transport):
             self.packetizer.set_keepalive(0.001, self._ask)
 
     def is_active(self) -> bool:
-        """Whether it is up, as far as anybody knows: its reading thread, or whoever wrote last."""
+        """Whether it is up, as far as its reading thread and the last writer know."""
         return super().is_active() and not self._broken
 
     def exit_of(self, channel: paramiko.Channel) -> Exit:
@@ -162,7 +279,7 @@ class HostTransport(paramiko.Transport):
             self.exit_of(channel).ring()
 
     def send_request(self, channel: paramiko.Channel, kind: str, *arguments: bytes | int) -> None:
-        """Send a request of a channel, and do not wait for its answer."""
+        """Send a request of a channel, and do not wait for its answer; raises OSError, or ConnectorError."""
         message = paramiko.Message()
         message.add_byte(cMSG_CHANNEL_REQUEST)
         message.add_int(channel.remote_chanid)
@@ -173,12 +290,15 @@ class HostTransport(paramiko.Transport):
                 message.add_int(argument)
             else:
                 message.add_string(argument)
-        self._send_user_message(message)
+        try:
+            self._send_user_message(message)
+        except paramiko.SSHException as error:
+            raise ConnectorError(f"the host does not start a shell: {error}") from error
 
     def send_some(self, channel: paramiko.Channel, data: memoryview) -> int:
         """Send as much as the host has room for, and wait until it has for some; gives how much, 0 after the end.
 
-        As ``channel.send`` does it, but not only one packet: each call of the system lets go of the interpreter.
+        As ``channel.send`` does it, but not only one packet: each system call releases the interpreter lock.
         """
         messages: list[paramiko.Message] = []
         at = 0
@@ -216,7 +336,7 @@ class HostTransport(paramiko.Transport):
                 raise ConnectionResetError("the connection broke") from error
 
     def _parse_debug(self, m: paramiko.Message) -> None:
-        # OpenSSH sends some to everybody. paramiko spells each out letter by letter, also if nobody reads its log.
+        # OpenSSH sends some to every client, and paramiko formats each one even if its log is off.
         if self.logger.isEnabledFor(logging.DEBUG):
             super()._parse_debug(m)  # type: ignore[misc]
 
@@ -225,7 +345,7 @@ class HostTransport(paramiko.Transport):
             self.silent = True
             raise paramiko.SSHException("the host does not answer any more")
         self._unanswered += 1
-        # If somebody is just writing, they may be stuck because nobody reads: then that has to do as the question.
+        # A writer may be blocked because the host does not read: its data then serves as the request.
         if self.clear_to_send_lock.acquire(blocking=False):
             try:
                 if self.clear_to_send.is_set():

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Command
 from kubexm_exec.http import attempts
-from kubexm_exec.http.messages import PASSING, HttpError, Request, plain_url, shown_url
+from kubexm_exec.http.messages import PASSING, HttpError, Request, plain_url
 from kubexm_exec.http.ranges import RestartError, piece_of, range_headers
 from kubexm_exec.http.redirects import redirected
+from kubexm_exec.http.tools import curl_lines, head_of, shown_texts, wget_lines
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.errors import CommandCancelled, StepFailed
 from kubexm_exec.runner.commands import Operations, execute, last_line, shorten
@@ -127,11 +128,9 @@ exit {_ANSWERED}
 _DONE: Final = re.compile(r"^done ([0-9a-f]{64}) (\d+)$", re.MULTILINE)
 _GOT: Final = re.compile(r"^got ([0-9a-f]{64})$", re.MULTILINE)
 _TOLD: Final = re.compile(r"^told (\w+) (\d+) (\d+) (slow|ok)\n(?:(\d+) (\d*) (.*)\n)?", re.MULTILINE)
-_HEAD: Final = re.compile(r" *HTTP/[0-9.]+ (\d{3})")
 _TELLING: Final = re.compile(r"^curl: \(|ERROR|^wget: |failed: ")
 _STAMP: Final = re.compile(r"^[0-9]{4}-[0-9-]+ [0-9:]+ ")
 _SIZE: Final = re.compile(rb"size (\d+)\n")
-_URL: Final = re.compile(r"https?://[^\s\"'<>]+")
 _PASSING_CODES: Final = {
     "curl": frozenset({5, 6, 7, 18, 28, 35, 52, 55, 56, 92}),
     "wget": frozenset({4}),
@@ -194,7 +193,7 @@ class _Told(Struct, frozen=True):
         if found is None:
             return None
         before = _Part(int(found[5] or 0), found[7] or "", int(found[6]) if found[6] else None)
-        status, headers = _head(result.out[found.end() :], ends=found[1] == "curl")
+        status, headers = head_of(result.out[found.end() :], ends=found[1] == "curl")
         return cls(found[1], int(found[2]), int(found[3]), found[4] == "slow", before, status, headers, said=result.err)
 
     def part(self, *, verified: bool) -> _Part:
@@ -213,12 +212,10 @@ class _Told(Struct, frozen=True):
 
     @property
     def declared(self) -> int:
-        """The size that the server has announced."""
         length = self.headers.get("content-length", "")
         return int(length) if length.isdecimal() and len(length) < 19 else 0
 
     def is_whole(self, part: _Part, *, verified: bool) -> bool:
-        """Whether nothing is missing."""
         if self.status == 416:
             return part.size > 0 and part == self.before
         if self.code != 0 or part.size != self.size:
@@ -234,7 +231,6 @@ class _Told(Struct, frozen=True):
         return self.tool == "wget" and self.code == 0 and self.status == 200 and "content-length" not in self.headers
 
     def is_passing(self) -> bool:
-        """Whether the error may be transient."""
         if self.status and not 200 <= self.status < 300:
             return self.status in PASSING
         if self.slow:
@@ -246,7 +242,6 @@ class _Told(Struct, frozen=True):
         return self.code in _PASSING_CODES.get(self.tool, ())
 
     def why(self) -> str:
-        """What went wrong, in words."""
         if self.is_unsure():
             return "the server does not announce its size, so wget cannot tell whether it is complete: give its sha256"
         if self.slow:
@@ -333,7 +328,7 @@ class Downloads(Operations):
         tried = f" ({made} attempts)" if made > 1 else ""
         return StepFailed(
             f"download {wanted.shown} on the host: {told.why()}{tried}",
-            stderr=_shown(told.said),
+            stderr=shown_texts(told.said),
             hint=f"check the address and whether the host can reach it, {_ON_CONTROL}",
         )
 
@@ -389,24 +384,6 @@ def _command(wanted: Download, do: str, part: _Part, request: Request) -> Comman
     )
 
 
-def _head(text: str, *, ends: bool) -> tuple[int, dict[str, str]]:
-    """Status and headers of the last answer in the log of a tool; those of a proxy may come before it.
-
-    ``ends``: the tool logs the empty line at its end too, so that without it something is missing.
-    """
-    status, headers, ended = 0, dict[str, str](), True
-    for line in text.splitlines():
-        found = _HEAD.match(line)
-        if found is not None:
-            status, headers, ended = int(found[1]), {}, False
-        elif not line.strip():
-            ended = True
-        elif not ended and ":" in line:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-    return (status, headers) if ended or not ends else (0, {})
-
-
 def part_of(wanted: Download) -> str:
     """The folder in which a download grows: beside its place, and named after the download."""
     tag = hashlib.sha256(f"{wanted.url}\0{wanted.sha256}\0{wanted.path}".encode()).hexdigest()[:16]
@@ -415,32 +392,17 @@ def part_of(wanted: Download) -> str:
 
 def _said(text: str) -> str:
     """The last error message of a tool, which may be followed by advice."""
-    shown = _shown(text)
+    shown = shown_texts(text)
     telling = [line.strip() for line in shown.splitlines() if _TELLING.search(line)]
     return shorten(_STAMP.sub("", telling[-1])) if telling else last_line(shown)
 
 
-def _shown(text: str) -> str:
-    """The output of a tool, without possible secrets in addresses."""
-    return _URL.sub(lambda found: shown_url(found[0]), text)
-
-
 def _configuration(request: Request) -> bytes:
     """The address, then configuration for curl (``c``) and wget (``w``); wget requests the range itself."""
-    lines = [request.url, f"c url = {_quoted(request.url)}"]
-    for name, value in request.lines().items():
-        lines.append(f"c header = {_quoted(f'{name}: {value}')}")
-        if name == "User-Agent":
-            lines.append(f"w user_agent = {value}")
-        elif name != "Range":
-            lines.append(f"w header = {name}: {value}")
-    return "".join(f"{line}\n" for line in [*lines, "w netrc = off"]).encode("utf-8", "surrogateescape")
-
-
-def _quoted(text: str) -> str:
-    """A value in the configuration of curl."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    headers = request.lines()
+    lines = [request.url, *(f"c {line}" for line in curl_lines(request.url, headers))]
+    lines += [f"w {line}" for line in wget_lines(headers, without=("Range",))]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
 class _Sizes:

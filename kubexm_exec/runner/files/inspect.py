@@ -127,10 +127,7 @@ _TRIES: Final = 3
 def inspect(
     session: Session, paths: Sequence[str], *, digest: bool = True, more: Sequence[str] = ()
 ) -> list[FileState]:
-    """The state of each path, in one round trip.
-
-    After them come those of ``more``, which are few; large files among them have no digest.
-    """
+    """The state of each path, then of ``more``, which are few and have no digest if large; in one round trip."""
     if not paths:
         return []
     wanted = "yes" if digest else "no"

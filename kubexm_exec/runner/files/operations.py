@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import posixpath
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kubexm_exec.connectors.base import Marks
 from kubexm_exec.connectors.filescripts import owner_argument
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import Operations, ask, execute, failure
 from kubexm_exec.runner.errors import file_failure
 from kubexm_exec.runner.files import attributes as extended
+from kubexm_exec.runner.files import temporary
 from kubexm_exec.runner.files.filestate import FileState
 from kubexm_exec.runner.files.inspect import inspect
 from kubexm_exec.runner.files.probe import look
+from kubexm_exec.runner.files.stat import PathFacts, stat
 from kubexm_exec.runner.files.transfer import Target, fetch, path_of, put, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.transfers import Source
@@ -101,18 +102,6 @@ _RESOLVE: Final = f"""{WAY}
 reach "$1"
 if [ "$name" = . ]; then printf '%s\\nx' "$PWD"; else printf '%s\\nx' "${{PWD%/}}/$name"; fi
 """
-# In a folder where everybody may write, nobody may rename what others own.
-# The mark of the session ($1) is in the name, by which the next session of a killed run finds the folder.
-_TEMPORARY: Final = f"""{WAY}
-for t in "${{TMPDIR:-/tmp}}" /tmp /var/tmp; do
-  cd -P -- "$t" 2>/dev/null || continue
-  if shared; then
-    case $mode_of_here in [1357]???) [ "$owner_of_here" = 0 ] || [ -O . ] || continue ;; *) continue ;; esac
-  fi
-  made=$(mktemp -d "./kx.$1.XXXXXXXXXX") && printf '%s\\n' "${{PWD%/}}/${{made#./}}" && exit
-done
-exit 1
-"""
 
 
 class Files(Operations):
@@ -129,6 +118,10 @@ class Files(Operations):
         look_at = partial(inspect, self._session)
         ahead = self._session.ahead
         return look_at(paths, digest=digest) if ahead is None else ahead.inspect(paths, look_at, digest=digest)
+
+    def stat(self, path: str, *, digest: bool = False, follow: bool = False) -> PathFacts:
+        """All that there is to know of one path; ``follow``: of what a link at its end leads to."""
+        return stat(self._session, path, digest=digest, follow=follow)
 
     def missing_folders(self, path: str, seen: FileState | None = None) -> list[str]:
         """The folder and those above it that do not exist, topmost first; a file in the way is a failure.
@@ -150,20 +143,14 @@ class Files(Operations):
         return missing
 
     def resolve(self, path: str) -> str:
-        """The path with all links in it followed; a link that another user could have made is a failure.
-
-        The last part may be missing.
-        """
+        """The path without links; one that another user could have made is a failure. The last part may be missing."""
         result = ask(self._session, _RESOLVE, path, question=True)
         if result.exit_code != 0:
             raise file_failure(self._session, "follow", path, result, hint="a link on the way leads nowhere")
         return os.fsdecode(result.stdout).removesuffix("\nx")
 
     def follow(self, path: str) -> str:
-        """The path with all links in it followed, whoever made them: for specs that ask for it.
-
-        A path that leads nowhere yet is returned as it is.
-        """
+        """The path with all links followed, whoever made them; one that leads nowhere yet is returned as it is."""
         result = ask(self._session, 'readlink -f -- "$1" && printf x', path, question=True)
         return os.fsdecode(result.stdout).removesuffix("\nx") if result.exit_code == 0 else path
 
@@ -327,10 +314,7 @@ class Files(Operations):
         return missing
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a link or an empty folder, or with ``recursive`` a folder with its content.
-
-        A path that does not exist is no failure.
-        """
+        """Remove a file, link or empty folder, or with ``recursive`` a folder with its content, if it exists."""
         if posixpath.normpath(path) in ("/", "//", ".", ".."):
             raise StepFailed(f"remove {path}: refused", hint="give the path of the file or folder to remove")
         self._on_path("remove", path, _REMOVE, path, "yes" if recursive else "no")
@@ -359,19 +343,18 @@ class Files(Operations):
         """Rename; an existing file of the new name is replaced."""
         self._on_path(f"rename {source} to", target, _RENAME, source, target)
 
-    @contextlib.contextmanager
-    def temporary_folder(self) -> Iterator[str]:
+    def temporary_folder(self) -> AbstractContextManager[str]:
         """A private folder on the host, which is removed at the end of the ``with``, whatever happens."""
-        session = self._session
-        mark = session.connector.own_mark if isinstance(session.connector, Marks) else ""
-        result = ask(session, _TEMPORARY, mark)
-        folder = result.out.rstrip("\n")
-        if result.exit_code != 0 or "/kx." not in folder:
-            raise file_failure(session, "make a temporary folder in", "/tmp", result)
-        try:
-            yield folder
-        finally:
-            ask(session.for_cleanup(), 'rm -rf -- "$1"', folder)
+        return temporary.folder(self._session)
+
+    def validate(self, path: str, content: bytes | Path, command: Sequence[str], *, executable: bool = False) -> None:
+        """Have a program of the host judge the content that a file is to have; an exit code other than 0 is a failure.
+
+        ``%s`` in the command is the path of the content: a file that only our user can read, in a private folder, and
+        of the same name. It is removed in any case; the file itself is not touched.
+        """
+        source = content if isinstance(content, bytes) else self.source(content)
+        temporary.validate(self._session, path, source, command, executable=executable)
 
     def _on_path(self, what: str, path: str, body: str, *arguments: str) -> None:
         self._session.changes(what, path)

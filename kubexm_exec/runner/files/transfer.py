@@ -286,10 +286,7 @@ def path_of(file: object) -> Path | None:
 
 
 def fetch(session: Session, state: FileState, local: Path, *, mode: int) -> FileState:
-    """Copy a file of the host to a local file in an existing folder; returns its state when it was read.
-
-    A file that changes meanwhile is read again.
-    """
+    """Copy a file of the host into a local folder; returns its state. One that changes meanwhile is read again."""
     for _ in range(_TRIES):
         digest = _fetch(session, state, local, mode)
         if digest == state.sha256:

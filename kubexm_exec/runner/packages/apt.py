@@ -86,6 +86,11 @@ printf 'arch|%s\n' "$(dpkg --print-architecture)"
 apt-mark showauto | sed 's/^/auto|/'
 if [ -n "$unhold" ]; then apt-mark unhold $unhold >&2 || exit; fi
 if [ $# -gt 0 ]; then
+  # A dpkg that was killed, perhaps with the run that is resumed now: apt refuses everything until it is completed.
+  for f in /var/lib/dpkg/updates/[0-9]*; do
+    [ ! -e "$f" ] || dpkg --force-confdef --force-confold --configure -a >&2
+    break
+  done
   apt-get -q -y -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" >&2 || code=$?
 fi
 if [ $code -ne 0 ]; then
@@ -125,12 +130,13 @@ class Apt(Manager):
         if not words:
             return ()
         held = ["--allow-change-held-packages"] if change.unhold else []
-        body = _QUIET + 'apt-get -s -y -o Debug::NoLocking=1 "$@"'
+        body = _QUIET + "apt-mark showauto | sed 's/^/auto|/'\napt-get -s -y -o Debug::NoLocking=1 \"$@\""
         result = self.ask(script(body, *held, *words), expect=range(256))
         if result.exit_code != 0:
             raise self.failure(describe(change), result)
+        autos = _autos(result.out)
         return tuple(
-            Move(name, before or "", "" if verb != "Inst" else after or "")
+            Move(name, before or "", "" if verb != "Inst" else after or "", name in autos)
             for verb, name, before, after in (found.groups() for found in _SIMULATED.finditer(result.out))
         )
 
@@ -138,7 +144,7 @@ class Apt(Manager):
         """One ``apt-get`` for all."""
         groups = [" ".join(change.unhold), " ".join(change.hold), " ".join(change.auto)]
         result = self.patiently(script(_QUIET + DIFFERENCE + _CHANGE, *groups, *self._words(change)))
-        autos = {line.removeprefix("auto|") for line in result.out.splitlines() if line.startswith("auto|")}
+        autos = _autos(result.out)
         native = next((line[5:] for line in result.out.splitlines() if line.startswith("arch|")), "")
         outcome = self.outcome(describe(change), result, lambda line: _installed(line, native))
         moves = (replace(move, auto=move.name in autos) for move in outcome.moves)
@@ -159,6 +165,11 @@ class Apt(Manager):
         flags.append("--install-recommends" if change.recommends else "--no-install-recommends")
         # A name that ends with a minus is removed.
         return [*flags, "install", "--", *self.specs(change.install), *(f"{name}-" for name in change.remove)]
+
+
+def _autos(text: str) -> set[str]:
+    """The packages that were installed automatically before."""
+    return {line.removeprefix("auto|") for line in text.splitlines() if line.startswith("auto|")}
 
 
 def _installed(line: str, native: str) -> tuple[str, str] | None:

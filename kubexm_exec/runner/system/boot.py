@@ -100,7 +100,7 @@ class Boot(Operations):
         session = self._session
         deadline = session.deadline.earlier(min(timeout, _TRY))
         try:
-            return session.connector.run(command, deadline=deadline, cancel=session.cancel)
+            return session.run(command, deadline=deadline)
         except (ConnectorError, CommandTimedOut) as error:
             if session.deadline.passed():
                 raise

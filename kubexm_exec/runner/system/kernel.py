@@ -95,10 +95,7 @@ class Kernel(Operations):
         )
 
     def set(self, values: Mapping[str, str], former: Mapping[str, str] | None = None) -> Mapping[str, str]:
-        """Change settings (by path below /proc/sys) one after the other; returns the values that the kernel reports.
-
-        If it refuses one, those before it get their former values back.
-        """
+        """Change settings (paths below /proc/sys), or none if one is refused; returns the values of the kernel."""
         words = [word for pair in values.items() for word in pair]
         seen = look(self._session, (), _SET, *words, what="change kernel settings")
         for path, value in values.items():

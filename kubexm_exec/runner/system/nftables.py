@@ -137,10 +137,7 @@ def live_script(chains: Sequence[Chain], opening: Opening, is_open: bool) -> str
 
 
 def rules_text(text: str, chains: Sequence[Chain], opening: Opening, is_open: bool) -> str | None:
-    """The file of our rules with it open or closed; None if no rule is left.
-
-    It also adds the tables and chains that it refers to: so it can be loaded whatever the main file has.
-    """
+    """The file of our rules with the port open or closed, and the tables it needs; None if no rule is left."""
     mark = f'comment "{comment(opening)}"'
     wanted = {_rule(chain, opening) for chain in chains} if is_open else set()
     lines = text.splitlines()

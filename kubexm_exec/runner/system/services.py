@@ -155,10 +155,7 @@ class Services(Operations):
         return self.parse(name, result.out)
 
     def do(self, verb: Verb, name: str, *, runlevel: str = "default") -> CommandResult:
-        """Have something done with a service, and wait until the manager has done it; nothing is raised.
-
-        ``runlevel`` is where openrc enables it.
-        """
+        """Have the manager do something with a service, and wait for it; ``runlevel`` is for openrc. Raises nothing."""
         return self._ask(self.scripts[1], verb, self.full_name(name), runlevel)
 
     def told(self, name: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kubexm_exec.runner.commands import Operations
 from kubexm_exec.runner.files.probe import Held, look
-from kubexm_exec.runner.system.fstab import FSTAB, unescape
+from kubexm_exec.runner.system.mounts import FSTAB, unescape
 from kubexm_exec.safepaths import WAY
 
 # The signature of a swap space is at the end of its first page.

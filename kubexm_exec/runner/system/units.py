@@ -118,7 +118,11 @@ class Units(Operations):
         folder, _, said = result.out.partition("\n")
         if not folder:
             return Verdict()
-        ours = [line.replace(folder, "") for line in said.splitlines() if folder in line or _names(line, units)]
+        ours = [
+            line.replace(folder, "")
+            for line in said.splitlines()
+            if folder in line or any(line.startswith((f"{unit}:", f"Unit {unit} ")) for unit in units)
+        ]
         return Verdict(ours, fatal=bool(_FATAL.search("\n".join(ours))))
 
     def calendar(self, expressions: Sequence[str]) -> list[str]:
@@ -132,7 +136,3 @@ class Units(Operations):
                 "try `systemd-analyze calendar`",
             )
         return [line.removeprefix("next ") for line in lines if line.startswith("next ")]
-
-
-def _names(line: str, units: Sequence[str]) -> bool:
-    return any(line.startswith((f"{unit}:", f"Unit {unit} ")) for unit in units)
