@@ -20,11 +20,13 @@ from pydantic import Field
 from kubexm_exec.step import RESOURCE, Diff, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
 from kubexm_exec.step.archives import Entry, EntryKind, Format, Unpacking, checked, format_of, special_bits, unpacked
 from kubexm_exec.step.host import FileState
+from kubexm_spec.diagnostics import plural
 from kubexm_steps.lib.files import (
     Change,
     Content,
     RestoringStep,
     Wanted,
+    lacks_folder,
     local_failure,
     remember,
     remember_left,
@@ -99,8 +101,6 @@ class ArchiveOutputs(Outputs):
 
 
 class _Plan(Struct, frozen=True):
-    """What unpacking would change."""
-
     entries: list[Entry]
     changes: list[Change]
     folders: list[str]
@@ -175,7 +175,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         if seen.source == "absent":
             return Forecast.unknown(f"{params.src} does not exist yet", seen=seen)
         if before.above and not params.create_parents:
-            return Forecast.unknown(f"the folder {folder} does not exist yet", seen=seen)
+            return lacks_folder(params.path, seen)
         if not before.folder and params.create_parents:
             seen = seen._replace(above=ctx.runner.missing_folders(folder, before))
         if params.action == "pack":
@@ -205,7 +205,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         """What comes, and by name what is there and will be another, the first ones of many."""
         path = self.params.path
         replaced = [change.before.path for change in plan.changes if change.before.exists]
-        diffs = [Diff(path, note=f"{len(plan.entries)} entries: {plan.summary()}")]
+        diffs = [Diff(path, note=f"{plural(len(plan.entries), 'entry')}: {plan.summary()}")]
         diffs += [Diff(each, note="replaced") for each in replaced[:MOST_DIFFS]]
         rest = len(replaced) - MOST_DIFFS
         return [*diffs, Diff(path, note=f"and {rest} more replaced")] if rest > 0 else diffs
@@ -232,7 +232,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
             ctx.progress(f"unpack {self._name}")
             self._extract(ctx, plan)
         self._give_away(ctx, plan)
-        remember_left(ctx, undo)
+        remember_left(ctx, undo, [*seen.above, *plan.folders])
         return Result(
             message=f"unpacked {self._name} into {params.path} ({plan.summary()})",
             outputs=self._outputs(len(plan.entries)),
@@ -264,7 +264,7 @@ class ArchiveStep(RestoringStep[ArchiveParams, Seen]):
         if seen.above:
             ctx.runner.mkdir(seen.above[-1], missing=seen.above)
         ctx.runner.pack(folder, params.path, self._format, mode=params.mode)
-        remember_left(ctx, undo)
+        remember_left(ctx, undo, seen.above)
         return Result(message=f"packed {folder} into {params.path}", outputs=self._outputs(0))
 
     def _plan(self, ctx: StepContext) -> _Plan:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
+from kubexm_exec.step import StepContext
 from kubexm_steps.lib.lines import split, with_block
-from kubexm_steps.lib.parts import PartParams, PartStep
+from kubexm_steps.lib.parts import EditStep, PartParams
 from kubexm_steps.lib.types import Text, refuse
 
 
@@ -44,7 +45,7 @@ class BlockInFileParams(PartParams):
         return " ".join(part for part in (self.comment, word, "kubexm", self.name, self.comment_end) if part)
 
 
-class BlockInFileStep(PartStep[BlockInFileParams]):
+class BlockInFileStep(EditStep[BlockInFileParams]):
     """Lines between two markers in a shared file, present or absent.
 
     The markers are comments with the name of the block (`# BEGIN kubexm NAME` and `# END kubexm NAME`). The lines
@@ -55,7 +56,7 @@ class BlockInFileStep(PartStep[BlockInFileParams]):
     - A marker without its partner is a failure: the extent of the block is never guessed.
     - Line endings (LF or CRLF) are kept. A link is followed and its target changed;
       where other users can write, a link is a failure (`follow`).
-    - Undo restores the file. Writing, mode and owner are as in `file`.
+    - Undo restores the file. Writing, mode, owner, `validate` and `backup` are as in `file`.
     """
 
     example = """\
@@ -70,7 +71,7 @@ class BlockInFileStep(PartStep[BlockInFileParams]):
     insertBefore: ^# End of file
 """
 
-    def edited(self, text: str) -> str:
+    def edited(self, ctx: StepContext, text: str) -> str:
         params = self.params
         block: list[str] | None = None
         if params.state == "present":

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, Undo
+from kubexm_exec.step import Forecast, Params, Result, Step, StepContext, StepFailed, Undo
 from kubexm_exec.step.host import Command
 from kubexm_steps.lib.commands import (
     GUARDS,
@@ -78,6 +78,8 @@ class CommandStep(Step[CommandParams]):
 
     - `creates`, `removes`, `unless`, `onlyIf`: when it need not run. These also make `check` exact.
     - `changedWhen`: whether a run changed anything; `changedWhen: false` for commands that never do.
+    - `failedWhen` of the step, over `result.exitCode`, `result.stdout` and `result.stderr`, instead of `expect`: which
+      results are failures.
     - `readOnly: true`: it only reads. `check` and `drift` then run it too and know its outputs. Commands that they do
       not run are "not checked".
 
@@ -109,14 +111,17 @@ class CommandStep(Step[CommandParams]):
 
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         command = self._command()
-        undo = self.params.undo
-        if undo is not None:
-            ctx.save_undo({"line": undo.shell or undo.argv, "cwd": self.params.cwd, "env": dict(self.params.env)})
+        if self.params.undo is not None:
+            # The parameters say how; recorded here as well, a secret among them would keep the undo out of the journal.
+            ctx.save_undo({})
         done = run_command(ctx, self.params, command)
         return result_of(ctx, self.params, done, ctx.runner.display(command))
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
-        ctx.runner.run(make_command(undo["line"], undo["cwd"], undo["env"]))
+        how = self.params.undo
+        if how is None:
+            raise StepFailed("the spec no longer says how to undo it", hint="undo it by hand")
+        ctx.runner.run(make_command(how.shell or how.argv or "", self.params.cwd, self.params.env))
 
     def _command(self) -> Command:
         params = self.params

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from kubexm_exec.step import RESOURCE, Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
-from kubexm_steps.lib.files import NEW_FILE, Change, Wanted, apply_file, forecast_file
-from kubexm_steps.lib.localtrees import Tree, nothing, permissions, read_tree
+from kubexm_steps.lib.files import NEW_FILE, Change, Wanted, apply_file, forecast_file, new_content
 from kubexm_steps.lib.trees import (
     Plan,
+    Tree,
     TreeParams,
     TreeStep,
     apply_plan,
@@ -21,11 +21,14 @@ from kubexm_steps.lib.trees import (
     forecast_plan,
     local_file,
     make_plan,
+    nothing,
+    permissions,
+    read_tree,
 )
-from kubexm_steps.lib.types import InspectedPath, located
+from kubexm_steps.lib.types import InspectedPath, WholeFileParams, located
 
 
-class CopyParams(TreeParams):
+class CopyParams(TreeParams, WholeFileParams):
     """Parameters of ``copy``."""
 
     src: Annotated[str, LocalFile()] = Field(
@@ -38,6 +41,7 @@ class CopyOutputs(Outputs):
     path: str = Field(description="The file or folder on the host.")
     files: int = Field(description="Number of files and links.")
     sha256: str = Field("", description="Digest of a single file; empty for a folder, or if the step is sensitive.")
+    backup: str = Field("", description="Path of the backup of a single file; empty if none was made.")
 
 
 class CopyStep(TreeStep[CopyParams, Change | Plan]):
@@ -51,6 +55,7 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
     - Without `mode`, an existing file keeps its mode, and a new one has that of the source (without setuid, setgid
       and sticky bits); files of a `sensitive` step are `0600`, and a fetched resource is `0644`. New folders
       have the mode of the source too.
+    - `validate`, `backup` and `createOnly` are for single files, and are as in `file`.
     - Undo restores what was replaced (up to 64 MiB), and removes what was created.
     """
 
@@ -67,6 +72,11 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
         if not local.is_dir():
             forecast = forecast_file(ctx, self._wanted(ctx, local))
             return replace(forecast, outputs=_one(forecast.outputs)) if forecast.outputs else forecast
+        if params.validate_ is not None or params.backup or params.create_only:
+            raise StepFailed(
+                f"copy {params.src}: it is a folder, and `validate`, `backup` and `createOnly` are for single files",
+                hint="leave them out, or copy the files one by one",
+            )
         tree = read_tree(local, params.path, nothing)
         return forecast_plan(
             ctx, params, make_plan(ctx, params, tree, delete=False, left_out=nothing),
@@ -91,7 +101,8 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
         src = self.params.src
         # What was fetched has no permissions of its own: those of the cache say nothing about it.
         fetched = src.startswith(RESOURCE) and ctx.resource(src.removeprefix(RESOURCE)).kind != "path"
-        return local_file(ctx, self.params, local, self.params.path, NEW_FILE if fetched else permissions(local))
+        new_mode = NEW_FILE if fetched else permissions(local)
+        return new_content(self.params, local_file(ctx, self.params, local, self.params.path, new_mode))
 
     def _outputs(self, tree: Tree) -> dict[str, Any]:
         return {"path": self.params.path, "files": tree.count, "sha256": ""}
@@ -99,4 +110,4 @@ class CopyStep(TreeStep[CopyParams, Change | Plan]):
 
 def _one(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a single file."""
-    return {"path": outputs["path"], "files": 1, "sha256": outputs["sha256"]}
+    return {"files": 1, **{name: value for name, value in outputs.items() if name != "size"}}

@@ -247,7 +247,6 @@ class CronStep(RestoringStep[CronParams, CronLook]):
         return "" if seen.crontab else "there is no cron on the host"
 
     def _entry(self) -> str | None:
-        """The line, as it stands in the table of a user."""
         params = self.params
         if params.state == "absent" or params.command is None:
             return None
@@ -323,7 +322,6 @@ def _escaped(command: str) -> str:
 
 
 def _value(text: str) -> str:
-    """The value of a variable in a file of cron."""
     if re.fullmatch(r"[^\s'\"#]+(?: [^\s'\"#]+)*", text):
         return text
     return f"'{text}'" if '"' in text else f'"{text}"'

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.host import TAR, WAY, FileState
-from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, remove_made, stream_digest
+from kubexm_steps.lib.files import KEEP_LIMIT, clear_made, lacks_folder, remove_made, stream_digest
 from kubexm_steps.lib.standing import OLDER, LookingStep, attributes_of, files_standing, together
 from kubexm_steps.lib.types import InspectedPath, OwnedParams, located, refuse, show_mode
 
@@ -151,7 +151,7 @@ class DirectoryStep(LookingStep[DirectoryParams, Seen]):
             return Forecast.change(f"would remove {params.path}", [Diff(params.path, note="folder removed")], seen=seen)
         if before.kind == "absent":
             if len(missing) > 1 and not params.parents:
-                return Forecast.unknown(f"the folder {posixpath.dirname(params.path)} does not exist yet", seen=seen)
+                return lacks_folder(params.path, seen, "parents")
             diffs = [Diff(path, note=f"folder created, {show_mode(_NEW_FOLDER)}") for path in missing[:-1]]
             diffs.append(Diff(params.path, note=f"folder created, {show_mode(self._mode(ctx, before))}"))
             return Forecast.change(f"would create {params.path}", diffs, seen=seen)

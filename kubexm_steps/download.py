@@ -31,6 +31,7 @@ from kubexm_steps.lib.files import (
     RestoringStep,
     apply_change,
     compare,
+    lacks_folder,
     read_local,
     remember,
     remember_left,
@@ -117,15 +118,16 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
         change = self._change(ctx, digest, before)
         if not change.any:
             return Forecast.satisfied(self._fine(digest), self._outputs(ctx, before))
-        folder, seen = posixpath.dirname(path), Seen(resource, digest, change)
+        seen = Seen(resource, digest, change)
         if before.above and not self.params.create_parents:
-            return Forecast.unknown(f"the folder {folder} does not exist yet", seen=seen)
+            return lacks_folder(path, seen)
         if not change.content:
             return Forecast.change(
                 f"would change {path} ({change.summary()})", [Diff(path, note=", ".join(change.notes()))], seen=seen
             )
         if not before.folder and self.params.create_parents:
-            seen = Seen(resource, digest, structs.replace(change, folders=ctx.runner.missing_folders(folder, before)))
+            folders = ctx.runner.missing_folders(posixpath.dirname(path), before)
+            seen = Seen(resource, digest, structs.replace(change, folders=folders))
         notes = [*change.notes(), f"content of {resource.shown}"]
         diff = Diff(path, note=", ".join(notes))
         return Forecast.change(f"would download {resource.shown} to {path}", [diff], seen=seen)
@@ -186,7 +188,6 @@ class DownloadStep(RestoringStep[DownloadParams, Seen]):
         return ctx.resource(own)
 
     def _digest(self, ctx: StepContext, resource: Resource) -> str:
-        """The digest that the file must have; empty if any will do."""
         if resource.sha256 or resource.fetch_on == "host":
             return resource.sha256
         return ctx.fetch(resource).sha256

@@ -148,7 +148,6 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
             raise
 
     def _edits(self, now: Firewall) -> list[Edit]:
-        """What becomes of the files that nftables starts with."""
         if now.found != "nftables" or now.rules is None or now.config is None:
             return []
         rules = rules_text(now.rules.text, now.chains, self._opening, self._open)
@@ -165,7 +164,6 @@ class FirewallPortStep(RestoringStep[FirewallPortParams, Firewall]):
         return now.live == self._open and now.permanent == self._open
 
     def _parts(self, now: Firewall) -> list[str]:
-        """What changes beside files, for people."""
         if now.found != "firewalld":
             return [""] if now.live != self._open else []
         words = [" now"] if now.live != self._open else []

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Result, Standing, StepContext, StepFailed
 from kubexm_exec.step.git import EMPTY, Access, Checkout
+from kubexm_spec.diagnostics import plural
 from kubexm_steps.lib.standing import OLDER, LookingStep
 from kubexm_steps.lib.types import FollowParams, HostPath, located, unbroken
 
@@ -103,7 +104,7 @@ class GitStep(LookingStep[GitParams, Checkout]):
         self._refuse(now)
         note = f"{now.head[:12]} -> {now.wanted[:12]}" if now.head else f"checkout of {now.wanted[:12]}"
         if now.changes and self.params.force:
-            note += f", {len(now.changes)} local {'change' if len(now.changes) == 1 else 'changes'} discarded"
+            note += f", {plural(len(now.changes), 'local change')} discarded"
         verb = "update" if now.kind == "checkout" else "check out"
         return Forecast.change(
             f"would {verb} {self.params.path} ({self.params.ref})", [Diff(self.params.path, note=note)], seen=now

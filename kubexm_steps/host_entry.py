@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from kubexm_exec.step import Forecast, Outputs, Params, Result, StepContext
+from kubexm_spec.diagnostics import plural
 from kubexm_steps.lib.edits import Edit, apply, diffs, save
 from kubexm_steps.lib.files import RestoringStep
 from kubexm_steps.lib.hosts import HostsLine, check_address, check_name, with_entries, without_entries
@@ -109,5 +110,4 @@ class HostEntryStep(RestoringStep[HostEntryParams, Edit]):
     def _count(self) -> str:
         if self.params.block is not None and self.params.state == "absent":
             return f"block {self.params.block} removed"
-        count = len(self.params.entries)
-        return f"{count} {'address' if count == 1 else 'addresses'}"
+        return plural(len(self.params.entries), "address")

@@ -1,4 +1,4 @@
-"""The step type ``http``: a request from the control node, with expectations."""
+"""The step type ``http``: a request from the control node or the host, with expectations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kubexm_exec.step import (
     check_url,
 )
 from kubexm_steps.lib.http import failed, request
-from kubexm_steps.lib.types import Text
+from kubexm_steps.lib.types import HostPath, Text, refuse
 
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _SHOWN: Final = 300
@@ -55,12 +55,22 @@ class HttpParams(Params):
     ca_file: Annotated[str | None, LocalFile()] = Field(
         None, description="File on the control node with the CA certificates (PEM) for the server's certificate."
     )
+    from_: Literal["control", "host"] = Field(
+        "control", alias="from", description="Who sends it: the control node, or the host, with its own tools."
+    )
+    host_ca_file: HostPath | None = Field(
+        None, description="File on the host with the CA certificates (PEM), with `from: host`."
+    )
     insecure: bool = Field(False, description="Do not verify the server's certificate. For tests only.")
     follow_redirects: bool = Field(True, description="Follow redirects.")
 
     def model_post_init(self, context: object) -> None:
         if self.body is not None and self.json_ is not None:
             raise ValueError("body and json exclude each other")
+        if self.from_ == "host":
+            refuse(self, ("ca_file",), "`from: host`, whose file of CA certificates is given as hostCaFile")
+        else:
+            refuse(self, ("host_ca_file",), "`from: control`")
 
 
 class HttpOutputs(Outputs):
@@ -71,17 +81,20 @@ class HttpOutputs(Outputs):
 
 
 class HttpStep(Step[HttpParams, Reply | HttpError | None]):
-    """A request to a server, sent from the control node (not from the host), with expectations of the response.
+    """A request to a server, sent from the control node, with expectations of the response.
 
     Use it for health checks and APIs. To wait until something responds at all, use `wait` with `url`, or give this step
     a `retry`.
 
     - GET, HEAD and OPTIONS never count as a change; `check` sends them too. All others always count as one.
-    - Certificates are verified, with the system's CAs or those in `caFile`.
+    - GET, HEAD, OPTIONS and PUT are repeatable. For an API that takes the same POST twice, set `repeatable: true`.
+    - With `from: host` the host sends it, for what only the host can reach: by its `curl`, `python3` or GNU `wget`,
+      the first of them that it has. Address, headers and body appear in no process list and no file there.
+    - Certificates are verified, with the system's CAs or those in `caFile` (on the host: `hostCaFile`).
     - Up to 5 redirects are followed, never from https to http. Another server (host, port or scheme) gets none of the
       `headers` and no body; requests other than GET, HEAD and OPTIONS are not sent on to it.
-    - Proxies come from `http_proxy`, `https_proxy` and `no_proxy` in the environment; they are never used for this
-      machine.
+    - Proxies come from `http_proxy`, `https_proxy` and `no_proxy` in the environment of whoever sends it; they are
+      never used for that machine itself.
     """
 
     outputs_model = HttpOutputs
@@ -94,6 +107,9 @@ class HttpStep(Step[HttpParams, Reply | HttpError | None]):
     expect: {status: [200], json: {health: "true"}}
   retry: {attempts: 5, delay: 2s}
 """
+
+    def is_repeatable(self) -> bool:
+        return self.params.method in _SAFE or self.params.method == "PUT"
 
     @classmethod
     def undo_of(cls, params: Mapping[str, Any]) -> Undo:
@@ -149,9 +165,10 @@ class HttpStep(Step[HttpParams, Reply | HttpError | None]):
             own=own,
             body=body,
             timeout=max(timeout, 0.001),
-            ca_file="" if params.ca_file is None else str(ctx.local_path(params.ca_file)),
+            ca_file=params.host_ca_file or ("" if params.ca_file is None else str(ctx.local_path(params.ca_file))),
             insecure=params.insecure,
             follow=params.follow_redirects,
+            on_host=params.from_ == "host",
         )
 
     def _wrong(self, reply: Reply) -> str:
@@ -172,7 +189,8 @@ class HttpStep(Step[HttpParams, Reply | HttpError | None]):
         return ""
 
     def _what(self, ctx: StepContext) -> str:
-        return f"{self.params.method} {'(hidden)' if ctx.sensitive else self.params.url}"
+        place = " from the host" if self.params.from_ == "host" else ""
+        return f"{self.params.method} {'(hidden)' if ctx.sensitive else self.params.url}{place}"
 
 
 def first_difference(expected: Any, actual: Any, place: str) -> str:

@@ -138,7 +138,6 @@ class KernelModuleStep(RestoringStep[KernelModuleParams, Module]):
         return now
 
     def _moves(self, now: Module) -> bool:
-        """Whether it is to be loaded or unloaded."""
         return not (now.loaded or now.builtin) if self._wants_it else now.loaded
 
     def _edits(self, now: Module) -> list[Edit]:

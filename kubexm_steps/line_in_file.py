@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from kubexm_exec.step import StepContext
 from kubexm_steps.lib.lines import Pattern, joined, matching, split
-from kubexm_steps.lib.parts import PartParams, PartStep
+from kubexm_steps.lib.parts import EditStep, PartParams
 from kubexm_steps.lib.types import Text
 
 
@@ -37,7 +38,7 @@ class LineInFileParams(PartParams):
             raise ValueError("say which lines should not be in the file: `line` or `match`")
 
 
-class LineInFileStep(PartStep[LineInFileParams]):
+class LineInFileStep(EditStep[LineInFileParams]):
     """One line of a shared file, present or absent.
 
     Use it for settings in system files such as `/etc/hosts`. For files that belong to you as a whole, use
@@ -51,7 +52,7 @@ class LineInFileStep(PartStep[LineInFileParams]):
       where other users can write, a link is a failure (`follow`).
     - If others change the file between the look and the write, the step looks again, up to 5 times: their changes
       are kept.
-    - Writing, mode, owner and undo are as in `file`.
+    - Writing, mode, owner, `validate`, `backup` and undo are as in `file`.
     """
 
     example = """\
@@ -64,7 +65,7 @@ class LineInFileStep(PartStep[LineInFileParams]):
     createFile: true
 """
 
-    def edited(self, text: str) -> str:
+    def edited(self, ctx: StepContext, text: str) -> str:
         params = self.params
         if params.state == "absent":
             return without(text, params.line, params.match)

@@ -166,7 +166,6 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         return now
 
     def _edit(self, now: Mounts) -> Edit:
-        """What becomes of fstab."""
         params = self.params
         text = now.fstab.text
         if params.state == "unmounted":
@@ -184,7 +183,6 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         return Edit(now.fstab, edited(text, lambda line: wanted if is_at(line, params.path) else line))
 
     def _move(self, now: Mounts) -> Literal["", "mount", "replace", "remount", "unmount"]:
-        """What is to be done to the running system."""
         here = now.here()
         if self.params.state == "present":
             return ""
@@ -199,7 +197,6 @@ class MountStep(RestoringStep[MountParams, Mounts]):
         return "remount" if changed or differ(self.params.options, here[-1]) else ""
 
     def _is_it(self, now: Mounts, mount: Mounted) -> bool:
-        """Whether what is mounted is what should be."""
         params = self.params
         if is_bind(params.options):
             return now.same
@@ -244,7 +241,6 @@ class MountStep(RestoringStep[MountParams, Mounts]):
 
 
 def _record(now: Mounts, mount: Mounted) -> dict[str, Any]:
-    """What is needed to have a mount again."""
     options, again, remount = undo_options(mount)
     bound = mount.root not in ("/", "")
     return {

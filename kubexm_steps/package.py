@@ -146,6 +146,8 @@ class Seen(NamedTuple):
     manager: Manager
     plan: Plan
     survey: Survey
+    moves: Sequence[Move] | None = None
+    """All that would change, also what is not named; None if nobody has asked."""
 
 
 class PackageStep(Step[PackageParams, Seen]):
@@ -160,6 +162,7 @@ class PackageStep(Step[PackageParams, Seen]):
       old one suffices, it is used with a warning; with `update: always` it is a failure.
     - A check shows versions, including packages that are added or removed as a consequence. It downloads no index.
     - If another package manager is running, the step waits (`lockTimeout`), and then names its process.
+    - An interrupted dpkg, such as that of a killed run, is completed first (`dpkg --configure -a`).
     - Holds: apt's marks, dnf's versionlock plugin, zypper's locks, and the version in apk's world file.
     - apk removes packages that are no longer needed together with a package; the others keep them.
     - Signatures of package files are not checked.
@@ -169,6 +172,7 @@ class PackageStep(Step[PackageParams, Seen]):
 
     outputs_model = PackageOutputs
     undo = Undo.REPEATABLE
+    repeatable = True
     example = """\
 - name: web-server
   type: package
@@ -191,14 +195,15 @@ class PackageStep(Step[PackageParams, Seen]):
             where = "on the host" if plan.missing[0].ask.file else "in the index"
             return Forecast.unknown(f"{_some(names)} {_is(names)} not {where} yet", seen=seen)
         moves = manager.simulate(plan.change)
-        return Forecast.change(self._would(plan), self._diffs(plan, moves), seen=seen)
+        return Forecast.change(self._would(plan), self._diffs(plan, moves), seen=seen._replace(moves=moves))
 
     def run(self, ctx: StepContext, forecast: Forecast[Seen]) -> Result:
-        manager, plan, survey = forecast.seen
+        manager, plan, survey, moves = forecast.seen
         packages = ctx.runner.packages
         if self._refreshes(plan, survey):
             problem = self._refresh(ctx, manager)
             plan, survey = packages.plan(manager, self._asks(), self._goal())
+            moves = None
             if problem is not None and plan.missing:
                 raise problem
         if plan.missing:
@@ -206,7 +211,10 @@ class PackageStep(Step[PackageParams, Seen]):
         if plan.done:
             return Result(changed=False, message=self._as_it_should_be(), outputs=self._outputs(plan))
         purge = not any(found.leftover for found in survey.found)
-        self._remember(ctx, plan, plan.moves, purge)
+        # Should this be killed, nobody could tell later what came along: it is known before.
+        along = manager.simulate(plan.change) if moves is None else moves
+        named = {move.name for move in plan.moves}
+        self._remember(ctx, plan, [*plan.moves, *(move for move in along if move.name not in named)], purge)
         outcome = manager.apply(plan.change)
         self._remember(ctx, plan, outcome.moves, purge)
         if outcome.failure is not None:
@@ -294,7 +302,6 @@ class PackageStep(Step[PackageParams, Seen]):
     # the index
 
     def _old(self, survey: Survey) -> bool:
-        """Whether the index is older than it may be."""
         match self.params.update:
             case "never":
                 return False
@@ -392,7 +399,6 @@ class PackageStep(Step[PackageParams, Seen]):
 
 
 def _verbs(moves: Sequence[Move], verbs: tuple[str, str, str]) -> str:
-    """What happens to packages, by kind."""
     kinds: dict[str, list[str]] = {}
     for move in moves:
         verb = verbs[0] if not move.before else verbs[1] if move.after else verbs[2]
@@ -402,7 +408,6 @@ def _verbs(moves: Sequence[Move], verbs: tuple[str, str, str]) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few names."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 

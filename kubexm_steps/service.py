@@ -77,8 +77,8 @@ class ServiceStep(LookingStep[ServiceParams, ServiceState]):
     The step waits until the service really runs. If it does not, the failure shows its status and the last
     lines of its log.
 
-    A restart is a change every time. To restart only after a change of a file, make the step depend on it:
-    `when: steps.config.changed`, after the step that writes the file in the same task.
+    A restart is a change every time. To restart only after a change of a file, make the step a handler that the step
+    which writes the file notifies; or make it depend on that one: `when: steps.config.changed`.
 
     - `reloaded` needs a service that can reload its configuration; `restarted` works for all.
     - A unit without an `[Install]` section (`static`) counts as enabled: its dependents start it.

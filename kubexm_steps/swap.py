@@ -201,13 +201,11 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         return not now.kind or now.size != params.size or (now.path not in now.active and not now.signed)
 
     def _ours(self, now: Swaps) -> list[str]:
-        """What is in use of that which this step is about."""
         if self.params.path is None:
             return list(now.active)
         return [path for path in now.active if path == now.path]
 
     def _changes(self, now: Swaps) -> list[Diff]:
-        """What changes beside fstab."""
         if self.params.state == "on":
             if self._is_to_be_made(now):
                 size = (self.params.size or 0) >> 20
@@ -220,7 +218,6 @@ class SwapStep(RestoringStep[SwapParams, Swaps]):
         return found
 
     def _edit(self, now: Swaps) -> Edit:
-        """What becomes of fstab."""
         text = now.fstab.text
         mine = {self.params.path, now.path}
 

@@ -11,15 +11,16 @@ from pydantic import AfterValidator, Field
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Result, StepContext, StepFailed
 from kubexm_spec.models.common import no_items
 from kubexm_spec.regex import Regex, RegexError, regex
-from kubexm_steps.lib.localtrees import Tree, read_tree
 from kubexm_steps.lib.trees import (
     Plan,
+    Tree,
     TreeParams,
     TreeStep,
     apply_plan,
     copied,
     forecast_plan,
     make_plan,
+    read_tree,
 )
 from kubexm_steps.lib.types import located
 

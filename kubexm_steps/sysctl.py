@@ -143,7 +143,6 @@ class SysctlStep(RestoringStep[SysctlParams, Settings]):
                 )
 
     def _live(self, now: Settings) -> dict[str, str]:
-        """What is to be set in the running kernel."""
         if not self.params.live:
             return {}
         wanted = {path_of(key): value for key, value in self.params.values.items()}

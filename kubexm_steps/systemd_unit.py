@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName
+from kubexm_exec.step import Diff, Duration, Forecast, Outputs, Params, Result, StepContext, TemplateName, WrittenFile
 from kubexm_exec.step.services import ServiceState, UnitLook, Verb
 from kubexm_steps.lib import units as _units
 from kubexm_steps.lib.attributes import attribute_diff
@@ -100,6 +101,15 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
     started: true
 """
 
+    @staticmethod
+    def writes(params: Mapping[str, Any]) -> WrittenFile | None:
+        content, template = params.get("content"), params.get("template")
+        if content is None and template is None:
+            return None
+        name = str(params["name"])
+        path = f"{FOLDER}/{name if '.' in name else f'{name}.service'}"
+        return WrittenFile(path, str(content or ""), str(template or ""), params.get("vars", {}))
+
     def precheck(self, ctx: StepContext) -> Forecast[_units.Seen]:
         params = self.params
         look = self._look(ctx)
@@ -178,7 +188,6 @@ class SystemdUnitStep(_units.UnitStep[SystemdUnitParams]):
         return ctx.runner.units.look([params.name], files, f"{self._path}.d")
 
     def _wanted(self, ctx: StepContext) -> dict[str, str]:
-        """The texts of the files, by their paths."""
         wanted = {f"{self._path}.d/{name}": text for name, text in self.params.drop_ins.items()}
         text = self._text(ctx)
         return wanted if text is None else {self._path: text, **wanted}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from kubexm_exec.step import Forecast, StepContext, TemplateName
-from kubexm_steps.lib.files import Change, Content, OneFileStep, forecast_file, wanted_file
-from kubexm_steps.lib.types import OneFileParams, located
+from kubexm_exec.step import Forecast, StepContext, TemplateName, WrittenFile
+from kubexm_steps.lib.files import Change, Content, OneFileStep, forecast_file, new_content, wanted_file
+from kubexm_steps.lib.types import WholeFileParams, located
 
 
-class TemplateParams(OneFileParams):
+class TemplateParams(WholeFileParams):
     """Parameters of ``template``."""
 
     src: Annotated[str, TemplateName()] = Field(
@@ -21,6 +22,12 @@ class TemplateParams(OneFileParams):
     vars: dict[str, Any] = Field(
         default_factory=dict, description="Additional variables for the template, besides those of every expression."
     )
+    trim_blocks: bool = Field(
+        default=True, description="Remove the line break after a block (`{% ... %}`) or a comment, as Ansible does."
+    )
+    lstrip_blocks: bool = Field(
+        default=False, description="Remove white space before a block that is the first on its line."
+    )
 
 
 class TemplateStep(OneFileStep[TemplateParams]):
@@ -29,7 +36,10 @@ class TemplateStep(OneFileStep[TemplateParams]):
     The template can use all names of expressions (`host`, `facts`, `params`, `vars`, `steps`, ...) and those in `vars`
     directly. An unknown name is an error before anything runs.
 
-    - Writing, mode, owner and undo are as in `file`.
+    - A line with nothing but a block leaves nothing behind: the line break after a block is removed (`trimBlocks`).
+      Indented blocks leave their indentation, unless `lstripBlocks: true`. Both are as in Ansible, and hold for
+      included templates too.
+    - Writing, mode, owner, `validate`, `backup` and undo are as in `file`.
     - `check` shows what would change in the rendered text.
     """
 
@@ -43,7 +53,14 @@ class TemplateStep(OneFileStep[TemplateParams]):
     mode: "0600"
 """
 
+    @staticmethod
+    def writes(params: Mapping[str, Any]) -> WrittenFile:
+        return WrittenFile(str(params["path"]), template=str(params["src"]), names=params.get("vars", {}))
+
     def precheck(self, ctx: StepContext) -> Forecast[Change]:
         params = located(ctx, self.params)
-        content = Content.of(ctx.render_template(params.src, params.vars))
-        return forecast_file(ctx, wanted_file(params, content))
+        text = ctx.render_template(
+            params.src, params.vars, trim_blocks=params.trim_blocks, lstrip_blocks=params.lstrip_blocks
+        )
+        content = Content.of(text)
+        return forecast_file(ctx, new_content(params, wanted_file(params, content)))

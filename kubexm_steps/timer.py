@@ -187,7 +187,6 @@ class TimerStep(_units.UnitStep[TimerParams]):
         return {"name": self._timer, "active": not gone and state.active == "active"}
 
     def _texts(self) -> dict[str, str]:
-        """The two units."""
         params = self.params
         about = _escape(params.description or params.name)
         command = params.command or ""

@@ -434,7 +434,6 @@ class UserStep(LookingStep[UserParams, Seen]):
         }
 
     def _left(self, ctx: StepContext, accounts: Accounts) -> dict[str, Any]:
-        """The user as the step has left it."""
         fields = self._fields(accounts, accounts.users[self.params.name])
         password = digest(ctx, _password(accounts), secret=True) if accounts.shadow else None
         return {**fields, "password": password}

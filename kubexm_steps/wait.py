@@ -34,7 +34,9 @@ class WaitParams(Params):
 
     port: int | None = Field(None, ge=1, le=65535, description="TCP port that must accept connections.")
     host: str | None = Field(
-        None, min_length=1, description="Address of the port; by default that of the host, or of this machine."
+        None,
+        min_length=1,
+        description="Address of the port; by default that of the host, with `from: host` 127.0.0.1.",
     )
     file: HostPath | None = Field(None, description="File, folder or link that must exist on the host.")
     url: Annotated[str, AfterValidator(check_url)] | None = Field(
@@ -42,6 +44,11 @@ class WaitParams(Params):
     )
     command: CommandLine | None = Field(
         None, description="Command on the host that must succeed: a shell line, or a list of arguments."
+    )
+    from_: Literal["control", "host"] = Field(
+        "control",
+        alias="from",
+        description="With `port` or `url`: who tries it, the control node or the host itself.",
     )
     state: Literal["present", "absent"] = Field(
         "present", description="With `port` or `file`: `absent` waits until it is gone."
@@ -57,6 +64,8 @@ class WaitParams(Params):
         if len(given) != 1:
             said = f"not {' and '.join(given)}" if given else "and none is given"
             raise ValueError(f"wait for exactly one of port, file, url and command, {said}")
+        if self.from_ == "host" and self.port is None and self.url is None:
+            raise ValueError("from goes with port and url only: files and commands are always those of the host")
         if self.host is not None and self.port is None:
             raise ValueError("host goes with port only")
         if self.state == "absent" and self.port is None and self.file is None:
@@ -73,8 +82,8 @@ class WaitStep(Step[WaitParams, str]):
     It checks at once, then again after each `interval`, until the condition is met or the `deadline` expires; then it
     fails with the last observation. Waiting never counts as a change.
 
-    - `port` and `url` are checked from the control node, `file` and `command` on the host. For a port that only the
-      host itself can reach use `command`.
+    - `port` and `url` are checked from the control node, or with `from: host` from the host itself, by `python3`,
+      `bash` or `nc` there (`url`: `curl`, `python3` or GNU `wget`). `file` and `command` are always the host's.
     - `state: absent` waits until a port is closed or a file is gone.
     """
 
@@ -114,7 +123,10 @@ class WaitStep(Step[WaitParams, str]):
         params = self.params
         if params.port is not None:
             address, port = self._address(ctx), params.port
-            seen = patiently(ctx, lambda _: _try_port(address, port, timeout))
+            if params.from_ == "host":
+                seen = ctx.runner.web.try_port(address, port, timeout)
+            else:
+                seen = patiently(ctx, lambda _: _try_port(address, port, timeout))
             return seen if params.state == "present" else "" if seen else "it still accepts connections"
         if params.file is not None:
             there = ctx.runner.inspect(params.file, digest=False).exists
@@ -131,25 +143,27 @@ class WaitStep(Step[WaitParams, str]):
 
     def _try_url(self, ctx: StepContext, url: str, timeout: float) -> str:
         try:
-            reply = request(ctx, "GET", url, timeout=timeout)
+            reply = request(ctx, "GET", url, timeout=timeout, on_host=self.params.from_ == "host")
         except HttpError as error:
             return error.reason
         return "" if reply.status in self.params.status else f"status {reply.status}"
 
     def _address(self, ctx: StepContext) -> str:
-        return self.params.host or ctx.host.address or "127.0.0.1"
+        own = "" if self.params.from_ == "host" else ctx.host.address
+        return self.params.host or own or "127.0.0.1"
 
     def _what(self, ctx: StepContext) -> str:
         params = self.params
         gone = " to be gone" if params.state == "absent" else ""
+        place = " from the host" if params.from_ == "host" else ""
         if params.port is not None:
-            return f"port {self._address(ctx)}:{params.port}{gone}"
+            return f"port {self._address(ctx)}:{params.port}{place}{gone}"
         if params.file is not None:
             return f"file {params.file}{gone}"
         if ctx.sensitive:
             return "url" if params.url is not None else "command"
         if params.url is not None:
-            return f"url {params.url}"
+            return f"url {params.url}{place}"
         return f"command {ctx.runner.display(make_command(params.command or ''))}"
 
 

@@ -91,7 +91,6 @@ def _crc24(data: bytes) -> int:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and body of each packet."""
     at = 0
     while at < len(data):
         head = data[at]

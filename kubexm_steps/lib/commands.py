@@ -71,7 +71,7 @@ class RunOutputs(Outputs):
 
 GUARDS: Final = (
     "with `creates`, `removes`, `unless` or `onlyIf` (or `readOnly: true` if it only reads) kubexm can check the "
-    "outcome and retry by itself"
+    "outcome and retry by itself; with `repeatable: true` it simply runs it again"
 )
 NOT_RUN: Mapping[str, Any] = {"stdout": "", "stderr": "", "exitCode": None}
 """The outputs of a command that a guard kept from running."""
@@ -82,13 +82,13 @@ def guarded(ctx: StepContext, params: RunParams) -> Forecast | None:
     paths = [path for path in (params.creates, params.removes) if path is not None]
     there = {state.path: state.exists for state in ctx.runner.inspect_all(paths, digest=False)} if paths else {}
     if params.creates is not None and there[params.creates]:
-        return Forecast.satisfied(f"{params.creates} exists", NOT_RUN)
+        return Forecast.needless(f"{params.creates} exists", NOT_RUN)
     if params.removes is not None and not there[params.removes]:
-        return Forecast.satisfied(f"{params.removes} does not exist", NOT_RUN)
+        return Forecast.needless(f"{params.removes} does not exist", NOT_RUN)
     if params.unless is not None and _succeeds(ctx, params, params.unless):
-        return Forecast.satisfied("the command in `unless` succeeded", NOT_RUN)
+        return Forecast.needless("the command in `unless` succeeded", NOT_RUN)
     if params.only_if is not None and not _succeeds(ctx, params, params.only_if):
-        return Forecast.satisfied("the command in `onlyIf` did not succeed", NOT_RUN)
+        return Forecast.needless("the command in `onlyIf` did not succeed", NOT_RUN)
     return None
 
 
@@ -136,7 +136,7 @@ def make_command(
 def run_command(ctx: StepContext, params: RunParams, command: Command) -> CommandResult:
     """Run it; what it gave is known to later steps also if it fails."""
     try:
-        return ctx.runner.run(command, expect=params.expect)
+        return ctx.runner.run(command, expect=params.expect, check=not ctx.judged)
     except StepFailed as error:
         if error.result is not None:
             error.outputs = outputs_of(error.result)
@@ -149,7 +149,7 @@ def outputs_of(done: CommandResult) -> dict[str, Any]:
 
 
 def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: str) -> Result:
-    """The result of a command that succeeded."""
+    """The result of a command that succeeded, or that `failedWhen` judges."""
     outputs = outputs_of(done)
     changed = not params.read_only
     if params.changed_when is not None:
@@ -166,7 +166,9 @@ def result_of(ctx: StepContext, params: RunParams, done: CommandResult, shown: s
                 outputs=outputs,
             )  # fmt: skip
         changed = answer
-    message = "" if done.exit_code == 0 else f"exit code {done.exit_code}, as expected"
+    message = ""
+    if done.exit_code != 0:
+        message = f"exit code {done.exit_code}" + (", as expected" if done.exit_code in params.expect else "")
     return Result(
         changed=changed,
         message=message,

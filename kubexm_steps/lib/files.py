@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import secrets
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, Generic, Literal
 
@@ -14,9 +16,9 @@ from pydantic import Field
 from typing_extensions import TypeVar
 
 from kubexm_exec.step import Diff, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
-from kubexm_exec.step.host import FileState
+from kubexm_exec.step.host import Command, FileState
 from kubexm_steps.lib.standing import attributes_of, file_left, files_standing, merge_files, state_left
-from kubexm_steps.lib.types import OneFileParams, show_mode
+from kubexm_steps.lib.types import NewContentParams, OneFileParams, WholeFileParams, show_mode
 
 KEEP_LIMIT: Final = 64 << 20
 """Bytes of replaced content that one action keeps for its undo; beyond it, it cannot be undone."""
@@ -35,6 +37,12 @@ class FileOutputs(Outputs):
     path: str = Field(description="The file on the host.")
     sha256: str = Field("", description="Digest of its content; empty if it was removed or contains a secret.")
     size: int = Field(0, description="Its size in bytes.")
+
+
+class NewContentOutputs(FileOutputs):
+    """What they can know of a file whose old content may have been kept."""
+
+    backup: str = Field("", description="Path of the backup; empty if none was made.")
 
 
 class Content(Struct, frozen=True):
@@ -75,6 +83,12 @@ class Wanted(Struct, frozen=True):
     create_parents: bool = False
     new_mode: int = NEW_FILE
     """The mode of a file that does not exist yet, unless ``mode`` says otherwise; one that is there keeps its own."""
+    create_only: bool = False
+    """Whether one that is there is left as it is."""
+    validate: Sequence[str] = ()
+    """The command that must accept new content."""
+    backup: bool = False
+    """Whether the old content is kept beside it."""
 
 
 class Change(Struct, frozen=True):
@@ -149,6 +163,12 @@ def wanted_file(params: OneFileParams, content: Content | None) -> Wanted:
     return Wanted(params.path, content, params.mode, params.owner, params.group, params.create_parents)
 
 
+def new_content(params: NewContentParams, wanted: Wanted) -> Wanted:
+    """The file with what the parameters say about new content."""
+    once = isinstance(params, WholeFileParams) and params.create_only
+    return replace(wanted, create_only=once, validate=tuple(params.validate_ or ()), backup=params.backup)
+
+
 def is_secret(ctx: StepContext, wanted: Wanted) -> bool:
     """Whether only its owner may read the file: the step is sensitive, or a secret is in it."""
     data = None if wanted.content is None else wanted.content.data
@@ -181,20 +201,38 @@ def compare(ctx: StepContext, wanted: Wanted, before: FileState) -> Change:
 def forecast_file(ctx: StepContext, wanted: Wanted, before: FileState | None = None) -> Forecast[Change]:
     """What ``apply_file`` would do; ``before`` is the file, if it has been looked at."""
     before = before or ctx.runner.inspect(wanted.path)
+    if wanted.create_only and before.kind in ("file", "link"):
+        there = before if before.kind == "file" else FileState(before.path)
+        shown = "" if is_secret(ctx, wanted) else there.sha256
+        return Forecast.satisfied(f"{wanted.path} exists", {"path": wanted.path, "sha256": shown, "size": there.size})
     change = compare(ctx, wanted, before)
     if not change.any:
         return Forecast.satisfied(f"{wanted.path} is as it should be", file_outputs(ctx, wanted, before))
-    folder = posixpath.dirname(wanted.path)
     if before.above and not wanted.create_parents:
-        return Forecast.unknown(f"the folder {folder} does not exist yet", seen=change)
+        return lacks_folder(wanted.path, change)
     if not before.folder and wanted.create_parents:
-        change = replace(change, folders=ctx.runner.missing_folders(folder, before))
+        change = replace(change, folders=ctx.runner.missing_folders(posixpath.dirname(wanted.path), before))
     verb = "create" if change.created else "change"
     diff = file_diff(ctx, change)
     if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
         warn_of_attributes(ctx, wanted.path)
-    alone = wanted.path if change.content and not change.folders else ""
-    return Forecast.change(f"would {verb} {wanted.path} ({change.summary()})", [diff], seen=change, replaces=alone)
+    _check_backup(change)
+    alone = wanted.path if change.content and not change.folders and not wanted.backup else ""
+    message = f"would {verb} {wanted.path} ({change.summary()})"
+    if change.content and wanted.validate:
+        message += f", if it is accepted by: {ctx.runner.display(Command(argv=tuple(wanted.validate)))}"
+    return Forecast.change(message, [diff], seen=change, replaces=alone)
+
+
+T = TypeVar("T")
+
+
+def lacks_folder(path: str, seen: T, option: str = "createParents") -> Forecast[T]:
+    """The forecast of a step that needs the folder of a path, and does not make it."""
+    folder = posixpath.dirname(path)
+    hint = f"make it first with a directory step, or use `{option}: true`"
+    failure = StepFailed(f"write {path}: the folder {folder} does not exist", hint=hint, file=folder)
+    return Forecast.unknown(f"the folder {folder} does not exist yet", seen=seen, failure=failure)
 
 
 def file_diff(ctx: StepContext, change: Change) -> Diff:
@@ -232,16 +270,69 @@ def as_text(data: bytes | None) -> str | None:
 def apply_file(ctx: StepContext, change: Change) -> Result:
     """Make the file what it should be, or remove it, and remember what is needed to undo that."""
     wanted, before = change.wanted, change.before
-    remember(ctx, [change], change.folders)
-    if change.becomes == "absent":
-        ctx.runner.remove(before.path)
-        return Result(message=f"removed {before.path}", outputs=_gone(before.path))
+    if change.content and wanted.validate:
+        _validate(ctx, change)
+    backup = _backup(ctx, change)
+    remember(ctx, [change, *backup], change.folders)
     if change.folders:
         ctx.runner.mkdir(change.folders[-1], missing=change.folders)
-    apply_change(ctx, change)
-    verb = "created" if change.created else "changed"
-    message = f"{verb} {wanted.path}" + ("" if before.kind == "absent" else f" ({change.summary()})")
-    return Result(message=message, outputs=file_outputs(ctx, wanted, before))
+    for copy in backup:
+        apply_change(ctx, copy)
+    try:
+        if change.becomes == "absent":
+            ctx.runner.remove(before.path)
+        else:
+            apply_change(ctx, change)
+    except StepFailed:
+        # Nothing was replaced, and the next attempt makes its own.
+        for copy in backup:
+            ctx.runner.remove(copy.wanted.path)
+        raise
+    if change.becomes == "absent":
+        message, outputs = f"removed {before.path}", _gone(before.path)
+    else:
+        message = f"{'created' if change.created else 'changed'} {wanted.path}"
+        message += "" if before.kind == "absent" else f" ({change.summary()})"
+        outputs = file_outputs(ctx, wanted, before)
+    for copy in backup:
+        message += f"; its old content is in {copy.wanted.path}"
+        outputs["backup"] = copy.wanted.path
+    return Result(message=message, outputs=outputs)
+
+
+def _validate(ctx: StepContext, change: Change) -> None:
+    """Have the command accept the new content, before anything is changed."""
+    wanted = change.wanted
+    content: bytes | Path = b""
+    if wanted.content is not None:
+        content = wanted.content.data or b"" if wanted.content.local is None else wanted.content.local
+    ctx.runner.validate(wanted.path, content, wanted.validate, executable=bool(change.mode & 0o100))
+
+
+def _check_backup(change: Change) -> None:
+    before = change.before
+    if change.wanted.backup and change.content and before.kind == "file" and before.size > KEEP_LIMIT:
+        raise StepFailed(
+            f"back up {before.path}: it is larger than {KEEP_LIMIT >> 20} MiB",
+            hint="leave out `backup`, or copy it with a `command` step first",
+        )
+
+
+def _backup(ctx: StepContext, change: Change) -> list[Change]:
+    """The file beside it that gets its old content; none if that is not wanted, or if there was no file.
+
+    Nobody can guess its name, and thus have something there before. No more people may read it than the file before,
+    or than the new one.
+    """
+    before = change.before
+    if not (change.wanted.backup and change.content and before.kind == "file"):
+        return []
+    _check_backup(change)
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = f"{before.path}.{now}.{secrets.token_hex(4)}~"
+    content = Content.of(ctx.runner.content(before, limit=KEEP_LIMIT))
+    wanted = Wanted(path, content, owner=str(before.uid), group=str(before.gid))
+    return [Change(wanted, FileState(path), before.mode & change.mode & 0o777, True, True, True)]
 
 
 def apply_change(ctx: StepContext, change: Change) -> None:
@@ -264,7 +355,7 @@ def apply_change(ctx: StepContext, change: Change) -> None:
     ctx.runner.write(wanted.path, data, mode=change.mode, owner=wanted.owner, group=wanted.group, seen=change.before)
 
 
-def forecast_absence(ctx: StepContext, path: str) -> Forecast[Change]:
+def forecast_absence(ctx: StepContext, path: str, *, backup: bool = False) -> Forecast[Change]:
     """How ``apply_file`` would remove the file or link."""
     state = ctx.runner.inspect(path)
     if state.kind == "absent":
@@ -275,7 +366,11 @@ def forecast_absence(ctx: StepContext, path: str) -> Forecast[Change]:
         raise StepFailed(f"remove {path}: it is a device, pipe or socket, which this step does not remove")
     before = None if ctx.sensitive or state.kind != "file" else shown_text(ctx, state)
     note = f"link to {state.target} removed" if state.kind == "link" else "removed"
-    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)], seen=removal(state))
+    change = removal(state)
+    if backup:
+        change = replace(change, wanted=replace(change.wanted, backup=True))
+        _check_backup(change)
+    return Forecast.change(f"would remove {path}", [Diff(path, before, None, note)], seen=change)
 
 
 def _gone(path: str) -> dict[str, Any]:
@@ -304,10 +399,7 @@ def file_outputs(ctx: StepContext, wanted: Wanted, before: FileState) -> dict[st
 
 
 def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Save what ``restore`` needs, before anything is changed, and give it back; ``more`` is the step's own.
-
-    Too much content is not kept: then there is no undo.
-    """
+    """Save what ``restore`` needs (and ``more``) before a change, and return it; nothing if that is too large."""
     total = sum(change.before.size for change in changes if change.content and change.before.kind == "file")
     if total > KEEP_LIMIT:
         ctx.log.warning("cannot be undone: the replaced content is too large to be kept", bytes=total, limit=KEEP_LIMIT)
@@ -317,15 +409,16 @@ def remember(ctx: StepContext, changes: Sequence[Change], folders: Sequence[str]
     return undo
 
 
-def remember_left(ctx: StepContext, undo: Mapping[str, Any]) -> None:
-    """Save once more what ``remember`` gave, with what the files are now: that could not be known before."""
+def remember_left(ctx: StepContext, undo: Mapping[str, Any], folders: Sequence[str] = ()) -> None:
+    """Save what ``remember`` returned again, with the files and new ``folders`` as they are now."""
     if undo:
-        states = ctx.runner.inspect_all([record["path"] for record in undo["files"]])
+        states = ctx.runner.inspect_all([*(record["path"] for record in undo["files"]), *folders])
         files = [
             {**record, "left": [state_left(ctx, state, secret=ctx.sensitive)]}
-            for record, state in zip(undo["files"], states, strict=True)
+            for record, state in zip(undo["files"], states, strict=False)
         ]
-        ctx.save_undo({**undo, "files": files})
+        made = {each.path: attributes_of(each) for each in states[len(files) :]}
+        ctx.save_undo({**undo, "files": files, "new_folders": made})
 
 
 def _record(ctx: StepContext, change: Change) -> dict[str, Any]:
@@ -368,10 +461,14 @@ class RestoringStep(Step[P, S], Generic[P, S]):
     """A step whose undo puts files back, besides whatever else it does."""
 
     undo = Undo.REPEATABLE
+    repeatable = True
 
     def standing(self, ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
-        """Compare the files with what was left."""
-        return files_standing(ctx, undo.get("files", ()), made=undo.get("folders", ()))
+        """Compare the files, and new folders, with what was left."""
+        made = [{"path": path, "kind": "absent", "left": [left]} for path, left in undo.get("new_folders", {}).items()]
+        # Earlier versions have recorded modes alone.
+        modes = undo.get("modes", {})
+        return files_standing(ctx, [*undo.get("files", ()), *made], made=undo.get("folders", ()), modes=modes)
 
     def rollback(self, ctx: StepContext, undo: Mapping[str, Any]) -> None:
         """Put back what was there."""
@@ -400,7 +497,7 @@ class RestoringStep(Step[P, S], Generic[P, S]):
 class OneFileStep(RestoringStep[P, Change], Generic[P]):
     """A step that writes or removes one file, as its precheck has found out."""
 
-    outputs_model = FileOutputs
+    outputs_model = NewContentOutputs
 
     def run(self, ctx: StepContext, forecast: Forecast[Change]) -> Result:
         """Write or remove the file."""

@@ -64,10 +64,7 @@ def is_local(line: HostsLine) -> bool:
 
 
 def with_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
-    """The text in which each address has just these names, and no other address of its kind has them.
-
-    Lines of the host itself keep all names that they have.
-    """
+    """The text in which each address has just these names; lines of the host itself keep all of theirs."""
     lines, end = split(text)
     owner = {(_family(address), name.lower()): address for address, names in entries.items() for name in names}
     done: set[str] = set()

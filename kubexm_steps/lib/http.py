@@ -1,4 +1,4 @@
-"""HTTP for steps: a request of the control node that is given up with the step."""
+"""HTTP for steps: a request of the control node, which is given up with the step, or of the host."""
 
 from __future__ import annotations
 
@@ -24,11 +24,20 @@ def request(
     ca_file: str = "",
     insecure: bool = False,
     follow: bool = True,
+    on_host: bool = False,
 ) -> Reply:
     """One request; any status is an answer. Raises HttpError.
 
     ``own`` are headers that any server may see, ``headers`` those that no other server than that of the URL gets.
+    With ``on_host`` the host sends it, and ``ca_file`` is there.
     """
+    if on_host:
+        from kubexm_exec.step.http import Request
+
+        return ctx.runner.web.request(
+            Request(method, url, headers or {}, own or {}, body),
+            timeout=timeout, ca_file=ca_file, insecure=insecure, follow=follow,
+        )  # fmt: skip
 
     def work(cancel: Cancel) -> Reply:
         # It takes 80 ms, and most runs send no request.

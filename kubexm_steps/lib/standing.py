@@ -7,6 +7,7 @@ import posixpath
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, Generic
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ class LookingStep(Step[P, S], Generic[P, S]):
     """A step whose undo compares the host with what was ``left``."""
 
     undo = Undo.REPEATABLE
+    repeatable = True
 
     @classmethod
     def merge_undo(cls, first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,14 +127,15 @@ def files_standing(
     records: Sequence[Mapping[str, Any]],
     *,
     made: Sequence[str] = (),
+    modes: Mapping[str, int] = MappingProxyType({}),
     way: Sequence[str] = (),
     root: str = "",
 ) -> Standing:
     """What an undo finds of files: records of what was there before, each with all that may have been left.
 
-    ``made`` are folders: by themselves they hold nothing of anybody that an undo could destroy. ``way`` are
-    folders on the way that were no links. ``root`` is the folder that all of it is in: links there may go round in a
-    circle.
+    ``made`` are folders: by themselves they hold nothing of anybody that an undo could destroy, but for the mode of
+    those in ``modes``, which were left with one of their own. ``way`` are folders on the way that were no links.
+    ``root`` is the folder that all of it is in: links there may go round in a circle.
     """
     paths = [record["path"] for record in records]
     known = {*paths}
@@ -148,12 +151,19 @@ def files_standing(
     # One that took the place of something else is that one's matter.
     folders = [states[path] for path in made if path not in known]
     odd = [state for state in folders if state.kind not in ("absent", "directory")]
-    odd += [states[path] for path in way if path not in known and states[path].kind == "link"]
+    odd += [states[path] for path in way if path not in known and states[path].kind not in ("absent", "directory")]
     return together(
         Standing(before=not any(state.exists for state in folders)),
         *(Standing(changed=(f"{state.path} (it is {_NOUNS[state.kind]})",)) for state in odd),
+        *(Standing(changed=(f"{state.path} (mode)",)) for state in folders if _has_other_mode(state, modes)),
         *(_file(ctx, record, states[record["path"]], me) for record in records),
     )
+
+
+def _has_other_mode(state: FileState, modes: Mapping[str, int]) -> bool:
+    # A step that was interrupted leaves folders closed.
+    left = modes.get(state.path)
+    return state.kind == "directory" and left is not None and state.mode & 0o777 not in (left & 0o777, 0o700)
 
 
 def look_at(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic
 
@@ -25,12 +26,13 @@ from kubexm_steps.lib.files import (
     clear_made,
     compare,
     file_diff,
+    lacks_folder,
     linking,
+    local_failure,
     remove_made,
     restore_file,
     warn_of_attributes,
 )
-from kubexm_steps.lib.localtrees import LeftOut, Tree, permissions
 from kubexm_steps.lib.standing import (
     attributes_of,
     files_standing,
@@ -40,6 +42,65 @@ from kubexm_steps.lib.standing import (
     without_what_is_behind,
 )
 from kubexm_steps.lib.types import HostPath, Mode, OneFileParams, show_owner
+
+LeftOut = Callable[[str, bool], bool]
+"""Says whether a name below the folder (and whether it is a folder) is left alone."""
+
+
+def nothing(name: str, folder: bool) -> bool:
+    """Leaves nothing out."""
+    return False
+
+
+class Tree(Struct, frozen=True):
+    """What is in a local folder, by its path on the host."""
+
+    path: str
+    folders: dict[str, Path]
+    links: dict[str, str]
+    files: dict[str, Path]
+
+    @property
+    def count(self) -> int:
+        """How many files and links there are."""
+        return len(self.files) + len(self.links)
+
+
+def read_tree(local: Path, path: str, left_out: LeftOut) -> Tree:
+    """What is in a folder of the control node."""
+    tree = Tree(path, {path: local}, {}, {})
+    for entry in _walk(local, local, left_out):
+        target = posixpath.join(path, entry.relative_to(local).as_posix())
+        if entry.is_symlink():
+            tree.links[target] = str(entry.readlink())
+        elif entry.is_dir():
+            tree.folders[target] = entry
+        elif entry.is_file():
+            tree.files[target] = entry
+        else:
+            raise StepFailed(f"copy {entry}: it is a device, pipe or socket", hint="remove it from the folder")
+    return tree
+
+
+def _walk(top: Path, folder: Path, left_out: LeftOut) -> Iterator[Path]:
+    """Everything below, each folder before what is in it, in the same order everywhere."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise local_failure("read", folder, error) from error
+    for entry in entries:
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if left_out(entry.relative_to(top).as_posix(), is_folder):
+            continue
+        yield entry
+        if is_folder:
+            yield from _walk(top, entry, left_out)
+
+
+def permissions(local: Path) -> int:
+    """Its mode without set-user-id, set-group-id and sticky bits, which are never sent to a host."""
+    return stat.S_IMODE(local.stat().st_mode) & 0o777
+
 
 MOST_DIFFS: Final = 50
 _PRELOADED: Final = 4 << 20
@@ -129,7 +190,7 @@ def forecast_plan(
     """What ``apply_plan`` would do; ``same`` is said, and the outputs are given, if that is nothing."""
     above = posixpath.dirname(params.path)
     if not params.create_parents and not plan.look.states[above].exists:
-        return Forecast.unknown(f"the folder {above} does not exist yet", seen=plan)
+        return lacks_folder(params.path, plan)
     if not plan.any:
         return Forecast.satisfied(same, outputs)
     return Forecast.change(f"would {copied(plan, 'copy', 'remove')}", plan_diffs(ctx, plan), seen=plan)
@@ -186,8 +247,6 @@ def _above(path: str, root: str) -> Iterator[str]:
 
 
 class _Places:
-    """What is at the places where something is wanted."""
-
     def __init__(self, plan: Plan, delete: bool, kept: set[str]) -> None:
         self.new: set[str] = set()
         """Folders that will be made: whatever a link in their place leads to, there is nothing in them."""
@@ -259,11 +318,16 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
         above = look.states[posixpath.dirname(tree.path)]
         missing = [tree.path] if above.kind == "directory" else ctx.runner.missing_folders(tree.path)
         made = [*(missing[:-1] if params.create_parents else []), *made]
-    _remember(ctx, plan, made)
+    modes = {path: _folder_mode(ctx, params, tree.folders[path]) for path in plan.folders}
+    _remember(ctx, plan, made, modes)
     if missing:
-        mode = _folder_mode(ctx, params, tree.folders[tree.path])
         ctx.runner.mkdir(
-            tree.path, mode=mode, owner=params.owner, group=params.group, parents=params.create_parents, missing=missing
+            tree.path,
+            mode=modes[tree.path],
+            owner=params.owner,
+            group=params.group,
+            parents=params.create_parents,
+            missing=missing,
         )
     owner = show_owner(params.owner, params.group)
     change = TreeChange(
@@ -276,7 +340,7 @@ def apply_plan(ctx: StepContext, params: TreeParams, plan: Plan) -> None:
     )
     # Closed until everything is in them, and only then as they should be.
     for path in change.folders:
-        change.modes.setdefault(_folder_mode(ctx, params, tree.folders[path]), []).append(path)
+        change.modes.setdefault(modes[path], []).append(path)
     for file in plan.files:
         path = file.wanted.path
         if file.content:
@@ -315,7 +379,7 @@ def _numbers(before: FileState, look: TreeLook) -> tuple[int, int]:
 # undo
 
 
-def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
+def _remember(ctx: StepContext, plan: Plan, made: Sequence[str], modes: Mapping[str, int]) -> None:
     replaced = [
         change.before for change in (*plan.links, *plan.files) if change.content and change.before.kind == "file"
     ]
@@ -347,7 +411,10 @@ def _remember(ctx: StepContext, plan: Plan, made: Sequence[str]) -> None:
             record["attributes"] = found
     removed = [_record(ctx, state, None) for state in reversed(plan.emptied)]
     linked = [path for path in plan.tree.folders if plan.look.states[path].to_folder and path not in new]
-    ctx.save_undo({"root": plan.tree.path, "files": records, "made": list(made), "removed": removed, "linked": linked})
+    ctx.save_undo({
+        "root": plan.tree.path, "files": records, "made": list(made), "modes": modes, "removed": removed,
+        "linked": linked,
+    })  # fmt: skip
 
 
 def _attributes(ctx: StepContext, root: str, states: Sequence[FileState]) -> dict[str, Mapping[str, str]]:
@@ -406,7 +473,9 @@ def tree_standing(ctx: StepContext, undo: Mapping[str, Any]) -> Standing:
         records[path] = {**record, "left": lefts}
     below = [path for path in (*records, *made) if path.startswith(f"{root.rstrip('/')}/")]
     way = {root, *(folder for path in below for folder in _above(path, root))} - linked
-    found = files_standing(ctx, list(records.values()), made=made, way=sorted(way), root=root)
+    found = files_standing(
+        ctx, list(records.values()), made=made, modes=undo.get("modes", {}), way=sorted(way), root=root
+    )
     # Such a folder has to go with all that is in it.
     instead = {path for path in made if records.get(path, _NOTHING)["kind"] != "absent"}
     if not instead:
@@ -451,6 +520,7 @@ def merge_trees(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[s
         "files": merge_files(first["files"], records),
         "removed": list(removed.values()),
         "made": [path for path in made if path not in removed],
+        "modes": {**first.get("modes", {}), **later.get("modes", {})},
         "linked": list(dict.fromkeys([*first["linked"], *later["linked"]])),
         "lost": lost,
     }
@@ -513,7 +583,7 @@ def _clear_the_way(ctx: StepContext, places: Sequence[FileState], undo: Mapping[
     """Remove what nothing can be put in place of: folders with something in them, devices, pipes and sockets."""
     folders = {record["path"] for record in undo["removed"]}
     # Of the others, only mode and owner were changed.
-    whole = {record["path"]: record for record in undo["files"] if _is_whole(record)}
+    whole = {record["path"]: record for record in undo["files"] if (record["kind"] != "file" or "content" in record)}
     made, emptied, cleared = {*undo["made"]}, {*change.emptied}, set[str]()
     for state in sorted(places, key=lambda state: state.path.count("/")):
         path, record = state.path, whole.get(state.path)
@@ -530,10 +600,6 @@ def _clear_the_way(ctx: StepContext, places: Sequence[FileState], undo: Mapping[
         for name in ("gone", "emptied"):
             paths = [path for path in getattr(change, name) if cleared.isdisjoint(_above(path, undo["root"]))]
             setattr(change, name, paths)
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    return record["kind"] != "file" or "content" in record
 
 
 def _put_back(ctx: StepContext, record: Mapping[str, Any], now: FileState, change: TreeChange, ours: set[str]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from kubexm_exec.step import Inspected, Params, StepContext
 
@@ -166,6 +166,28 @@ Setting = Annotated[
 ]
 """The value of a setting in a file of the host, where true and false are 1 and 0."""
 
+
+def _arguments(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError('it is a list of arguments, not a line of shell, such as ["sshd", "-t", "-f", "%s"]')
+    return value
+
+
+def _with_a_place(words: list[str]) -> list[str]:
+    if not words or not words[0]:
+        raise ValueError("the command is empty")
+    if not any("%s" in word for word in words):
+        raise ValueError("`%s` must stand in the command where the path of the new content belongs")
+    if any("\0" in word for word in words):
+        raise ValueError("an argument cannot contain a NUL character")
+    return words
+
+
+Validation = Annotated[
+    list[Text], BeforeValidator(_arguments, json_schema_input_type=list[str]), AfterValidator(_with_a_place)
+]
+"""A command that judges the content of a file, which is at ``%s``."""
+
 Variable = Annotated[str, shaped(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a variable")]
 """The name of an environment variable."""
 
@@ -211,3 +233,35 @@ class OneFileParams(OwnedParams):
     create_parents: bool = Field(
         False, description="Create missing parent folders (0755, owned by the user that kubexm works as)."
     )
+
+
+class NewContentParams(OneFileParams):
+    """The parameters of every step that gives one file new content: it can be judged before, and the old one kept."""
+
+    # `validate` is a method of every model.
+    validate_: Validation | None = Field(
+        None,
+        alias="validate",
+        description="Command that must accept the new content before the file is replaced, as a list of arguments; "
+        "`%s` in it is the path of the new content. An exit code other than 0 is a failure, and the file stays as it "
+        'is. Such as `["sshd", "-t", "-f", "%s"]`.',
+    )
+    backup: bool = Field(
+        False,
+        description="Keep the old content of a file that is replaced or removed, beside it as `NAME.TIME.RANDOM~`; "
+        "kubexm never removes such files, except for an undo.",
+    )
+
+
+class WholeFileParams(NewContentParams):
+    """The parameters of every step that knows the whole content of a file."""
+
+    create_only: bool = Field(
+        False, description="Leave an existing file or link as it is, whatever its content, mode and owner."
+    )
+
+    @model_validator(mode="after")
+    def _backup_makes_sense(self) -> Self:
+        if self.create_only:
+            refuse(self, ["backup"], "`createOnly`, which replaces nothing")
+        return self
