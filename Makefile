@@ -13,12 +13,15 @@ PEERS  := ansible fabric pyinfra
 JOBS   ?= 2
 ARGS   ?=
 
+# Tests start the program some thousand times: without its bytecode each of them compiles it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help venv demo test lint types tests machines format bench bench-ssh lock wheel docs clean
+.PHONY: FORCE help venv demo test lint types tests machines kubernetes format bench bench-ssh lock wheel docs clean
 
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(VENV)/.stamp-dev ## Build .venv with everything for tests, lint and builds
 
@@ -34,11 +37,15 @@ lint: $(VENV)/.stamp-dev ## Check style and formatting (ruff)
 types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 	$(BIN)/mypy $(TYPED)
 
-tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-objectstore $(VENV)/.stamp-ansible ## Run the tests alone; HYPOTHESIS_PROFILE=thorough searches longer
+tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-programs $(VENV)/.stamp-objectstore $(VENV)/.stamp-ansible ## Run the tests alone; HYPOTHESIS_PROFILE=random tries new examples
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 machines: ## Install what the tests on full hosts need, and build their base image
 	tools/machines.sh
+
+kubernetes: $(VENV)/.stamp-dev machines ## Build the programs of Kubernetes for the tests of real clusters, once
+	tools/kubernetes.sh
+	$(BIN)/python -m tests.lab.depot
 
 format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
@@ -47,7 +54,7 @@ format: $(VENV)/.stamp-dev ## Rewrite the code in the house style
 bench: $(VENV)/.stamp-bench ## Run the benchmarks and print a table
 	$(BIN)/python -m benchmarks
 
-bench-ssh: $(VENV)/.stamp-run $(VENV)/.stamp-sshd $(PEERS:%=.venv-peers/%/.stamp) ## Compare with ansible, pyinfra, fabric and scp; ARGS="--quick b50"
+bench-ssh: $(VENV)/.stamp-run $(VENV)/.stamp-sshd .venv-peers/kubexm/.stamp $(PEERS:%=.venv-peers/%/.stamp) ## Compare with ansible, pyinfra, fabric and scp; ARGS="--quick b50"
 	$(BIN)/python -m benchmarks.ssh $(if $(ARGS),$(ARGS),--page docs/benchmarks.md)
 
 wheel: $(VENV)/.stamp-dev ## Build the wheel and the source archive into dist/
@@ -92,6 +99,13 @@ $(VENV)/.stamp-bench: requirements-bench.lock $(VENV)/.stamp-dev
 	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@
 
+# The program as its users have it: not beside the tools of its developers, which every start would look through.
+.venv-peers/kubexm/.stamp: requirements.lock requirements-build.lock FORCE
+	[ -e $@ ] || $(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements.lock -r requirements-build.lock
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --force-reinstall .
+	@touch $@
+
 # The real ansible-inventory, which ours is compared with; without it those tests are skipped.
 $(VENV)/.stamp-ansible: requirements-bench-ssh-ansible.lock $(VENV)/.stamp-venv
 	@$(MAKE) --no-print-directory .venv-peers/ansible/.stamp || echo 'ansible cannot be installed: tests against it are skipped' >&2
@@ -117,4 +131,8 @@ $(VENV)/.stamp-objectstore: tools/objectstore.sh $(VENV)/.stamp-venv
 
 $(VENV)/.stamp-postgres: $(VENV)/.stamp-venv $(VENV)/.stamp-machines
 	@tools/postgres.sh
+	@touch $@
+
+$(VENV)/.stamp-programs: tools/programs.sh $(VENV)/.stamp-venv $(VENV)/.stamp-postgres
+	@tools/programs.sh
 	@touch $@

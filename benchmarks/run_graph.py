@@ -8,7 +8,7 @@ from benchmarks.plugins import BenchRegistry
 from kubexm_exec.cli.gc import settle
 from kubexm_exec.engine.runtime import RunOptions, Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
-from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.journal.session import Recorder
 from kubexm_exec.model.events import Event, EventBus
 from kubexm_exec.model.graph import ExecutionGraph
 from kubexm_exec.model.ids import new_run_id

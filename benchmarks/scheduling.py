@@ -14,6 +14,8 @@ from benchmarks.table import Row
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode, GraphHost, Mode, Scope
 
 LAYERS, WIDTH, WORKERS, ROUNDS = 100, 100, 50, 5
+GOAL = 1.9
+"""How many times as long as in a bare thread pool an action that does nothing may take."""
 
 Edges: TypeAlias = dict[str, list[str]]
 """What each node waits for."""
@@ -110,12 +112,12 @@ def run() -> list[Row]:
         Row("  bare ThreadPoolExecutor", f"{bare:.1f} us"),
         Row("  dask threaded", f"{other:.1f} us"),
         Row("  against dask", f"{mine / other:.2f} times", "at most 0.50", mine / other <= 0.5),
-        Row("  against the bare pool", f"{mine / bare:.2f} times", "at most 3.00", mine / bare <= 3),
+        Row("  against the bare pool", f"{mine / bare:.2f} times", f"at most {GOAL:.2f}", mine / bare <= GOAL),
     ]
     mine, bare, other, _ = measure(chains())
     return [
         *rows,
         Row("the same in 100 chains, one need each", f"{mine:.1f} us"),
         Row("  against dask", f"{mine / other:.2f} times"),
-        Row("  against the bare pool", f"{mine / bare:.2f} times", "at most 3.00", mine / bare <= 3),
+        Row("  against the bare pool", f"{mine / bare:.2f} times", f"at most {GOAL:.2f}", mine / bare <= GOAL),
     ]

@@ -66,6 +66,28 @@ hosts:
   - {name: "web[01:04]", roles: [web]}
 """,
     ),
+    "ClusterDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Cluster
+metadata: {name: lab}
+kubernetes: {version: 1.36.4}
+hosts:
+  - {name: cp1, address: 10.0.0.1, roles: [controlPlane]}
+  - {name: "worker[1:3]", address: "10.0.0.[11:13]", roles: [worker]}
+""",
+    ),
+    "VersionsDocument": (
+        "whole",
+        """\
+apiVersion: kubexm.io/v1
+kind: Versions
+metadata: {name: ours}
+mirrors:
+  https://dl.k8s.io: https://files.example.org/k8s
+""",
+    ),
     "ParamSpec": (
         "pipeline",
         """\
@@ -89,6 +111,18 @@ params:
       - {name: finish, type: message, with: {text: "end"}}
   steps:
     - {name: work, type: command, with: {argv: ["true"]}}
+""",
+    ),
+    "HandlerSpec": (
+        "tasks",
+        """\
+- name: web
+  handlers:
+    - {name: restart, type: command, with: {argv: [systemctl, restart, nginx]}}
+  steps:
+    - {name: config, type: file, notify: restart, with: {path: /etc/nginx/nginx.conf, content: "events {}\\n"}}
+    - {name: now, flush: true}
+    - {name: health, type: wait, with: {port: 80}}
 """,
     ),
     "RunOnSpec": (
@@ -118,11 +152,20 @@ params:
   with: {text: "{{ item.size }} {{ item.color }}"}
 """,
     ),
+    "DelegateToSpec": (
+        "steps",
+        """\
+- name: ask
+  type: command
+  delegateTo: control-node
+  with: {argv: [ping, -c1, "{{ origin.address }}"]}
+""",
+    ),
     "BatchSpec": (
         "tasks",
         """\
 - name: restart
-  batch: {size: 20%, pause: 30s, maxFailures: 1}
+  batch: {size: [1, 20%], pause: 30s, maxFailures: 1}
   steps: [{name: restart, type: command, with: {argv: ["true"]}}]
 """,
     ),

@@ -44,10 +44,6 @@ class Call:
     fresh: Callable[[], Mapping[str, str]] = dict
 
 
-def _own(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
-
-
 def _peer(name: str, program: str) -> str:
     return str(PEERS / name / "bin" / program)
 
@@ -92,7 +88,7 @@ def kubexm(work: Work) -> Call:
     (work.folder / "inventory.yaml").write_text(json.dumps(inventory, indent=1))
     (work.folder / "spec.yaml").write_text(json.dumps(pipeline, indent=1))
     templates = ["--templates", str(work.templates[0].parent)] if work.templates else []
-    return Call([_own("kubexm-run"), str(work.folder / "spec.yaml"), "--forks", str(FORKS), *templates])
+    return Call([_peer("kubexm", "kubexm-run"), str(work.folder / "spec.yaml"), "--forks", str(FORKS), *templates])
 
 
 def kubexm_unwritten(work: Work) -> Call:
@@ -239,8 +235,8 @@ def environment(home: Path, call: Call) -> dict[str, str]:
 def missing(name: str) -> str:
     """Why a tool cannot take part, or nothing."""
     programs = {
-        "kubexm": _own("kubexm-run"),
-        "kubexm, no journal": _own("kubexm-run"),
+        "kubexm": _peer("kubexm", "kubexm-run"),
+        "kubexm, no journal": _peer("kubexm", "kubexm-run"),
         "fabric": _peer("fabric", "python"),
         "fabric group": _peer("fabric", "python"),
         "pyinfra": _peer("pyinfra", "pyinfra"),
@@ -258,7 +254,7 @@ def version(name: str) -> str:
         return subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr.split(",")[0].strip()
     peer = name.split()[0].rstrip(",")
     package = {"ansible": "ansible-core"}.get(peer, peer)
-    python = sys.executable if peer == "kubexm" else _peer(peer, "python")
+    python = _peer(peer, "python")
     code = (
         "import importlib.metadata as m, importlib.util as u; "
         f"print(m.version({package!r}) + (', paramiko ' + m.version('paramiko') if u.find_spec('paramiko') else ''))"

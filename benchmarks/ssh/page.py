@@ -23,10 +23,10 @@ server's part of the work is the same for everybody, and it is the larger part o
 - CPU is that of all processes of the tool; memory is that of its largest process; sshd CPU is what the server, and
   all that it started, worked meanwhile.
 - At most 50 hosts at once for everybody. Host keys are known before.
-- kubexm: `kubexm-run` with a spec, as it is, and once more with `--no-journal`: no other tool writes down what it does
-  so that it can be resumed. fabric: a Python script with a pool of 50 threads; "fabric group" is its
-  `ThreadingGroup`, with a thread a host. pyinfra: a deploy with `--parallel 50`. ansible: a playbook without facts, 50
-  forks, pipelining and ControlPersist. scp: one a host, all at once.
+- kubexm: `kubexm-run` with a spec, installed as its users have it, and once more with `--no-journal`: no other tool
+  writes down what it does so that it can be resumed. fabric: a Python script with a pool of 50 threads; "fabric
+  group" is its `ThreadingGroup`, with a thread a host. pyinfra: a deploy with `--parallel 50`. ansible: a playbook
+  without facts, 50 forks, pipelining and ControlPersist. scp: one a host, all at once.
 - kubexm and pyinfra look first whether a file has to be sent at all; kubexm also syncs what it has written to the disk
   before it takes the old file's place.
 
