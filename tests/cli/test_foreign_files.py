@@ -72,6 +72,7 @@ PLACES = {
     "inventory": _as("", "inventory", "NAME"),
     "--vars-file": _as("params: {p: {type: string, default: x}}\n" + GOOD,
                        "validate", "main.yaml", "--vars-file", "NAME"),
+    "varsFiles": _as("varsFiles: [NAME]\n" + GOOD, "validate", "main.yaml"),
     "a template": _as(MAIN % "{name: s, type: template, with: {src: NAME, path: /nowhere/x}}", "validate", "main.yaml"),
     "a script": _as(MAIN % "{name: s, type: script, with: {src: NAME, interpreter: 'true'}}", "validate", "main.yaml"),
     "a file to copy": _as(MAIN % "{name: s, type: copy, with: {src: NAME, path: /nowhere/x}}", "validate", "main.yaml"),

@@ -47,7 +47,6 @@ def run(spec: str, *words: str, typed: str = "") -> Result:
     ("option", "words"),
     [
         ("--check", "--executor check"),
-        ("--diff", "--executor check"),
         ("--dry-run", "--executor dry-run"),
         ("--step", "--executor debug"),
         ("--extra-vars", "-e KEY=VALUE"),
@@ -87,7 +86,6 @@ def test_a_role_or_group_where_hosts_are_named_is_said_to_be_one(written: str, w
         ("type: apt, with: {name: x}", 'here it is "package"'),
         ("type: message, with: {text: x}, runOn: {all: true}", "it is a key of the task"),
         ("type: message, with: {text: x}, hosts: [app1]", 'it is "runOn" of the task'),
-        ("type: message, with: {text: x}, notify: restart", "`when: steps.NAME.changed`"),
         ("type: message, with: {text: '{{ inventory_hostname }}'}", "write host.name"),
         ("type: message, when: 'inventory_hostname == 3', with: {text: x}", "write host.name"),
         ("type: message, with: {text: '{{ ansible_facts.os }}'}", "write facts"),

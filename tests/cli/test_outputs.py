@@ -265,3 +265,40 @@ def test_a_step_of_a_fragment_that_check_does_not_make_is_unknown(site: Folder) 
     found = _actions(site, "--executor", "check")
     assert (found["m/t/use"]["forecast"], found["m/t/use"]["message"]) == ("unknown", "depends on m/t/more")
     assert _actions(site)["m/t/use"]["outputs"] == {"a": "x"}
+
+
+DOUBTED = """
+inventory: {defaults: {connector: local}, hosts: [{name: one}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        steps:
+          - {name: first, type: file, with: {path: "HERE/first", content: "2\\n"}}
+          - READER
+          - {name: last, when: "CONDITION", type: file, with: {path: "HERE/last", content: "2\\n"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "condition"),
+    [
+        ("{name: look, type: stat, with: {path: HERE/first}}", "steps.look.outputs.exists"),
+        (
+            "{name: look, type: command, with: {shell: 'cat HERE/first || true', readOnly: true}}",
+            "steps.look.outputs.stdout == '2'",
+        ),
+    ],
+    ids=["stat", "readOnly"],
+)
+def test_check_does_not_rely_on_what_it_reads_after_something_that_would_change(
+    site: Folder, reader: str, condition: str
+) -> None:
+    text = DOUBTED.replace("READER", reader).replace("CONDITION", condition).replace("HERE", str(site.path))
+    site.spec(text)
+    found = _actions(site, "--executor", "check")["m/t/last"]
+    assert (found["forecast"], found["message"]) == ("unknown", "depends on m/t/first")
+    _actions(site)
+    assert (site.path / "last").exists()
+    found = _actions(site, "--executor", "check")
+    assert {each["forecast"] for each in found.values()} == {"satisfied"}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.journal.owner import Owner
 from kubexm_exec.journal.store import RunRow, Store
-from kubexm_exec.service.pruning import old
+from kubexm_exec.service.past import old
 from tests.cli.kit import Folder
 
 SPEC = (

@@ -32,10 +32,11 @@ WRITES = {
 """Every option that names a file to write: a call that ends with it, before the name."""
 OPTIONS = {
     "plan --out", "graph --out", "schema --out", "runs report --out", "exec --result", "kubexm-run --result",
-    "kubexm-run --report", "resources bundle --out",
+    "kubexm-run --report", "resources bundle --out", "cluster build --out", "cluster render --out",
 }  # fmt: skip
-READS = {"--inventory", "--vars-file", "--templates", "--plan", "--bundle", "--journal", "--spec"}
-"""Options that name what is only read, or, as the journal, is ours by its own mark."""
+READS = {"--inventory", "--vars-file", "--templates", "--plan", "--bundle", "--journal", "--spec", "--file"}
+"""Options that name what is only read, or, as the journal, is ours by its own mark; or, as the document that
+`versions add` extends, is read as well and kept but for the lines that are added."""
 FILES = {
     "main.yaml": """\
         apiVersion: kubexm.io/v1
@@ -106,7 +107,9 @@ def options(command: click.Command, path: str) -> Iterator[str]:
 def test_every_option_that_names_a_file_is_known_as_read_or_written() -> None:
     found = {*options(main, ""), *options(run_command, "kubexm-run")}
     written = {each for each in found if each.rpartition(" ")[2] not in READS}
-    assert written - {each for each in written if each.startswith("run ")} == OPTIONS
+    # They take all options of kubexm-run.
+    runs = {each for each in written if each.startswith(("run ", "cluster create ", "cluster reset "))}
+    assert written - runs == OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -278,3 +281,23 @@ def test_links_of_our_own_and_pipes_are_still_written_to(site: Folder, shared: P
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_the_document_of_a_cluster_is_not_replaced_by_the_pipeline_that_is_built_from_it(site: Folder) -> None:
+    document = site.file(
+        "cluster.yaml",
+        """\
+        apiVersion: kubexm.io/v1
+        kind: Cluster
+        metadata: {name: demo}
+        kubernetes: {version: 1.36.4}
+        hosts: [{name: one, address: 10.0.0.1, roles: [controlPlane, worker]}]
+        """,
+    )
+    before = document.read_bytes()
+    result = site.run("cluster", "build", "-f", "cluster.yaml", "-o", "cluster.yaml")
+    assert (result.exit_code, document.read_bytes()) == (2, before)
+    assert "this command reads it" in result.stderr
+    for _ in range(2):
+        assert site.run("cluster", "build", "-f", "cluster.yaml", "-o", "built.yaml").exit_code == 0
+    assert (site.path / "built.yaml").read_text().startswith("# Made by `kubexm cluster build`")

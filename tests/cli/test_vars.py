@@ -63,7 +63,7 @@ def test_every_value_has_its_source_and_what_it_hides(site: Folder) -> None:
     )
     assert result.exit_code == 0, result.output
     assert [re.sub("  +", "  ", line).strip() for line in result.stdout.splitlines()] == [
-        "params.count  5  --vars-file",
+        "params.count  5  --vars-file at values.yaml:1:8",
         'params.token  "(secret)"  default at main.yaml:7:34',
         'params.version  "2"  command line (-e)',
         'vars.both  "host"  host vars at hosts.yaml:8:60',

@@ -46,6 +46,9 @@ def _facts(node: ExecutionNode) -> list[str]:
         "item": node.item if node.has_item else None,
         "outputs": dict(node.outputs),
         "hook": node.hook.value,
+        "groups": [f"{each.group}: {each.part.value}" for each in node.groups],
+        "notifies": list(node.notifies),
+        "handler": node.handler if node.handler != node.id else "",
         "once": list(node.candidates),
         "retry": [policy.retry.attempts, policy.retry.delay, policy.retry.backoff, policy.retry.max_delay]
         if policy.retry.attempts > 1

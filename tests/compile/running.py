@@ -1,4 +1,4 @@
-"""Runs graphs in the scheduler alone, every action with success."""
+"""Runs graphs in the scheduler alone, every action with success and a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run_to_the_end(graph: ExecutionGraph) -> list[tuple[str, str]]:
         assert ready, "nothing can go on"
         for action in ready:
             scheduler.start(action)
-            scheduler.finish(action, Outcome(Status.SUCCESS))
+            scheduler.finish(action, Outcome(Status.SUCCESS, notifies=True))
             if action.host:
                 ran.append((action.node, action.host))
     return ran

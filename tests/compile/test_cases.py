@@ -31,6 +31,9 @@ AT_THE_TOP = {"empty-file", "missing-api-version", "missing-kind", "no-pipeline"
 WITHOUT_A_PLACE = {"unknown-host-limit", "unknown-param-from-outside", "no-such-tag", "not-a-file", "file-not-found"}
 # Codes that need something which a file in this folder cannot be, with the tests that cover them.
 ELSEWHERE = {
+    "lost-handler": "e2e/test_notifications.py",
+    "host-left-out": "e2e/test_host_hooks.py",
+    "owed-hook-dropped": "e2e/test_groups_resumed.py",
     "ambiguous-step-type": "test_registries.py",
     "broken-executor": "executors/test_base.py",
     "broken-step-type": "test_registries.py",

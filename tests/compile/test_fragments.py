@@ -123,7 +123,7 @@ def test_a_fragment_sees_what_ran_before_and_the_values_of_its_task(fragments: F
         ([message("a", runOn={"roles": ["nobody"]})], ["unknown-role"]),
         ([message("a", runOn="nowhere")], ["unknown-host"]),
         ([message("a", onFailure=[message("b")])], ["no-hooks"]),
-        ([message("a", forEach="{{ facts.x }}")], ["not-static"]),
+        ([message("a", forEach="{{ facts.x }}")], ["unknown-fact"]),
         ([{"name": "a", "type": "script", "with": {"src": "nope.sh"}}], ["file-not-found"]),
     ],
 )
@@ -143,3 +143,9 @@ def test_fragment_begins_with_what_waits_for_its_node_alone_and_ends_with_what_n
     made = fragments.fragment(message("one"), message("two"), message("three", needs=["one"]))
     assert made.entry_nodes == ("m/t/more+one",)
     assert made.exit_nodes == ("m/t/more+two", "m/t/more+three")
+
+
+def test_a_loop_over_what_only_the_run_knows_is_left_to_it(fragments: Fragments) -> None:
+    [node] = fragments.compile(message("a", "{{ item }}", forEach="{{ facts.hostname.split('.') }}"))
+    assert node.loop is not None
+    assert (node.loop.items, node.has_item) == ("{{ facts.hostname.split('.') }}", False)

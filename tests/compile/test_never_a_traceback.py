@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from kubexm_spec.diagnostics import SpecError
 from kubexm_spec.excerpt import render
 from kubexm_spec.yaml.source import Path, SourceFile
 from tests.compile import specs
+from tests.compile.kit import Spec
 from tests.compile.running import run_to_the_end
 
 STEPS, CONNECTORS = step_registry(), connector_registry()
@@ -26,6 +28,7 @@ VALUES = [
     "'{{ steps.up.outputs.x }}'", "'{{ facts.os }}'", "'{{ secret(\"env:X\") }}'", "'{{ item }}'", "'{{ params }}'",
     "'node[1:3]'", "'node['", "'*'", "'100%'", "'1h'", "'../../x'", "'#x'", "'kubexm:x'", "'web.yaml'", "'x#y'", "'²'",
     "'a/b'", "'all'", "'env:X'", "99999999999999999999", ".nan", ".inf", "'\U0001f600'", "'{{ [1,2] }}'", "'\\0'",
+    "n" * 300,
 ]  # fmt: skip
 NAMES = ["name", "with", "uses", "steps", "tasks", "needs", "forEach", "x", "type", "runOn", "items", "vars", "hosts"]
 # Findings about a document as a whole, or about what is not in a file.
@@ -132,3 +135,25 @@ def test_values_from_outside_give_findings_or_a_graph(
     assert (result.graph is None) == result.diagnostics.has_errors
     if result.graph is not None:
         check_graph(result.graph)
+
+
+STEP = "modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: TYPE}]}]}]"
+SOME = STEP.replace("TYPE", "command, with: {argv: [id]}")
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "a/" * 2500 + "b"], ids=["long", "deep"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "modules: [{name: m, uses: NAME}]",
+        f"inventory: NAME\n{SOME}",
+        f"varsFiles: [NAME]\n{SOME}",
+        STEP.replace("TYPE", "template, with: {src: NAME, path: /x}"),
+        STEP.replace("TYPE", "copy, with: {src: NAME, path: /x}"),
+        STEP.replace("TYPE", "archive, with: {localSrc: NAME, format: tar, path: /x}"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_a_finding(spec: Spec, body: str, name: str) -> None:
+    spec.write(f"{body}\n".replace("NAME", name))
+    [finding] = compile_file(spec.path, steps=STEPS, connectors=CONNECTORS).diagnostics.errors
+    assert finding.span is not None

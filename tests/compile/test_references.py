@@ -121,6 +121,51 @@ def test_a_variable_may_refer_to_a_step_where_it_is_used_after_it(spec: Spec) ->
     assert spec.write(one_step("{{ vars.v }}", "needs: [], ", top=top)).codes() == ["later-step"]
 
 
+def test_what_is_in_order_for_one_step_is_not_taken_for_granted_for_another(spec: Spec) -> None:
+    text = """
+        vars: {found: "{{ steps.probe.outputs.stdout }}", through: "{{ vars.found }}", free: "{{ host.name }}"}
+        modules:
+          - name: m
+            tasks:
+              - name: first
+                steps:
+                  - {name: probe, type: command, with: {argv: [ls]}}
+                  - {name: uses, type: message, with: {text: "{{ vars.free }} {{ vars.through }}"}}
+              - name: second
+                steps:
+                  - {name: uses, type: message, with: {text: "{{ vars.free }} {{ vars.through }}"}}
+        """
+    assert spec.write(text).codes() == ["unknown-step"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "reference", "codes"),
+    [
+        ("[b]", "a", []),
+        ("[b]", "left", ["later-step"]),
+        ("[left]", "b", ["later-step"]),
+        ("[b, left]", "left", []),
+        ("[left, b]", "a", []),
+    ],
+)
+def test_a_step_is_before_another_only_if_that_waits_for_it(
+    spec: Spec, needs: str, reference: str, codes: list[str]
+) -> None:
+    text = f"""
+        modules:
+          - name: m
+            tasks:
+              - name: t
+                steps:
+                  - {{name: a, type: command, with: {{argv: [ls]}}}}
+                  - {{name: b, type: command, with: {{argv: [ls]}}}}
+                  - {{name: left, needs: [a], type: command, with: {{argv: [ls]}}}}
+                  - {{name: c, needs: {needs}, type: command, with: {{argv: [ls]}}}}
+                  - {{name: d, type: message, with: {{text: "{{{{ steps.{reference}.outputs.stdout }}}}"}}}}
+        """
+    assert spec.write(text).codes() == codes
+
+
 def test_inventory_variables_are_followed_on_the_hosts_that_have_them(spec: Spec) -> None:
     top = """
 inventory:

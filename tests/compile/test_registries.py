@@ -54,6 +54,19 @@ class Careless(Step[CarelessParams]):
         return Result()
 
 
+class OddParams(Params):
+    """Parameters of a type that nobody can check."""
+
+    stream: StepContext
+
+
+class Odd(Step[OddParams]):
+    """Cannot be given its parameters."""
+
+    def run(self, ctx: StepContext, forecast: Forecast[Any]) -> Result:
+        return Result()
+
+
 class InMemory(Registry[Any]):
     """Step types that were never installed."""
 
@@ -80,6 +93,7 @@ class InMemory(Registry[Any]):
 TYPES = InMemory(
     hello=Hello,
     careless=Careless,
+    odd=Odd,
     function=len,
     twice=RegistryError(
         "ambiguous-step-type", 'step type "twice" is claimed by a and b', "uninstall one of the packages"
@@ -100,6 +114,7 @@ def compiled(spec: Spec, *steps: str) -> Compilation:
     ("step", "code", "words"),
     [
         ("{name: s, type: careless, with: {name: x}}", "broken-step-type", "KeyError"),
+        ("{name: s, type: odd}", "broken-step-type", "cannot be used: PydanticSchemaGenerationError: Unable to"),
         ("{name: s, type: function, with: {}}", "broken-step-type", "is no Step class"),
         ("{name: s, type: twice}", "ambiguous-step-type", "claimed by a and b"),
         ("{name: s, type: broken}", "broken-step-type", "cannot be loaded"),

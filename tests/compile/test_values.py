@@ -261,6 +261,31 @@ def test_a_used_document_is_closed(spec: Spec) -> None:
     assert spec.params("m/t/s")["values"] == {"own": 6, "region": "eu"}
 
 
+def test_values_are_checked_for_each_item_and_scope_that_they_depend_on(spec: Spec) -> None:
+    text = """
+        vars: {mode: "{{ item }}", name: "{{ host.name }}"}
+        modules:
+          - name: m
+            tasks:
+              - name: loop
+                steps:
+                  - {name: s, type: file, forEach: ["600", "no"], with: {path: /x, content: x, mode: "{{ vars.mode }}"}}
+              - name: own
+                vars: {mode: "none"}
+                steps:
+                  - {name: a, type: file, with: {path: "/{{ vars.name }}", content: x, mode: "{{ vars.mode }}"}}
+              - name: other
+                vars: {mode: "0644"}
+                steps:
+                  - {name: a, type: file, with: {path: "/{{ vars.name }}", content: x, mode: "{{ vars.mode }}"}}
+        """
+    found = spec.write(text).compile().diagnostics.sorted()
+    assert [(finding.code, finding.span.line if finding.span else 0) for finding in found] == [
+        ("wrong-value", 11),
+        ("wrong-value", 15),
+    ]
+
+
 def test_a_secret_that_is_passed_on_is_looked_up_once(spec: Spec) -> None:
     spec.write(
         """

@@ -15,7 +15,6 @@ import pytest
 from kubexm_exec.connectors.base import Command, Connector
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.control import Cancel, Deadline
-from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost
 from tests.connectors.contract import ConnectorContract
 
@@ -35,11 +34,6 @@ class TestLocalConnector(ConnectorContract):
 
 def test_it_is_a_connector() -> None:
     assert isinstance(local(), Connector)
-
-
-def test_becoming_another_user_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(ConnectorError, match="remove `become`"):
-        local(become="nobody").open(Deadline())
 
 
 def test_commands_do_not_see_our_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +127,6 @@ local().put(Endless(), sys.argv[1], mode=0o600, deadline=Deadline.after(60), can
 
 
 def test_whoever_runs_the_program_is_no_other_user_to_become() -> None:
-    local(become=pwd.getpwuid(os.geteuid()).pw_name).open(Deadline.after(5))
-    with pytest.raises(ConnectorError, match="host here: the local connector cannot become nobody: start kubexm as"):
-        local(become="nobody").open(Deadline.after(5))
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    connector = local(become=own)
+    assert connector.as_user(own) is connector.as_user(False) is connector

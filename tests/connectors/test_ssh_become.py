@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubexm_exec.connectors.base import Command, Connector
-from kubexm_exec.connectors.become import become_line
+from kubexm_exec.connectors.ssh.channels import become_line
 from kubexm_exec.connectors.ssh.connector import SshConnector
 from kubexm_exec.connectors.ssh.options import Become, Method
 from kubexm_exec.control import Cancel, Deadline

@@ -414,7 +414,7 @@ def test_a_cancel_ends_the_wait_for_a_gateway_that_cannot_get_there(box: SshHost
 
 
 def test_no_more_hosts_than_the_limit_share_a_connection_to_a_gateway(box: SshHost, gateway: SshHost) -> None:
-    from kubexm_exec.connectors.ssh.gateways import Gateways
+    from kubexm_exec.connectors.ssh.link import Gateways
 
     gateways = Gateways(most_behind=2)
     connectors = [SshConnector(behind(box, gateway, f"h{n}"), str, gateways) for n in range(5)]

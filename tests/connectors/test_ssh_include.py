@@ -11,8 +11,8 @@ import paramiko
 import pytest
 
 from kubexm_exec.connectors.base import Command
+from kubexm_exec.connectors.ssh.config import config_text
 from kubexm_exec.connectors.ssh.connector import SshConnector
-from kubexm_exec.connectors.ssh.include import config_text
 from kubexm_exec.control import Cancel, Deadline
 from kubexm_exec.model.errors import ConnectorError
 from kubexm_exec.model.graph import GraphHost

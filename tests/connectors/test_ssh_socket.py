@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paramiko.packet import Packetizer
 
-from kubexm_exec.connectors.ssh.socket import EagerSocket
-from kubexm_exec.connectors.ssh.transport import HostPacketizer
+from kubexm_exec.connectors.ssh.transport import EagerSocket, HostPacketizer
 
 
 @pytest.fixture

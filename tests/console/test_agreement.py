@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kubexm_exec.cli.typed import next_commands
 from kubexm_exec.console.summary import render_summary
 from kubexm_exec.console.tally import Tally
-from kubexm_exec.console.text import plural
 from kubexm_exec.executors.check import CheckExecutor
 from kubexm_exec.executors.dryrun import DryRunExecutor
 from kubexm_exec.model.errors import ConnectorError
@@ -30,6 +29,7 @@ from kubexm_exec.model.result import (
 )
 from kubexm_exec.report import render_report
 from kubexm_exec.step import Diff, Forecast, Params, Result, Step, StepContext, StepFailed
+from kubexm_spec.diagnostics import plural
 from tests.executors.kit import Bench, Ran, graph, node
 
 Shape = Literal[

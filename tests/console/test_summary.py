@@ -54,7 +54,7 @@ def test_cancelled_run_offers_to_go_on() -> None:
     for node in [node.id for node in run.steps()][1:]:
         script.end(node, status=Status.CANCELLED)
     text = summary(script, status=Status.CANCELLED)
-    assert "⊘ Cancelled  create-etcd: 23 actions on 3 hosts in 1.0s: 3 changed, 20 cancelled\n" in text
+    assert "■ Cancelled  create-etcd: 23 actions on 3 hosts in 1.0s: 3 changed, 20 cancelled\n" in text
     assert text.endswith(f"Next:  {COMMAND}   continue\n")
     assert "  cancelled" in text.splitlines()[1]
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from kubexm_exec.console.text import columns, fit, names, one_line, pad, plural, text_lines
-from kubexm_exec.console.units import format_progress, format_size
+from kubexm_exec.console.text import columns, fit, format_progress, format_size, names, one_line, pad, text_lines
 from kubexm_exec.console.writer import LineWriter
 from kubexm_exec.model.harmless import clean
+from kubexm_spec.diagnostics import plural
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ("spec-reference.md", "step-reference.md", "step-kit.md", "cli.md")
+GENERATED = (
+    "spec-reference.md",
+    "cluster-reference.md",
+    "versions-reference.md",
+    "step-reference.md",
+    "step-kit.md",
+    "cli.md",
+)
+ANSIBLE = "ansible"
+"""The mark of a block that is Ansible's: ``plays``, or ``tasks`` of one."""
 
 _FENCE = re.compile(r"^(\s*)(`{3,})\s*(.*)$")
 _REASON = re.compile(r"<!--\s*not run:\s*(.*?)\s*-->")

@@ -11,7 +11,7 @@ import pytest
 
 from kubexm_exec import step
 from kubexm_exec.cli import codes
-from kubexm_exec.executors import debugger
+from kubexm_exec.executors import debug
 from kubexm_exec.plugins import executor_registry, step_registry
 from kubexm_exec.runner.facts import FACT_NAMES
 from kubexm_exec.values.evaluate import ROOTS
@@ -113,7 +113,7 @@ def test_commands_of_the_debugger_in_the_tutorial_exist() -> None:
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     shown = {command.split()[0] for cell in cells for command in re.findall("`(.*?)`", cell)}
     assert shown
-    assert shown <= set(debugger.COMMANDS.values())
+    assert shown <= set(debug.COMMANDS.values())
 
 
 def test_test_folders_named_in_contributing_exist() -> None:

@@ -17,8 +17,7 @@ import pytest
 
 from kubexm_exec.draw import flow
 from kubexm_exec.draw.cells import Cell, Edge, Placed, Room
-from kubexm_exec.draw.layout import MODULES, TASKS
-from kubexm_exec.draw.order import ranked
+from kubexm_exec.draw.layout import MODULES, TASKS, ranked
 from kubexm_exec.model.data import builtins
 
 GOLDEN = Path(__file__).parent / "golden" / "flow.json"

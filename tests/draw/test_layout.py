@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from kubexm_exec.draw import draw
 from kubexm_exec.draw.cells import Cell, Edge, Placed, Room
 from kubexm_exec.draw.flow import place
-from kubexm_exec.draw.layout import Piece, layout
+from kubexm_exec.draw.layout import Piece, layout, ranked
 from kubexm_exec.draw.model import model
-from kubexm_exec.draw.order import ranked
 from kubexm_exec.model.graph import ExecutionGraph
 from tests.draw import graphs
 from tests.draw.shapes import pipelines

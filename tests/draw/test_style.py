@@ -4,6 +4,7 @@ import pytest
 
 from kubexm_exec.draw.status import LOOKS, look, worst
 from kubexm_exec.draw.style import DARK, LIGHT, svg_style
+from kubexm_exec.model.result import SYMBOLS, Status
 
 
 def luminance(colour: str) -> float:
@@ -34,6 +35,11 @@ def test_text_can_be_read_on_everything_it_stands_on(palette: dict[str, str], in
 @pytest.mark.parametrize("line", ["edge", "hook"])
 def test_lines_can_be_seen(palette: dict[str, str], line: str) -> None:
     assert all(contrast(palette[line], palette[ground]) >= 2.9 for ground in GROUNDS)
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_drawing_has_the_symbol_that_every_view_has_for_a_status(status: Status) -> None:
+    assert look(status.value).symbol == SYMBOLS[status]
 
 
 @pytest.mark.parametrize("key", list(LOOKS))

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubexm_exec.draw.text import clean, escape, fit, plural, text_width
+from kubexm_exec.draw.text import clean, escape, fit, text_width
+from kubexm_spec.diagnostics import plural
 
 
 def test_wide_letters_are_wider_than_narrow_ones_and_bold_than_plain() -> None:

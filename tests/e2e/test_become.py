@@ -121,17 +121,55 @@ modules:
     assert owners(box) == {}
 
 
-def test_this_machine_can_only_be_worked_on_by_who_runs_the_program(sites: Sites) -> None:
-    site = sites("""
-inventory: {hosts: [{name: n, connector: local}]}
+LOCAL = """
+inventory:
+  hosts:
+    - {name: n, connector: local, vars: {root: ROOT}}
+    - {name: d, connector: local, become: daemon, vars: {root: ROOT}}
 modules:
   - name: m
     tasks:
       - name: t
+        runOn: {hosts: [n]}
         steps:
-          - {name: mine, type: command, become: root, with: {argv: [id, -un]}}
-          - {name: theirs, type: command, become: nobody, with: {argv: [id, -un]}}
+          - {name: mine, type: file, with: {path: "{{ vars.root }}/mine", content: "x\\n"}}
+          - {name: theirs, type: file, become: daemon, with: {path: "{{ vars.root }}/theirs", content: "x\\n"}}
+          - {name: closed, type: directory, become: bin, with: {path: "{{ vars.root }}/closed", mode: "0700"}}
+          - {name: inside, type: file, become: bin, with: {path: "{{ vars.root }}/closed/in", content: "x\\n"}}
+      - name: u
+        runOn: {hosts: [d]}
+        steps:
+          - {name: own, type: file, with: {path: "{{ vars.root }}/own", content: "x\\n"}}
+          - {name: login, type: file, become: false, with: {path: "{{ vars.root }}/login", content: "x\\n"}}
+"""
+
+
+def test_this_machine_is_worked_on_as_other_users_in_check_run_second_run_and_undo(
+    sites: Sites, box: PeopledHost
+) -> None:
+    def found() -> dict[str, str]:
+        return {str(path.relative_to(box.prefix)): path.owner() for path in box.prefix.rglob("*")}
+
+    site = sites(LOCAL.replace("ROOT", str(box.prefix)))
+    said = site.run("kubexm-run", "spec.yaml", "--executor", "check", "--output", "plain", code=0)
+    assert "5 would change, 1 unknown" in " ".join(said.split()), said
+    assert found() == {}
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    expected = {"mine": "root", "theirs": "daemon", "closed": "bin", "closed/in": "bin", "own": "daemon"}
+    assert found() == {**expected, "login": "root"}
+    assert "6 actions: 6 unchanged" in site.run("kubexm-run", "spec.yaml", "--output", "plain", code=0)
+    [_, first] = [run["id"] for run in site.runs()]
+    site.run("kubexm", "runs", "rollback", first, "--yes", "--output", "quiet", code=0)
+    assert found() == {}
+
+
+def test_a_user_of_this_machine_that_does_not_exist_fails_at_once_and_says_what_to_do(sites: Sites) -> None:
+    site = sites("""
+inventory: {hosts: [{name: n, connector: local}]}
+modules:
+  - name: m
+    tasks: [{name: t, steps: [{name: s, type: command, become: nosuchuser, with: {argv: [id]}}]}]
 """)
     said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=1)
-    assert "changed    m/t/mine" in said
-    assert "host n: the local connector cannot become nobody: start kubexm as that user" in said
+    assert "host n: root cannot become nosuchuser by su: " in said
+    assert "give a user in `become` that exists on the host" in " ".join(said.split())

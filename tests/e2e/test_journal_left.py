@@ -345,3 +345,19 @@ def test_whoever_goes_on_removes_the_script_that_a_killed_run_has_left(
     assert with_token(token), "the test sees what is left"
     again(site, verb, *(("--from", "m/t1/slow") if verb == "resume" else ("--yes",)), code=None)
     assert not with_token(token)
+
+
+@pytest.mark.parametrize("connector", ["ssh", "local"])
+def test_whoever_goes_on_removes_the_content_that_a_killed_run_had_judged(
+    box: SshHost, place: Any, connector: str
+) -> None:
+    token = f"secret-{uuid.uuid4()}"
+    judge = ["env", "D=FOLDER", "N=slow", "sh", "-c", SLOW, "%s"]
+    write = {"path": "FOLDER/written", "content": "{{ secret('env:KX_TOKEN') }}", "validate": judge}
+    site = place(box, [{"name": "slow", "type": "file", "with": write}], connector=connector)
+    site.env["KX_TOKEN"] = token
+    kill_at_work(site, box)
+    assert with_token(token), "the test sees what is left"
+    again(site, "resume", code=0)
+    assert not with_token(token)
+    assert (box.prefix / "written").read_text() == token

@@ -140,6 +140,10 @@ modules: [{name: m, tasks: [{name: t, steps: [{name: s, type: file, with: {path:
     said = site.run("kubexm", "runs", "rollback", first, code=3)
     assert f"later run on the same target: {second} of test" in said
     assert unchanged not in said
+    assert "their changes are kept" in said
+    overwriting = site.run("kubexm", "runs", "rollback", first, "--overwrite", code=3)
+    assert "what they changed of the same is lost" in overwriting
+    assert "are kept" not in overwriting
     assert "later run" not in site.run("kubexm", "runs", "rollback", second, "--yes", code=0)
     assert (site.host / "f").read_text() == "one"
     assert "later run" not in site.run("kubexm", "runs", "rollback", first, "--yes", code=0)
@@ -379,7 +383,7 @@ def test_an_undo_that_broke_off_is_not_repeated_before_somebody_says_so(sites: S
     (site.host / "made").touch()
     roll_back(site, option, "m/t/a", code=0)
     assert site.counts() == {"undo": times}
-    assert [run["message"] for run in site.runs()] == ["1 of 1 actions undone"], "whichever session did it"
+    assert [run["message"] for run in site.runs()] == ["1 of 1 action undone"], "whichever session did it"
     assert "Unknown outcome of the undo" not in site.run("kubexm", "runs", "show", "last", code=0)
     assert "nothing to undo" in roll_back(site, code=2)
 

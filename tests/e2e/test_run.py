@@ -115,7 +115,7 @@ modules:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_kills_what_runs_runs_always_hooks_reports_and_exits_130(tmp_path: Path, number: signal.Signals) -> None:
     process = _interruptible(tmp_path)
     process.send_signal(number)

@@ -264,3 +264,37 @@ def test_action_that_was_in_doubt_and_has_been_undone_is_simply_done_anew(sites:
     assert log.read_text().split() == ["z", "a", "undo-a", "undo-z"]
     site.run("kubexm", "runs", "resume", "last", "--output", "quiet", code=0)
     assert log.read_text().split() == ["z", "a", "undo-a", "undo-z", "z", "a"]
+
+
+def test_a_command_with_a_secret_in_its_environment_can_be_undone_in_a_later_session(sites: Sites) -> None:
+    step = """
+- name: login
+  type: command
+  sensitive: true
+  with:
+    shell: 'echo "$WORD" >FOLDER/login'
+    env: {WORD: "{{ secret('env:THE_WORD') }}"}
+    undo: {shell: 'grep -qx "$WORD" FOLDER/login && rm FOLDER/login'}
+"""
+    site = sites(body(step), THE_WORD="correct-horse")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=0)
+    assert (site.host / "login").exists()
+    assert "Rolled back: 1 action undone" in roll_back(site, code=0)
+    assert not (site.host / "login").exists()
+    assert "correct-horse" not in repr(site.entries())
+
+
+def test_the_path_of_a_sensitive_file_is_no_secret_that_others_beside_it_would_contain(sites: Sites) -> None:
+    site = sites(
+        body(
+            """
+- {name: hidden, type: file, sensitive: true, with: {path: FOLDER/hidden, content: "key of {{ host.name }}\\n"}}
+- {name: plain, type: file, with: {path: FOLDER/plain, content: "plain\\n"}}
+"""
+        )
+    )
+    said = site.run("kubexm-run", "spec.yaml", "--output", "plain", code=0)
+    assert f"created {site.host}/plain" in said
+    assert "node=m/t/plain" not in said, "a warning that it can be undone in this session only"
+    roll_back(site, code=0)
+    assert not (site.host / "plain").exists()

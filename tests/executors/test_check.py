@@ -107,6 +107,39 @@ def test_change_that_is_no_ancestor_excuses_nothing() -> None:
     assert ran.host("b").status is Status.FAILED
 
 
+class _Lacks(Step[Params]):
+    def precheck(self, ctx: StepContext) -> Forecast:
+        failure = StepFailed("there is no such file", file="/missing")
+        return Forecast.unknown("the file does not exist yet", seen=None, failure=failure)
+
+
+class _Replaces(Step[Params]):
+    path = "/other"
+
+    def precheck(self, ctx: StepContext) -> Forecast:
+        return Forecast.change("would act", [Diff(self.path, "old", "new")], seen=None, replaces=self.path)
+
+
+def test_what_is_missing_is_unknown_only_after_a_step_that_may_bring_it() -> None:
+    brings = type("Brings", (_Replaces,), {"path": "/missing"})
+    bench = Bench(steps={"lacks": _Lacks, "replaces": _Replaces, "brings": brings})
+    ran = _check(
+        node("a", "lacks"),
+        node("b", "replaces"),
+        node("c", "lacks", after=["b"]),
+        node("d", "brings"),
+        node("e", "lacks", after=["d"]),
+        node("f"),
+        node("g", "lacks", after=["f"]),
+        bench=bench,
+    )
+    for name in "ac":
+        assert (ran.host(name).status, ran.host(name).message) == (Status.FAILED, "there is no such file")
+    for name in "eg":
+        assert ran.host(name).forecast is ForecastState.UNKNOWN
+        assert ran.host(name).message == "the file does not exist yet"
+
+
 def test_host_that_does_not_answer_is_unreachable_also_after_a_change() -> None:
     gone = type("Gone", (_Refuses,), {"error": ConnectorError("no route")})
     ran = _check(node("a"), node("b", "gone", after=["a"], attempts=5, delay=600), bench=Bench(steps={"gone": gone}))

@@ -150,6 +150,15 @@ def test_parameter_set_by_hand_holds_for_the_next_attempt() -> None:
     assert ran.host("a").outputs["value"] == "new"
 
 
+def test_parameter_set_after_a_failure_holds_for_the_retry_and_the_rest_stays() -> None:
+    ran = _debug("c\nt valeu 1\nt fail 0\nr\n", node("a", with_={"value": "old", "fail": 9}))
+    assert _runs(ran) == ["a", "a"]
+    assert ran.result.status is Status.SUCCESS
+    assert ran.host("a").outputs["value"] == "old"
+    assert 'did you mean "value"?' in ran.output
+    assert "retry runs the action with it" in ran.output
+
+
 def test_shell_runs_commands_on_the_host() -> None:
     ran = _debug("h echo from the host; exit 3\nh\necho one\necho two\nexit\nq\n", *_three())
     assert "from the host\n" in ran.output

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from kubexm_exec.model.plain import plain
-from kubexm_exec.runner.facts import FACT_NAMES, parse
-from kubexm_exec.runner.factscript import SCRIPT, with_skew
+from kubexm_exec.runner.facts import FACT_NAMES, SCRIPT, parse, with_skew
 
 SAID = """\
 time=1700000000 +0200

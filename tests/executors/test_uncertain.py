@@ -52,10 +52,13 @@ def run(
     attempts: int = 3,
     more: Sequence[ExecutionNode] = (),
     policy: FailurePolicy = FailurePolicy.CONTINUE,
+    repeatable: bool | None = None,
 ) -> Ran:
     connector = type("Once", (Dropping,), {"drops": dict(drops)})
-    bench = Bench(steps={**STEPS, "blind": Blind}, connectors={"local": connector})
-    return bench.run(graph(node("a", kind, with_=with_, attempts=attempts), *more, policy=policy))
+    bench = Bench(steps={**STEPS, **BLIND}, connectors={"local": connector})
+    first = node("a", kind, with_=with_, attempts=attempts)
+    first = replace(first, policy=replace(first.policy, repeatable=repeatable))
+    return bench.run(graph(first, *more, policy=policy))
 
 
 class Blind(Step[Params]):
@@ -64,6 +67,22 @@ class Blind(Step[Params]):
     def run(self, ctx: StepContext, forecast: Forecast) -> Result:
         ctx.runner.run(["sh", "-c", "echo x >> /dev/null # drop"])
         return Result()
+
+
+class Repeatable(Blind):
+    """Says that it may be run again."""
+
+    repeatable = True
+
+
+class Undecided(Blind):
+    """Cannot even say whether it may be run again."""
+
+    def is_repeatable(self) -> bool:
+        raise RuntimeError("no idea")
+
+
+BLIND = {"blind": Blind, "repeatable": Repeatable, "undecided": Undecided}
 
 
 def test_what_the_host_shows_as_done_is_a_success_that_changed_something(tmp_path: Path) -> None:
@@ -103,6 +122,44 @@ def test_a_command_of_which_the_host_shows_nothing_is_never_run_a_second_time(tm
 def test_a_step_type_without_a_precheck_is_never_run_a_second_time() -> None:
     host = run({}, "blind", drops={"drop": 1}).host("a")
     assert (host.status, host.attempts, host.unknown) == (Status.FAILED, 1, True)
+
+
+def test_a_repeatable_command_is_simply_run_again_and_the_record_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    host = run({"shell": f"echo x >> {log}"}, drops={"echo x": 1}, repeatable=True).host("a")
+    assert (host.status, host.changed, host.attempts, host.unknown) == (Status.SUCCESS, True, 2, False)
+    assert host.repeated
+    assert host.to_json()["repeated"] is True
+    assert log.read_text() == "x\nx\n"
+
+
+def test_a_step_type_says_itself_that_it_is_repeatable_and_the_spec_may_say_otherwise() -> None:
+    host = run({}, "repeatable", drops={"drop": 1}).host("a")
+    assert (host.status, host.attempts, host.repeated) == (Status.SUCCESS, 2, True)
+    host = run({}, "repeatable", drops={"drop": 1}, repeatable=False).host("a")
+    assert (host.status, host.attempts, host.unknown, host.repeated) == (Status.FAILED, 1, True, False)
+    assert "check on the host whether it was done" in host.hint
+
+
+def test_a_step_type_that_fails_to_say_whether_it_is_repeatable_is_not_run_again() -> None:
+    host = run({}, "undecided", drops={"drop": 1}).host("a")
+    assert (host.status, host.attempts, host.unknown) == (Status.FAILED, 1, True)
+    assert "its outcome is unknown" in host.message
+
+
+def test_what_was_not_repeatable_for_its_author_is_not_what_a_look_at_the_host_decides(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    with_ = {"shell": f"echo x >> {made}", "creates": str(made)}
+    host = run(with_, drops={"echo x >": 1}, repeatable=False).host("a")
+    assert (host.status, host.changed, host.repeated) == (Status.SUCCESS, True, False)
+    assert made.read_text() == "x\n"
+
+
+def test_the_last_attempt_of_something_repeatable_says_that_nobody_has_to_confirm_it(tmp_path: Path) -> None:
+    with_ = {"shell": f"echo x >> {tmp_path}/log"}
+    host = run(with_, drops={"echo x": 1}, attempts=1, repeatable=True).host("a")
+    assert (host.status, host.unknown) == (Status.FAILED, True)
+    assert host.hint.startswith("run it again: it is repeatable")
 
 
 def test_a_command_that_only_asks_is_simply_asked_again(tmp_path: Path) -> None:

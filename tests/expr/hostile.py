@@ -249,7 +249,7 @@ def evaluated(texts: list[str]) -> list[Outcome]:
 
 
 def _context() -> dict[str, Any]:
-    from kubexm_exec.values.sandbox import Namespace
+    from kubexm_exec.values.names import Namespace
 
     deep: list[Any] = []
     other: list[Any] = []

@@ -15,7 +15,7 @@ def checked(folder: Path, text: str) -> tuple[Path, Templates]:
     path = folder / "a.conf"
     path.write_text(text)
     expressions = Expressions()
-    expressions.keep_template(expressions.parse(text), text, "a.conf", str(path))
+    expressions.jinja.keep_template(expressions.jinja.parse(text), text, "a.conf", str(path))
     return path, Templates(expressions, lambda base: TemplateFinder([Path(base)]))
 
 
@@ -37,8 +37,8 @@ def test_error_in_a_checked_template_names_it_and_its_line(tmp_path: Path) -> No
 
 
 def test_template_of_names_alone_is_rendered_as_by_the_code_of_jinja2(tmp_path: Path) -> None:
-    text = "a {{ n }} {{ deep['x'].y }} {{ none }}{# note #}\n\n{{ ok }} {{ many[0] }} {{ many }}\n"
-    names = {"n": 1.5, "deep": {"x": {"y": "<z>"}}, "none": None, "ok": True, "many": [{"k": "v"}, "w"]}
+    text = "a {{ n }} {{ deep['x'].y }} {{nothing}}{ }}\n\n{{ ok }} {{\nmany\t}}\n"
+    names = {"n": 1.5, "deep": {"x": {"y": "<z>"}}, "nothing": None, "ok": True, "many": [{"k": "v"}, "w"]}
     _, templates = checked(tmp_path, text)
     rendered = templates.render("a.conf", str(tmp_path), names)
     _, compiled = checked(tmp_path, text + "{% if true %}{% endif %}")

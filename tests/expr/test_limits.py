@@ -23,7 +23,7 @@ from kubexm_exec.values.limits import (
     SLOW_TEXT,
     Budget,
 )
-from kubexm_exec.values.sandbox import BUDGET
+from kubexm_exec.values.names import BUDGET
 from kubexm_exec.values.templates import TemplateFinder, Templates
 from kubexm_spec import regex
 

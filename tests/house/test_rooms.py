@@ -32,12 +32,13 @@ EXEC = (
 )
 """Lowest first: a room may import those below it, never one beside it."""
 SPEC = (
-    ("diagnostics", "duration", "hostnames", "ranges", "regex", "shipped"),
+    ("diagnostics", "duration", "hostnames", "paths", "regex", "semver", "shipped", "size"),
+    ("ranges",),
     ("yaml",),
     ("models",),
     ("inventories",),
     ("documents",),
-    ("excerpt", "schema"),
+    ("clusters", "excerpt", "schema"),
 )
 VIEWS = {"console", "draw", "report"}
 """They know the model and one another; only the command line knows them."""

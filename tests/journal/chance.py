@@ -6,6 +6,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.engine.entries import Repeat
 from kubexm_exec.engine.history import staying, tell, whole_graph
+from kubexm_exec.engine.notifications import Notifications
 from kubexm_exec.engine.resume import Selection, known_actions, to_repeat
 from kubexm_exec.engine.runtime import RunOptions, Runtime
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
@@ -22,12 +24,13 @@ from kubexm_exec.executors.rollback import RollbackExecutor
 from kubexm_exec.journal.session import Session, Start
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.events import EventBus
-from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, GraphHost, Retry, Scope
-from kubexm_exec.model.result import GraphExecutionResult, SkipReason, Status
+from kubexm_exec.model.graph import ExecutionFragment, ExecutionGraph, ExecutionNode, GraphHost, On, Retry, Scope
+from kubexm_exec.model.result import GraphExecutionResult, RunMode, SkipReason, Status
+from kubexm_exec.scheduler import Action
 from kubexm_exec.secrets import Redactor, Secrets
 from kubexm_exec.step import AnyStep, Forecast, Outputs, Params, Result, Standing, Step, StepContext, StepFailed, Undo
 from tests.executors.kit import Plugins
-from tests.scheduler.graphs import HOSTS, Case
+from tests.scheduler.graphs import HOSTS, Case, make_case
 
 MADE = ("done", "half")
 """What an action may leave behind: all of its work, and half of it."""
@@ -127,7 +130,8 @@ def step_of(case: Case, place: Host) -> type[AnyStep]:
 
 def is_flaky(node: str) -> bool:
     """Whether the first attempt of a node does only half of its work."""
-    return zlib.crc32(node.encode()) % 3 == 0
+    # Items of a loop have its policy.
+    return zlib.crc32(node.partition("[")[0].encode()) % 3 == 0
 
 
 def is_blind(node: str) -> bool:
@@ -136,17 +140,31 @@ def is_blind(node: str) -> bool:
 
 
 def ready(nodes: Sequence[ExecutionNode]) -> list[ExecutionNode]:
-    """The nodes of a random graph as they can be run: with a step, tried again where that helps, without pauses."""
+    """The nodes of a random graph as they can be run: with a step, tried again where that helps, without pauses.
+
+    What follows only what began is a hook of a batch, of a host or of a group, which a resume knows by its name: tasks
+    of the compiler have such hooks, and the others do not.
+    """
     return [
         replace(
             node,
+            dependencies=tuple(
+                replace(each, on=On.DONE) if each.on is On.BEGUN and not node.task else each
+                for each in node.dependencies
+            ),
             step_name="" if node.is_gate else "chance",
             pause=0.0,
-            scope="s",
+            scope=node.scope or "s",
             policy=replace(node.policy, retry=Retry(attempts=2)) if is_flaky(node.id) else node.policy,
         )
         for node in nodes
     ]
+
+
+@lru_cache(maxsize=4)
+def case_of(data: bytes) -> Case:
+    """A random graph, often with groups of steps."""
+    return make_case(data, groups=3)
 
 
 def graph_of(case: Case) -> ExecutionGraph:
@@ -154,7 +172,8 @@ def graph_of(case: Case) -> ExecutionGraph:
     nodes = {node.id: node for node in ready(list(case.graph.nodes.values()))}
     # Fragments may name any of them.
     hosts = {name: replace(case.graph.hosts.get(name, GraphHost(name)), connector="local") for name in HOSTS}
-    return replace(case.graph, nodes=nodes, hosts=hosts, scopes={"s": Scope("s")})
+    scopes = {node.scope: Scope(node.scope) for node in nodes.values()}
+    return replace(case.graph, nodes=nodes, hosts=hosts, scopes=scopes)
 
 
 def runtime_of(case: Case, folder: Path) -> Runtime:
@@ -193,20 +212,29 @@ def session(case: Case, folder: Path, mode: str) -> None:
     if mode == "rollback":
         runtime.nodes.update(whole_graph(runtime.graph, history).nodes)
     else:
-        runtime.prior = known_actions(whole_graph(runtime.graph, history), history, Selection())
+        whole = whole_graph(runtime.graph, history)
+        runtime.prior = known_actions(whole, history, Selection(), _due(whole, store))
     kept.attach(runtime)
     result = (RollbackExecutor(history) if mode == "rollback" else ConcurrentExecutor()).execute(runtime)
     error = kept.close(result, {}, "RolledBack" if mode == "rollback" else "Success")
     if error is not None:
         raise error
+    due = sorted((each.handler, each.host, each.node, each.sure) for each in store.notifications("t"))
     store.close()
-    (folder / "result.json").write_text(json.dumps({"status": result.status.value, "actions": actions(result)}))
+    said = {"status": result.status.value, "actions": actions(result), "due": due}
+    (folder / "result.json").write_text(json.dumps(said))
+
+
+def _due(graph: ExecutionGraph, store: Store) -> set[Action]:
+    """The actions of handlers that are due."""
+    return Notifications(graph.nodes, store.notifications("t"), RUN, RunMode.ACT).actions()
 
 
 def _again(graph: ExecutionGraph, store: Store, mode: str) -> list[Repeat]:
     """What a session that goes on says is to be run again."""
     history = tell(store, RUN)
-    return to_repeat(whole_graph(graph, history), history, Selection()) if mode == "resume" else []
+    whole = whole_graph(graph, history)
+    return to_repeat(whole, history, Selection(), _due(whole, store)) if mode == "resume" else []
 
 
 def actions(result: GraphExecutionResult) -> dict[str, Any]:

@@ -54,12 +54,11 @@ def new_folder(folder: Path, template: Path) -> None:
 
 def _child(asked: dict[str, Any]) -> int:
     from kubexm_exec.journal import store
-    from tests.journal.chance import session
-    from tests.scheduler.graphs import make_case
+    from tests.journal.chance import case_of, session
 
     vars(store)["_DIE_AT"] = asked["die"]
     try:
-        session(make_case(bytes.fromhex(asked["data"])), Path(asked["folder"]), asked["mode"])
+        session(case_of(bytes.fromhex(asked["data"])), Path(asked["folder"]), asked["mode"])
     except BaseException:  # noqa: BLE001  the child must never get into the loop of its parent
         (Path(asked["folder"]) / "error").write_text(traceback.format_exc())
         return 1
@@ -108,8 +107,7 @@ def _in_child(what: Any, *arguments: Any) -> int:
 def main() -> None:
     """Fork for every line that comes."""
     import kubexm_exec.journal.sqlitefile  # noqa: F401 - loaded here, so that no child has to
-    import tests.journal.chance
-    import tests.scheduler.graphs  # noqa: F401
+    from tests.journal.chance import case_of
 
     template = Path(sys.argv[1]) / "template.db"
     _in_child(_make_template, template)
@@ -122,6 +120,8 @@ def main() -> None:
         folder = Path(asked["folder"])
         if not folder.exists():
             new_folder(folder, template)
+        # Compiled here once, and not by every child.
+        case_of(bytes.fromhex(asked["data"]))
         sys.stdout.write(f"{_in_child(_child, asked)}\n")
         sys.stdout.flush()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.logfile import NAME, OutputLog, read_log
+from kubexm_exec.journal.session import NAME, OutputLog, read_log
 from kubexm_exec.model.events import ACTION_OUTPUT, Event
 
 

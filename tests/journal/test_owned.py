@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubexm_exec.engine.ports import JournalError
-from kubexm_exec.journal.logfile import OutputLog
+from kubexm_exec.journal.session import OutputLog
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.events import ACTION_OUTPUT, Event
 from kubexm_exec.resources.cache import Cache

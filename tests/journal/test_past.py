@@ -75,7 +75,7 @@ UNDOING = Undoing("m/t/s", "h")
 
 
 def ends(status: Status = Status.SUCCESS, *, unknown: bool = False) -> End:
-    return End("m/t/s", HostResult(host_name="h", status=status, unknown=unknown))
+    return End("m/t/s", HostResult(host_name="h", status=status, unknown=unknown, start_time=1.0))
 
 
 def retries(unsure: str = "") -> Retry:

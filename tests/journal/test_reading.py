@@ -54,7 +54,7 @@ def seen(path: Path) -> list[str]:
     """The runs, by somebody who writes nothing; nothing is left beside the file either."""
     before = sorted(path.parent.iterdir())
     with SqliteReading(path, "journal").looking() as door:
-        rows = door.rows("runs.newest", limit=1000, name="", status="", spec="")
+        rows = door.rows("runs.newest", limit=1000, name="", status="", spec="", target="")
     assert sorted(path.parent.iterdir()) == before
     return sorted(row[0] for row in rows)
 
@@ -95,7 +95,7 @@ def test_every_answer_is_whole_while_sessions_come_and_go(path: Path) -> None:
     try:
         while not over:
             over = writer.poll() is not None
-            rows = door.rows("runs.newest", limit=1000, name="", status="", spec="")
+            rows = door.rows("runs.newest", limit=1000, name="", status="", spec="", target="")
             assert len(rows) >= most
             most = len(rows)
             for row in rows[:3]:

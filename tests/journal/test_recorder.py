@@ -13,7 +13,7 @@ import pytest
 
 from kubexm_exec.engine.ports import JournalError
 from kubexm_exec.journal.owner import Owner
-from kubexm_exec.journal.recorder import Recorder
+from kubexm_exec.journal.session import Recorder
 from kubexm_exec.journal.store import Store
 from kubexm_exec.model.ids import new_run_id
 
@@ -110,7 +110,7 @@ def test_nobody_waits_here_for_another_process_that_writes(recorder: Recorder, t
 def test_journal_that_is_never_free_is_an_error(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubexm_exec.journal.recorder._BUSY", 0.2)
+    monkeypatch.setattr("kubexm_exec.journal.session._BUSY", 0.2)
     [path] = tmp_path.rglob("journal.db")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -15,8 +15,8 @@ from kubexm_exec.engine.undo import Saved, earlier, undo_all
 from kubexm_exec.executors.concurrent import ConcurrentExecutor
 from kubexm_exec.model.events import ACTION_FINISHED, ACTION_UNDONE, Event
 from kubexm_exec.model.graph import ExecutionGraph, FailurePolicy
-from tests.journal.chance import Host, runtime_of
-from tests.scheduler.graphs import decisions, make_case
+from tests.journal.chance import Host, case_of, runtime_of
+from tests.scheduler.graphs import decisions
 
 
 def before(graph: ExecutionGraph) -> dict[tuple[str, str], set[tuple[str, str]]]:
@@ -48,7 +48,7 @@ def before(graph: ExecutionGraph) -> dict[tuple[str, str], set[tuple[str, str]]]
 
 @given(data=decisions)
 def test_undo_respects_every_dependency_and_the_order_of_each_host(data: bytes) -> None:
-    case = make_case(data)
+    case = case_of(data)
     case = dataclasses.replace(case, graph=replace(case.graph, failure_policy=FailurePolicy.CONTINUE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

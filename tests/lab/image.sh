@@ -5,6 +5,8 @@ set -eu
 root=$1
 shift
 suite=bookworm
+# Not installed: for tests that do it.
+later="nginx postgresql-15 haproxy keepalived socat conntrack ethtool prometheus-node-exporter"
 
 # The mirror that this machine is set up for; debootstrap knows one by itself.
 mirror=$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' --format '$(REPO_URI) $(CODENAME)' 2>/dev/null \
@@ -23,13 +25,16 @@ chmod 0755 "$root/usr/sbin/policy-rc.d"
 echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/lab"
 mount -t proc proc "$root/proc"
 
-chroot "$root" sh -eu -s "$@" <<'INSIDE'
+LATER=$later chroot "$root" sh -eu -s "$@" <<'INSIDE'
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 apt-get -q update
 apt-get -q -y --no-install-recommends install "$@" </dev/null
 # Debian's dnf-plugins-core and zypper exclude each other: only what holds packages is taken out of it.
 (cd /tmp && apt-get -q download dnf-plugins-core && dpkg-deb --fsys-tarfile dnf-plugins-core_*.deb |
   tar -x -C / --wildcards '*/dnf-plugins/versionlock.py' '*/dnfpluginscore/*' '*/plugins/versionlock.*' && rm dnf-plugins-core_*.deb)
+# What tests install themselves: a repository on the machine's own disk, which nobody uses who does not name it.
+(mkdir -p /usr/share/lab/debs/partial && cd /usr/share/lab/debs && apt-get -q -y --no-install-recommends --download-only \
+  -o Dir::Cache::archives="$PWD/" install $LATER && rm -rf lock partial && apt-ftparchive packages . >Packages)
 apt-get clean
 rm -rf /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/share/info/*
 rm -f /etc/apt/apt.conf.d/99lab /usr/sbin/policy-rc.d /etc/ssh/ssh_host_* /etc/resolv.conf

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubexm_exec.model.graph import GraphHost
 from tests.lab.machines_ground import Ground, kill_all, members
@@ -22,6 +22,7 @@ _UP_TIME = 60.0
 _TOOLS = ("systemd-nspawn", "nft", "ip", "nsenter", "ssh-keygen", "mount")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FAULTS = "kubexm_lab"
+Kind = TypeVar("Kind", bound="Machine")
 
 # Enters the control groups named before "--"; a reboot inside ends nspawn with 133, and the machine starts again.
 _LOOP = """
@@ -69,6 +70,10 @@ def missing() -> str:
 class Machine:
     """One of them. `root` is its disk, an overlay in memory; /run and what else is mounted inside is not seen there."""
 
+    _controllers = False
+    """Whether its systemd may limit what runs on it."""
+    _environment = _NSPAWN_ENVIRONMENT
+
     def __init__(self, ground: Ground, number: int, key: Path) -> None:
         self._ground = ground
         self._number = number
@@ -79,7 +84,7 @@ class Machine:
         self.root = self.folder / "root"
         self.known_hosts = self.folder / "known_hosts"
         self._space = ground.namespace(number)
-        self._groups = ground.groups(self.name)
+        self._groups = ground.groups(self.name, controllers=self._controllers)
         self._process: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
@@ -109,6 +114,7 @@ class Machine:
             "systemd-nspawn", "--boot", "--quiet", f"--directory={self.root}", f"--machine={self.name}",
             "--register=no", "--keep-unit", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
             "--capability=all", f"--network-namespace-path=/run/netns/{self._space}", "--console=pipe",
+            *self._options(),
         ]  # fmt: skip
         loop = self._ground.groups("loop")[0] / "cgroup.procs"
         groups = [str(group / "cgroup.procs") for group in self._groups]
@@ -118,7 +124,7 @@ class Machine:
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
-                env={**os.environ, **_NSPAWN_ENVIRONMENT},
+                env={**os.environ, **self._environment},
                 start_new_session=True,
             )
 
@@ -228,6 +234,10 @@ class Machine:
         """Mount an empty disk of that size."""
         self.sh('mkdir -p "$1" && mount -t tmpfs -o "size=$2k,mode=0755" small "$1"', place, str(kilobytes))
 
+    def _options(self) -> list[str]:
+        """More options of nspawn, and arguments of the first process."""
+        return []
+
     def _drop(self, rule: str) -> None:
         self.heal()
         chains = (("input", "iif"), ("output", "oif"))
@@ -246,7 +256,8 @@ class Machine:
             with contextlib.suppress(OSError):
                 status = Path(f"/proc/{pid}/status").read_text()
                 spaces = status.partition("NSpid:")[2].partition("\n")[0].split()
-                if len(spaces) > 1 and spaces[-1] == "1":
+                # Containers on it have first processes of their own, one space further in.
+                if len(spaces) == 2 and spaces[-1] == "1":
                     return pid
         assert or_none, f"{self.name} is off:\n{(self.folder / 'console').read_text(errors='replace')[-2000:]}"
         return 0
@@ -263,14 +274,21 @@ class Machine:
 @contextlib.contextmanager
 def machines(count: int) -> Iterator[list[Machine]]:
     """That many machines that are up, on one network; gone at the end."""
+    with running(Machine, count) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def running(kind: type[Kind], count: int) -> Iterator[list[Kind]]:
+    """That many machines of a kind, as ``machines``."""
     why = missing()
     assert not why, why
     ground = Ground.claim()
-    made: list[Machine] = []
+    made: list[Kind] = []
     try:
         ground.prepare(count)
         key = make_key(ground.folder / "id")
-        made = [Machine(ground, number, key) for number in range(1, count + 1)]
+        made = [kind(ground, number, key) for number in range(1, count + 1)]
         for machine in made:
             machine.make()
             machine.start()

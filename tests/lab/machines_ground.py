@@ -30,13 +30,16 @@ def ip(commands: Iterable[str], *, force: bool = False) -> None:
     )
 
 
-def control_groups() -> list[Path]:
-    """Where groups of our own can be made: version 2, and systemd's own tree where both versions are mounted."""
+def control_groups(*, controllers: bool = False) -> list[Path]:
+    """Where groups of our own can be made: version 2, and systemd's own tree where both versions are mounted.
+
+    With ``controllers`` the trees of version 1 that limit something as well, which only hosts with a kubelet need.
+    """
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         place, _, kind = line.partition(" - ")
         words = kind.split()
-        if words[0] == "cgroup2" or (words[0] == "cgroup" and "name=systemd" in words[2].split(",")):
+        if words[0] == "cgroup2" or (words[0] == "cgroup" and (controllers or "name=systemd" in words[2].split(","))):
             found.append(Path(place.split()[4]))
     return found
 
@@ -83,11 +86,15 @@ class Ground:
         """The name of a host's network namespace, and of its end of the cable."""
         return f"kxl{self.number}-{host}"
 
-    def groups(self, leaf: str) -> list[Path]:
+    def groups(self, leaf: str, *, controllers: bool = False) -> list[Path]:
         """Control groups for some processes, made here."""
-        found = [root / f"kxl{self.number}" / leaf for root in control_groups()]
-        for each in found:
-            each.mkdir(parents=True, exist_ok=True)
+        found = []
+        for root in control_groups(controllers=controllers):
+            for each in (root / f"kxl{self.number}", root / f"kxl{self.number}" / leaf):
+                if not each.exists():
+                    each.mkdir()
+                    _allow_processors(root, each)
+            found.append(each)
         return found
 
     def prepare(self, count: int) -> None:
@@ -113,7 +120,7 @@ class Ground:
 
     def clear(self) -> None:
         """Remove everything of this number, whoever made it; nothing there is fine too."""
-        roots = [root / f"kxl{self.number}" for root in control_groups()]
+        roots = [root / f"kxl{self.number}" for root in control_groups(controllers=True)]
         for root in roots:
             kill_all(root)
         prefix = f"kxl{self.number}-"
@@ -157,6 +164,15 @@ def members(group: Path) -> list[int]:
         with contextlib.suppress(FileNotFoundError, OSError):
             found += [int(pid) for pid in procs.read_text().split()]
     return sorted(set(found))
+
+
+def _allow_processors(root: Path, group: Path) -> None:
+    """A group of cpuset takes no process before it has processors and memory; those below should inherit them."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if (root / name).exists():
+            (group / name).write_text((root / name).read_text())
+    if (root / "cpuset.cpus").exists() and (root / "cgroup.clone_children").exists():
+        (group / "cgroup.clone_children").write_text("1")
 
 
 def _remove_groups(root: Path) -> None:

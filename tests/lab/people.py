@@ -18,6 +18,7 @@ _HASH = (
     "UDkJbAilwOLqxoO8KfcUr1O7K6QyytrJGO7SklErOQKyR55erQazA2/lwQcqPbnyP8tXFT3jTaRfu6jjS8/4n1"
 )
 USERS = ("asked", "trusted", "nobodys", "ttyonly", "other")
+NAMES = ("passwd", "shadow", "group", "sudoers")
 _FIRST_UID = 47000
 _SUDOERS = """
 Defaults passwd_tries=3
@@ -45,25 +46,30 @@ class PeopledHost(SshHost):
     def command(self) -> list[str]:
         """The server, with other files in place of those that name users."""
         etc = self.folder / "etc"
-        names = ("passwd", "shadow", "group", "sudoers")
-        binds = "; ".join(f"mount --bind '{etc / name}' /etc/{name}" for name in names)
+        binds = "; ".join(f"mount --bind '{etc / name}' /etc/{name}" for name in NAMES)
         return ["unshare", "-m", "sh", "-c", f'set -e; {binds}; exec "$@"', "sh", *super().command()]
 
     def populate(self) -> None:
         """Write the files."""
-        etc = self.folder / "etc"
-        etc.mkdir()
-        people = list(enumerate(USERS, _FIRST_UID))
-        entries = [f"{name}:x:{uid}:{uid}::{self.prefix}:/bin/sh" for uid, name in people]
-        (etc / "passwd").write_text("\n".join(["root:x:0:0:root:/root:/bin/sh", *_system("passwd"), *entries, ""]))
-        groups = [f"{name}:x:{uid}:" for uid, name in people]
-        (etc / "group").write_text("\n".join(["root:x:0:", *_system("group"), *groups, ""]))
-        shadow = etc / "shadow"
-        shadow.write_text("".join(f"{name}:{_HASH}:20000:0:99999:7:::\n" for name in ("root", *USERS)))
-        shadow.chmod(0o600)
-        sudoers = etc / "sudoers"
-        sudoers.write_text(_SUDOERS)
-        sudoers.chmod(0o440)
+        people_files(self.folder, self.prefix)
+
+
+def people_files(folder: Path, home: Path = Path("/")) -> list[Path]:
+    """The files that name the people, each under its name in /etc, for a mount namespace."""
+    etc = folder / "etc"
+    etc.mkdir()
+    people = list(enumerate(USERS, _FIRST_UID))
+    entries = [f"{name}:x:{uid}:{uid}::{home}:/bin/sh" for uid, name in people]
+    (etc / "passwd").write_text("\n".join(["root:x:0:0:root:/root:/bin/sh", *_system("passwd"), *entries, ""]))
+    groups = [f"{name}:x:{uid}:" for uid, name in people]
+    (etc / "group").write_text("\n".join(["root:x:0:", *_system("group"), *groups, ""]))
+    shadow = etc / "shadow"
+    shadow.write_text("".join(f"{name}:{_HASH}:20000:0:99999:7:::\n" for name in ("root", *USERS)))
+    shadow.chmod(0o600)
+    sudoers = etc / "sudoers"
+    sudoers.write_text(_SUDOERS)
+    sudoers.chmod(0o440)
+    return [etc / name for name in NAMES]
 
 
 def _system(name: str) -> list[str]:

@@ -10,13 +10,11 @@ from msgspec.structs import replace
 from kubexm_exec.model.events import ACTION_FORECAST, ACTION_OUTPUT, GRAPH_EXTENDED, LOG, Event
 from kubexm_exec.model.graph import Dependency, ExecutionGraph, ExecutionNode
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, RunMode, SkipReason, Status
-from kubexm_exec.report import render_report
-from kubexm_exec.report.collect import MOST as MOST_EVENTS
-from kubexm_exec.report.collect import ReportEvents
+from kubexm_exec.report import MOST as MOST_EVENTS
+from kubexm_exec.report import ReportEvents, extended, render_report
 from kubexm_exec.report.critical import critical_path
 from kubexm_exec.report.failures import consequences, failures
 from kubexm_exec.report.gantt import MOST, ROWS, STATIC, chart, ticks
-from kubexm_exec.report.inputs import extended
 from kubexm_exec.report.logs import BUDGET, ENTRIES, logs_data
 from kubexm_exec.report.tally import node_outcome, tallies
 from tests.draw.graphs import cluster, small, wide

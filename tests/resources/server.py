@@ -91,6 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._content(page, headers)
 
+    def do_HEAD(self) -> None:
+        page = self.web.pages.get(self.path.partition("?")[0])
+        self._status(404 if page is None else 200, {"Content-Length": str(len(page.content) if page else 0)})
+
     def _status(self, status: int, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": "0", **(headers or {})}.items():

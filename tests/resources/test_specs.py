@@ -42,7 +42,7 @@ def put(spec: Spec, text: str) -> Spec:
 
 def source(graph: ExecutionGraph, machine: str = "x86_64", *, node: str = "m/t/get", host: str | None = None) -> Source:
     """What a node's resource is on a host of that machine."""
-    from kubexm_exec.runner.factscript import ARCHITECTURES
+    from kubexm_exec.runner.facts import ARCHITECTURES
 
     def facts(name: str) -> Mapping[str, Any]:
         return {"machine": machine, "architecture": ARCHITECTURES.get(machine, machine)}

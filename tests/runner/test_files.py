@@ -296,6 +296,21 @@ def test_a_temporary_folder_is_gone_after_a_failure_too(runner: Runner) -> None:
     assert not Path(path).exists()
 
 
+@pytest.mark.parametrize("content", [b"", b"a\0b", b"x" * 300_000], ids=["none", "no text", "much"])
+def test_new_content_is_judged_by_a_program_that_finds_it_by_its_path(
+    runner: Runner, folder: Path, content: bytes
+) -> None:
+    target, seen = folder / "new $file", folder / "seen"
+    runner.validate(str(target), content, ["sh", "-c", 'cat "${1#a=}" >"$2"; echo "$1" >>"$2"', "x", "a=%s", str(seen)])
+    told = seen.read_bytes().removeprefix(content).decode()
+    place = Path(told.removeprefix("a=").removesuffix("\n"))
+    assert (told[:2], place.name, place.parent.exists()) == ("a=", "new $file", False)
+    with pytest.raises(StepFailed) as caught:
+        runner.validate(str(target), content, ["sh", "-c", 'echo "bad: $1"; exit 9', "x", "%s"])
+    assert (caught.value.message, caught.value.exit_code) == (f"validate {target}: exit code 9: bad: {target}", 9)
+    assert not target.exists()
+
+
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="no busybox here: its tools were not tried by these tests")
 def test_these_tests_run_with_the_tools_of_busybox_too(request: pytest.FixtureRequest) -> None:
     """Says once, instead of for each test, that half of them are missing."""

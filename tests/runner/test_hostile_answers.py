@@ -12,7 +12,7 @@ import pytest
 
 from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.control import Deadline
-from kubexm_exec.runner.factscript import parse
+from kubexm_exec.runner.facts import parse
 from kubexm_exec.runner.files.probe import Held, look
 from kubexm_exec.runner.session import Session
 from kubexm_exec.runner.system import firewall, mounts, names, swap

@@ -10,10 +10,10 @@ import pytest
 
 from kubexm_exec.connectors.filescripts import reason_of
 from kubexm_exec.model.harmless import clean
-from kubexm_exec.runner import factscript
+from kubexm_exec.runner import facts
 from kubexm_exec.runner.files import archives
-from kubexm_exec.runner.packages import trouble, versions, zypper
-from kubexm_exec.runner.system import fstab
+from kubexm_exec.runner.packages import base, versions, zypper
+from kubexm_exec.runner.system import mounts
 from kubexm_steps import authorized_key as _keys
 from kubexm_steps import sysctl
 from kubexm_steps.lib import units
@@ -25,14 +25,14 @@ READERS: dict[str, Callable[[str], object]] = {
     "sysctl, other files": lambda text: sysctl.overridden([("/etc/sysctl.d/zz.conf", text)], "a.conf", {"a.b": "1"}),
     "authorized keys": lambda text: _keys.without_keys(text, []),
     "unit file": units.install_section,
-    "facts": factscript.parse,
-    "facts, addresses": lambda text: factscript._addresses([f"1: a inet {text}"]),
-    "fstab": lambda text: list(fstab.fstab_lines(text)),
+    "facts": facts.parse,
+    "facts, addresses": lambda text: facts._addresses([f"1: a inet {text}"]),
+    "fstab": lambda text: list(mounts.fstab_lines(text)),
     "zypper": lambda text: list(zypper.solvables([text])),
     "zypper, sections": lambda text: list(zypper.sections(text)),
     "zypper, error": lambda text: zypper.TAG.sub(b"", text.encode()),
     "error": reason_of,
-    "package manager's error": trouble.own_words,
+    "package manager's error": base.own_words,
     "listing of an archive": lambda text: archives._zip_entries(text, "x.zip"),
     "row of an archive": lambda text: archives._tar_entry("a", text, escaped=True),
     "versions": lambda text: (

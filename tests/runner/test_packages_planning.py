@@ -9,11 +9,11 @@ from kubexm_exec.connectors.local.connector import LocalConnector
 from kubexm_exec.control import Cancel
 from kubexm_exec.model.command import CommandResult
 from kubexm_exec.model.graph import GraphHost
+from kubexm_exec.runner.packages import first_lookup, make_plan, wants_all
 from kubexm_exec.runner.packages.apt import Apt
+from kubexm_exec.runner.packages.base import explain
 from kubexm_exec.runner.packages.data import Ask, Found, Goal, Move, Plan, Survey, Target, pair
 from kubexm_exec.runner.packages.dnf import Dnf
-from kubexm_exec.runner.packages.planning import first_lookup, make_plan, wants_all
-from kubexm_exec.runner.packages.trouble import explain
 from kubexm_exec.runner.packages.versions import compare_deb
 from kubexm_exec.runner.packages.zypper import Zypper
 from kubexm_exec.runner.session import Session

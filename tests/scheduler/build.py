@@ -15,9 +15,11 @@ from kubexm_exec.model.graph import (
     FailurePolicy,
     GraphHost,
     Hook,
+    Membership,
     Mode,
     NodeKind,
     On,
+    Part,
     Policy,
 )
 from kubexm_exec.model.result import SkipReason, Status
@@ -25,10 +27,13 @@ from kubexm_exec.scheduler import Action, Outcome, Scheduler, Transition
 
 OUTCOMES = {
     "ok": Outcome(Status.SUCCESS),
+    "change": Outcome(Status.SUCCESS, notifies=True),
     "fail": Outcome(Status.FAILED),
     "satisfied": Outcome(Status.SKIPPED, SkipReason.PRECHECK),
     "when": Outcome(Status.SKIPPED, SkipReason.CONDITION),
     "cancel": Outcome(Status.CANCELLED),
+    "early": Outcome(Status.FAILED, begun=False),
+    "unbegun": Outcome(Status.CANCELLED, begun=False),
 }
 
 
@@ -42,22 +47,36 @@ def step(
     max_failures: str = "0",
     ignore: bool = False,
     places: Mapping[str, str] | None = None,
+    notifies: str = "",
+    handler: str = "",
+    one: str = "",
+    groups: str = "",
     **constraints: Any,
 ) -> ExecutionNode:
-    """A step on hosts; ``after="a b?failure g@h1,h2"``: names, for which outcome, limited to which hosts."""
+    """A step on hosts; ``after="a b?failure g@h1,h2"``: names, for which outcome, limited to which hosts.
+
+    ``one``: places of which the run chooses one for each host. ``groups="inner.rescue outer.body"``: the groups that it
+    is in, the innermost first, and in which part.
+    """
+    if one:
+        places = dict.fromkeys(hosts.split(), one.split()[0])
     return ExecutionNode(
         id=id,
         hosts=tuple(hosts.split()),
         places=places or {},
+        choices=(tuple(one.split()),) if one else (),
         dependencies=tuple(_dependency(word, Mode.HOST) for word in after.split()),
-        hook=hook,
+        hook=Hook.HANDLER if handler else hook,
+        notifies=tuple(notifies.split()),
+        handler=handler,
+        groups=_memberships(groups),
         skip=skip,
         policy=Policy(max_failures=max_failures, ignore_errors=ignore),
         constraints=Constraints(**constraints),
     )
 
 
-def gate(id: str, after: str = "", *, budget: str | None = None, pause: float = 0.0) -> ExecutionNode:
+def gate(id: str, after: str = "", *, budget: str | None = None, pause: float = 0.0, groups: str = "") -> ExecutionNode:
     """A gate; steps that wait for one name it as they name a step."""
     return ExecutionNode(
         id=id,
@@ -65,7 +84,12 @@ def gate(id: str, after: str = "", *, budget: str | None = None, pause: float = 
         dependencies=tuple(_dependency(word, Mode.BARRIER) for word in after.split()),
         batch_budget=budget,
         pause=pause,
+        groups=_memberships(groups),
     )
+
+
+def _memberships(words: str) -> tuple[Membership, ...]:
+    return tuple(Membership(group, Part(part)) for group, part in (word.split(".") for word in words.split()))
 
 
 def _dependency(word: str, mode: Mode) -> Dependency:
@@ -105,8 +129,17 @@ def text(status: Status, reason: SkipReason | None = None, cause: str = "") -> s
 class Play:
     """Drives a scheduler by hand or to its end, and notes how everything ended."""
 
-    def __init__(self, *nodes: ExecutionNode, forks: int = 50, **options: Any) -> None:
-        self.scheduler = Scheduler(graph(*nodes, **options), forks=forks)
+    def __init__(
+        self,
+        *nodes: ExecutionNode,
+        forks: int = 50,
+        due: Sequence[tuple[str, str, str]] = (),
+        owed: str = "",
+        **options: Any,
+    ) -> None:
+        self.scheduler = Scheduler(graph(*nodes, **options), forks=forks, due=due, owed=map(action, owed.split()))
+        self.places: dict[str, str] = {}
+        """The places that were chosen, if they are not the first."""
         self.ends: dict[str, str] = {}
         """How each action, each node (by its id) and each gate has ended."""
         self.messages: dict[str, str] = {}
@@ -161,6 +194,12 @@ class Play:
         assert self.scheduler.done, f"nothing is offered, and yet it is not done: {self.ends}"
         return self
 
+    def move(self, name: str, place: str) -> Play:
+        """The running action is to be done at another place."""
+        self.scheduler.move(action(name), place)
+        self.places[name] = place
+        return self
+
     def of(self, *names: str) -> list[str]:
         """The ends of some, or ``-``."""
         return [self.ends.get(name, "-") for name in names]
@@ -175,6 +214,7 @@ class Play:
         return self._note()
 
     def _note(self) -> list[Transition]:
+        self.places.update({f"{one.node}@{one.host}": place for one, place in self.scheduler.placed()})
         transitions = self.scheduler.drain()
         for one in transitions:
             name = f"{one.node}@{one.host}" if one.host else one.node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, On
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, On, Part
 
 Act = tuple[str, str]
 """(node, host)"""
@@ -47,11 +47,39 @@ class Definitions:
         self.place: dict[str, int] = {name: number for number, name in enumerate(graph.nodes)}
         self.at: dict[Act, str] = {}
         """The host that an action works on."""
+        self.choices: dict[Act, tuple[str, ...]] = {}
+        """The places of which an action gets one."""
         self.turn: dict[Act, tuple[int, int, int]] = {}
         """Graph order of actions and pauses."""
         self.needs: dict[Act, list[tuple[Act | Door, On]]] = {}
         self.doors: dict[Door, Definition] = {}
+        self.beyond: dict[Door, frozenset[str]] = {}
+        """Gates at the end of a fragment for those who are in these of its groups only."""
+        self.homes: dict[Act, str] = {}
+        self._chains: dict[Act, list[tuple[str, Part]]] = {}
+        self.rescues: dict[tuple[str, str], bool] = {}
+        """The groups and hosts that have a rescue, and whether it is part of the run."""
+        for node in graph.nodes.values():
+            for each in node.groups:
+                if each.part is Part.RESCUE:
+                    for host in node.may_run_on:
+                        known = self.rescues.get((each.group, host), False)
+                        self.rescues[each.group, host] = known or not node.skip
         self._define()
+
+    def rescues_of(self, act: Act) -> list[tuple[str, Part]]:
+        """The groups with a rescue on its host that an action is in, the innermost first; ``always`` is outside."""
+        if act not in self._chains:
+            self._chains[act] = [
+                (each.group, each.part)
+                for each in self.nodes[act[0]].groups
+                if each.part is not Part.ALWAYS and (each.group, self.home(act)) in self.rescues
+            ]
+        return self._chains[act]
+
+    def home(self, act: Act) -> str:
+        """The host whose rescue counts for an action: for what a fragment does elsewhere, the one that returned it."""
+        return self.homes.get(act, act[1])
 
     def is_gate(self, name: str) -> bool:
         return self.nodes[name].is_gate
@@ -66,10 +94,16 @@ class Definitions:
                 self.turn[node.id, ""] = (place, 0, 0)
             for number, host in enumerate(node.may_run_on):
                 self.turn[node.id, host] = (place, 0, number)
-                self.at[node.id, host] = node.places.get(host, host)
+                self._put(node, host)
                 self.needs[node.id, host] = list(self._needs(node, host))
             if self.is_door(node.id):
                 self.doors[node.id, 0] = self._door(node)
+
+    def _put(self, node: ExecutionNode, host: str) -> None:
+        self.at[node.id, host] = node.places.get(host, host)
+        number = node.choice.get(host, 0)
+        if node.choices and number >= 0:
+            self.choices[node.id, host] = node.choices[number]
 
     def _needs(self, node: ExecutionNode, host: str) -> Iterator[tuple[Act | Door, On]]:
         for dep in node.dependencies:
@@ -102,7 +136,7 @@ class Definitions:
             if need == act and self.owner.get(other[0]) != parent and other not in ended
         ]
         watching = [
-            (door, look)
+            (name, door, look)
             for name, door in self.doors.items()
             for look in door.looks
             if look.node == parent and host in look.hosts and self.owner.get(name[0]) != parent
@@ -122,27 +156,56 @@ class Definitions:
             for each in node.hosts:
                 if (node.id, each) not in self.needs:
                     self.turn[node.id, each] = (self.place[parent], 1, len(self.turn))
-                    self.at[node.id, each] = node.places.get(each, each)
+                    self._put(node, each)
                     self.hosts[node.id].append(each)
                     self.needs[node.id, each] = []
+                    self.homes[node.id, each] = self.home(act)
         followed: set[Act | Door] = set()
         for node in nodes:
             for dep in node.dependencies:
                 for mine in [parts[node.id]] if node.id in parts else [(node.id, each) for each in node.hosts]:
                     self._link_inside(act, fragment, parts, mine, dep.node, dep.on, dep.hosts, was_there, followed)
+        # Of a loop all items count, whichever follows which.
+        inner = set() if self.nodes[parent].loop is not None else followed
         exits: list[Act | Door] = [
-            *((name, host) for name in fragment if host in fragment[name].hosts and (name, host) not in followed),
+            *((name, host) for name in fragment if host in fragment[name].hosts and (name, host) not in inner),
             *(part for part in parts.values() if part not in followed),
         ]
-        for other, on in waiting:
-            self.needs[other] += [(exit_, on) for exit_ in exits]
-        for door, look in watching:
+        for gate, door, look in watching:
             for name in fragment:
                 if name in parts:
-                    door.doors.append((parts[name], look.on))
+                    same = self.groups_of(parts[name]) <= self.groups_of(gate)
+                    door.doors.append((parts[name], look.on if same else On.DONE))
                 else:
                     self._look_also(door, look, name, set(fragment[name].hosts))
+        around = {group for group, _ in self.rescues_of(act)}
+        doors = [part for part in parts.values() if part not in followed]
+        beyond: dict[frozenset[str], Door] = {}
+        for other, on in waiting:
+            inside = frozenset(around & {group for group, _ in self.rescues_of(other)})
+            seen = exits
+            if doors and inside != around:
+                if inside not in beyond:
+                    beyond[inside] = self._add_beyond(doors[0][0], inside, fragment, parts)
+                seen = [*(exit_ for exit_ in exits if exit_ not in doors), beyond[inside]]
+            self.needs[other] += [(exit_, on) for exit_ in seen]
         return set(self.needs) - was_there
+
+    def _add_beyond(
+        self, name: str, groups: frozenset[str], fragment: dict[str, ExecutionNode], parts: dict[str, Door]
+    ) -> Door:
+        """A gate behind a fragment for those who are in some of its groups only: what counts after the rescue."""
+        door = (name, sum(each == name for each, _ in self.doors))
+        looks = [
+            Look(each, On.SUCCESS, set(node.hosts), whole=False) for each, node in fragment.items() if each not in parts
+        ]
+        self.doors[door] = Definition(relay=False, looks=looks, doors=[(part, On.DONE) for part in parts.values()])
+        self.beyond[door] = groups
+        return door
+
+    def groups_of(self, door: Door) -> frozenset[str]:
+        """The groups that a gate stands in."""
+        return self.beyond.get(door, frozenset(each.group for each in self.nodes[door[0]].groups))
 
     def _link_inside(
         self,

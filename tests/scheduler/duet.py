@@ -17,10 +17,14 @@ class Duet:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.scheduler = Scheduler(case.graph, forks=case.forks)
-        self.model = Model(case.graph, case.forks)
+        self.scheduler = Scheduler(case.graph, forks=case.forks, due=case.due, owed=case.owed)
+        self.model = Model(case.graph, case.forks, case.due, case.owed)
+        self.places: dict[Action, str] = {}
+        """The places that the scheduler chose, or that it was told."""
         self.told: dict[tuple[str, str], str] = {}
         """What the scheduler said of actions it ended itself, of nodes and gates."""
+        self.rescued: set[Action] = set()
+        """Actions of which the scheduler said that a rescue has handled how they ended."""
         self.started: set[Action] = set()
         self.again: set[Action] = set()
         """Deferred and resumed: may be started once more."""
@@ -55,7 +59,8 @@ class Duet:
 
     def finish(self, action: Action, outcome: str) -> None:
         self.scheduler.finish(action, OUTCOMES[outcome])
-        self.model.finish(action, text(OUTCOMES[outcome].status, OUTCOMES[outcome].reason))
+        said = OUTCOMES[outcome]
+        self.model.finish(action, text(said.status, said.reason), notifies=said.notifies, begun=said.begun)
         self.compare()
 
     def defer(self, action: Action) -> None:
@@ -67,6 +72,15 @@ class Duet:
         self.again.add(action)
         self.scheduler.resume(action)
         self.model.resume(action)
+        self.compare()
+
+    def move(self, action: Action, place: str) -> None:
+        assert place in self.scheduler.places(action) or place in self.model.nodes[action.node].places_for(action.host)
+        self.again.add(action)
+        self.scheduler.move(action, place)
+        self.model.move(action, place)
+        if self.scheduler.status(*action) == Status.PENDING:
+            self.places[action] = place
         self.compare()
 
     def extend(self, action: Action, nodes: Sequence[ExecutionNode]) -> None:
@@ -82,9 +96,17 @@ class Duet:
     def compare(self) -> None:
         """Everything that can be seen of both is the same."""
         scheduler, model = self.scheduler, self.model
+        self.places.update(scheduler.placed())
+        for act in (*model.go, *model.running):
+            if act in model.choices:
+                assert self.places.get(Action(*act), model.choices[act][0]) == model.at[act], act
         for one in scheduler.drain():
             assert (one.node, one.host) not in self.told, f"{one} is told twice"
             self.told[one.node, one.host] = text(one.status, one.reason, one.cause)
+        said = scheduler.rescued()
+        assert len({*self.rescued, *said}) == len(self.rescued) + len(said), "told twice that it was rescued"
+        self.rescued.update(said)
+        assert self.rescued == model.rescued()
         expected: dict[tuple[str, str], str] = {}
         for act in model.needs:
             status = scheduler.status(*act)
@@ -98,7 +120,7 @@ class Duet:
                 continue
             if act not in self.started or (end.what == "Cancelled" and act in self.told):
                 cause = end.blame[2] if end.blame and end.what.startswith("Skipped") else ""
-                expected[act] = f"{end.what} {cause}".strip()
+                expected[act] = f"{end.what.removesuffix(' ignored')} {cause}".strip()
         for name in model.nodes:
             if model.final(name):
                 expected[name, ""] = model.node_end(name)
@@ -107,6 +129,8 @@ class Duet:
                 assert scheduler.status(name) in (Status.PENDING, Status.RUNNING)
         told = {key: "Cancelled" if end.startswith("Cancelled") else end for key, end in self.told.items()}
         assert told == expected
+        for act in model.running:
+            assert scheduler.serving(Action(*act)) == tuple(sorted(model.serving.get(act, ())))
         assert scheduler.done == model.done
         assert scheduler.stopped == model.stopped
         assert scheduler.running == len(self.running)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Policy
+from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Part, Policy
 from tests.scheduler.definitions import Act, Definition, Definitions, Door, Look
 
 Blame = tuple[int, int, str]
 
-GOOD = {"Success", "Skipped precheck", "Skipped condition", "Failed ignored"}
+GOOD = {"Success", "Skipped precheck", "Skipped condition", "Failed ignored", "Failed rescued", "Skipped rescued"}
+RESCUABLE = {"Failed", "Skipped dependency"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class End:
     message: str = ""
     out: dict[str, Blame] = field(default_factory=dict)
     """Hosts that failed in something that it waited for, directly or over others, and so have left the run."""
+    spared: Blame | None = None
+    """Why it was skipped, although a rescue has handled that."""
 
     @property
     def good(self) -> bool:
@@ -73,9 +76,22 @@ def one_further(blame: Blame | None) -> Blame | None:
 class Model(Definitions):
     """The graph as definitions, the events as sets."""
 
-    def __init__(self, graph: ExecutionGraph, forks: int) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        forks: int,
+        due: Iterable[tuple[str, str, str]] = (),
+        owed: Iterable[Act] = (),
+    ) -> None:
         super().__init__(graph)
         self.forks = forks
+        self.owed: set[Act] = set(owed)
+        self.begun: set[Act] = set()
+        """What may have done something."""
+        self.moved: dict[Act, str] = {}
+        """Where actions are done that could not be done where they should have been."""
+        self._parts: dict[tuple[str, str, Part, int], list[Act]] = {}
+        """The actions of each part of a group on a host; there are more after a fragment."""
         self.finished: dict[Act, End] = {}
         self.running: set[Act] = set()
         self.deferred: set[Act] = set()
@@ -86,6 +102,18 @@ class Model(Definitions):
         """Pauses that are under way: gate -> offered | running."""
         self.placed: dict[str, str] = {}
         """Nodes that run once and were cancelled before a host was chosen: where they would have run."""
+        self.notified: dict[Act, set[str]] = {}
+        """By handler and host the nodes whose notifications nobody serves."""
+        self.serving: dict[Act, set[str]] = {}
+        """Those that an action of a handler serves, from when it could start until it ended."""
+        self.verdicts: dict[tuple[str, str], bool] = {}
+        """The groups that have ended on a host, and whether their rescue has handled what failed there."""
+        self.unneeded: set[Act] = set()
+        """Actions of rescues for which there was no reason when they could have started."""
+        self.idle: set[Act] = set()
+        """Actions of handlers that were not due when they could have started."""
+        for handler, host, source in due:
+            self._notify(handler, host, source)
         self.stopped = ""
         self.ends: dict[Act, End] = {}
         self.opened: dict[Door, DoorEnd] = {}
@@ -98,33 +126,61 @@ class Model(Definitions):
         if act[1]:
             self.offered.remove(act)
             self.running.add(act)
+            if act in self.serving:
+                self.serving[act] |= self.notified.pop((self.nodes[act[0]].handler, act[1]), set())
         else:
             self.pauses[act[0]] = "running"
         self.refresh()
 
-    def finish(self, act: Act, what: str) -> None:
+    def finish(self, act: Act, what: str, *, notifies: bool = False, begun: bool = True) -> None:
         if not act[1]:
             self._end_pause(act[0])
             self.refresh()
             return
         node = self.nodes[act[0]]
         self.running.remove(act)
+        if begun and what != "Skipped condition":
+            self.begun.add(act)
         if what == "Failed" and node.policy.ignore_errors:
             what = "Failed ignored"
+        for source in self.serving.pop(act, ()):
+            if what not in ("Success", "Skipped precheck"):
+                self._notify(node.handler, act[1], source)
+        for handler in node.notifies if notifies else ():
+            self._notify(handler, act[1], node.id)
         blame = (0, self.place[node.id], node.id) if what in ("Failed", "Cancelled") else None
         self.finished[act] = self.ends[act] = End(what, blame, shut=what == "Cancelled")
-        if what == "Failed" and self.graph.failure_policy is not FailurePolicy.CONTINUE:
-            failures = sum(end.what == "Failed" for (name, _), end in self.finished.items() if name == node.id)
-            if failures > node.policy.budget(len(self.hosts[node.id])):
-                self._halt(self.graph.failure_policy.value)
+        if what == "Failed" and not any(part is Part.BODY for _, part in self.rescues_of(act)):
+            self._count({act})
         self.refresh()
+
+    def _counted(self) -> set[Act]:
+        """The actions that have failed, apart from those of which a rescue may yet say otherwise."""
+        failed = [act for act, end in self.finished.items() if end.what == "Failed"]
+        return {act for act in failed if (end := self._left(act)) is not None and end.what == "Failed"}
+
+    def _count(self, new: set[Act]) -> None:
+        """Stop the run if these are too many failures of a node, together with those that counted before."""
+        if self.graph.failure_policy is FailurePolicy.CONTINUE:
+            return
+        counted = self._counted() | new
+        for name in {act[0] for act in new}:
+            failures = sum(act[0] == name for act in counted)
+            if failures > self.nodes[name].policy.budget(len(self.hosts[name])):
+                self._halt(self.graph.failure_policy.value)
+
+    def _notify(self, handler: str, host: str, source: str) -> None:
+        if host in self.hosts.get(handler, ()):
+            self.notified.setdefault((handler, host), set()).add(source)
 
     def _end_pause(self, gate: str) -> None:
         del self.pauses[gate]
         self.paused |= {door for door in self.doors if door[0] == gate}
 
-    def defer(self, act: Act) -> None:
+    def defer(self, act: Act, *, begun: bool = True) -> None:
         self.running.remove(act)
+        if begun:
+            self.begun.add(act)
         if self.stopped and not self._exempt(act[0]):
             self.finished[act] = self._cancelled(act)
         else:
@@ -135,6 +191,12 @@ class Model(Definitions):
         if act in self.deferred:
             self.deferred.remove(act)
             self.refresh()
+
+    def move(self, act: Act, place: str) -> None:
+        self.defer(act, begun=False)
+        if act in self.deferred:
+            self.moved[act] = place
+            self.resume(act)
 
     def extend(self, act: Act, nodes: Sequence[ExecutionNode]) -> None:
         for new in self.graft(act, nodes, self.ends):
@@ -186,9 +248,23 @@ class Model(Definitions):
     # What follows from the definitions
 
     def refresh(self) -> None:
-        """Work it all out."""
+        """Work it all out; whenever nothing else follows, groups end, and last rescues that nobody needs."""
+        while True:
+            self._work_out()
+            over = {key: verdict for key in self.rescues if (verdict := self._verdict(*key)) is not None}
+            if over:
+                counted = self._counted()
+                self.verdicts |= over
+                self._count(self._counted() - counted)
+            elif self._needless:
+                self.unneeded |= self._needless
+            else:
+                return
+
+    def _work_out(self) -> None:
         self.ends, self.opened, self.go = {}, {}, []
         self._asked: set[object] = set()
+        self._needless: set[Act] = set()
         for door in self.doors:
             self._opened(door)
         for act in self.needs:
@@ -206,6 +282,57 @@ class Model(Definitions):
                 self.ends[act] = end
         return self.ends.get(act)
 
+    # Groups: whether a failure in one counts is known when its rescue has ended on that host.
+
+    def _seen(self, act: Act, by: Act | Door) -> End | None:
+        """The end of an action as another one or a gate sees it: inside a group as it is, outside with its rescue."""
+        chain = self.rescues_of(act)
+        inside = self.groups_of(by) if by in self.doors else {group for group, _ in self.rescues_of(by)}  # type: ignore[arg-type]
+        passed = next((number for number, (group, _) in enumerate(chain) if group in inside), len(chain))
+        return self._left(act, passed)
+
+    def _left(self, act: Act, groups: int | None = None) -> End | None:
+        """The end of an action outside so many of its groups, or all; None if that is not known yet."""
+        end = self._end(act)
+        for group, part in self.rescues_of(act)[:groups]:
+            if end is None:
+                return None
+            if part is Part.BODY and end.what in RESCUABLE:
+                handled = self.verdicts.get((group, self.home(act)))
+                if handled is None:
+                    return None
+                if handled:
+                    spared = end.blame if end.what == "Skipped dependency" else None
+                    out = {host: blame for host, blame in end.out.items() if host != self.home(act)}
+                    end = End(f"{end.what.split()[0]} rescued", out=out, spared=spared)
+        return end
+
+    def _ends_in(self, group: str, host: str, part: Part) -> list[End | None]:
+        """How the actions of a part of a group have ended for it: those of groups inside it with their rescues."""
+        found = []
+        for act in self._members(group, host, part):
+            found.append(self._left(act, self.rescues_of(act).index((group, part))))
+        return found
+
+    def _members(self, group: str, host: str, part: Part) -> list[Act]:
+        key = (group, host, part, len(self.needs))
+        if key not in self._parts:
+            self._parts[key] = [
+                act for act in self.needs if self.home(act) == host and (group, part) in self.rescues_of(act)
+            ]
+        return self._parts[key]
+
+    def _verdict(self, group: str, host: str) -> bool | None:
+        """Whether a rescue has handled the failures of its group; None if it has not ended, or that is known."""
+        rescue = self._ends_in(group, host, Part.RESCUE)
+        if (group, host) in self.verdicts or None in rescue or None in self._ends_in(group, host, Part.BODY):
+            return None
+        well = all(end is not None and end.good for end in rescue)
+        return self.rescues[group, host] and well and self._has_failed(group, host)
+
+    def _has_failed(self, group: str, host: str) -> bool:
+        return any(end is not None and end.what == "Failed" for end in self._ends_in(group, host, Part.BODY))
+
     def _out(self, act: Act) -> dict[str, Blame]:
         """The hosts that have left the run before an action of which all that it waits for has ended."""
         out: dict[str, Blame] = {}
@@ -217,12 +344,30 @@ class Model(Definitions):
                 assert door is not None
                 add_out(out, all_further(door.out))
             else:
-                end = self._end(need)  # type: ignore[arg-type]
+                end = self._seen(need, act)  # type: ignore[arg-type]
                 assert end is not None
                 add_out(out, all_further(end.out))
                 if end.blame is not None and not end.shut and need[1] != act[1]:
                     add_out(out, all_further({str(need[1]): end.blame}))
         return out
+
+    def _gone(self, act: Act) -> set[str]:
+        """The hosts of which an action hears that they have left, although it does not wait for a success."""
+        gone: set[str] = set()
+        for need, on in self.needs[act]:
+            if on is On.SUCCESS:
+                continue
+            if need in self.doors:
+                door = self._opened(need)
+                assert door is not None
+                gone |= door.out.keys()
+            else:
+                end = self._seen(need, act)  # type: ignore[arg-type]
+                assert end is not None
+                gone |= end.out.keys()
+                if end.blame is not None and not end.shut:
+                    gone.add(str(need[1]))
+        return gone
 
     def _decide(self, act: Act) -> End | None:
         name, host = act
@@ -232,7 +377,12 @@ class Model(Definitions):
             if self.aside(act):
                 return End("Skipped condition")
         blame: Blame | None = None
-        shut = limit = unmet = off = met = False
+        shut = limit = off = met = False
+        unmet = any(
+            dep.on is On.BEGUN and self.hosts[dep.node] and (dep.hosts is None or host in dep.hosts)
+            for dep in self.nodes[name].dependencies
+            if not self.is_gate(dep.node) and name not in self.owner
+        )
         for need, on in self.needs[act]:
             if need in self.doors:
                 door = self._opened(need)
@@ -246,25 +396,51 @@ class Model(Definitions):
                 elif on is On.FAILURE:
                     met |= door.failed
                     unmet |= not door.failed
+                elif on is On.BEGUN:
+                    unmet = True
             else:
-                end = self._end(need)  # type: ignore[arg-type]
+                end = self._seen(need, act)  # type: ignore[arg-type]
                 if end is None:
                     return None
                 if on is On.SUCCESS and not end.good:
                     blame = nearest(blame, one_further(end.blame))
                     shut |= end.shut
                 elif on is On.FAILURE:
-                    failed = end.what.startswith("Failed")
+                    failed = end.what in ("Failed", "Failed ignored")
                     met |= failed
                     unmet |= not failed
+                elif on is On.BEGUN:
+                    met |= need in self.begun
+                    unmet |= need not in self.begun
         out = self._out(act)
         blame = nearest(blame, out.get(host))
         if blame is not None:
             return End("Skipped limit" if limit else "Skipped dependency", blame, shut, out=out)
-        if off or (unmet and not met):
+        home = self.home(act)
+        if act in self.unneeded:
+            return End("Skipped condition", message="runs only if a step of the group fails", out=out)
+        if any(part is Part.RESCUE and not self._has_failed(group, home) for group, part in self.rescues_of(act)):
+            self._needless.add(act)
+            return None
+        if (off or (unmet and not met)) and act not in self.owed:
             return End("Skipped condition", message="nothing failed", out=out)
         if self.nodes[name].skip:
             return End("Skipped condition", message=self.nodes[name].skip, out=out)
+        if self.nodes[name].handler and act not in self.serving:
+            sources = None if act in self.idle else self.notified.pop((self.nodes[name].handler, host), None)
+            if sources is None:
+                self.idle.add(act)
+                return End("Skipped condition", message="not notified: nothing changed", out=out)
+            self.serving[act] = sources
+        if act in self.choices:
+            gone = {*out, *self._gone(act)}
+            lenient = self.nodes[name].hook in (Hook.ALWAYS, Hook.ON_FAILURE)
+            left = [place for place in self.choices[act] if place not in gone]
+            if not left and not lenient:
+                if self.nodes[name].policy.ignore_errors:
+                    return End("Failed ignored", out=out)
+                return End("Failed", (0, self.place[name], name), out=out)
+            self.at[act] = self.moved.get(act) or (left or self.choices[act])[0]
         self.go.append(act)
         return None
 
@@ -300,7 +476,7 @@ class Model(Definitions):
         budget = self.nodes[door[0]].batch_budget if not definition.relay else None
         ends: list[tuple[Look, dict[str, End]]] = []
         for look in definition.looks:
-            found = {host: self._end((look.node, host)) for host in look.hosts}
+            found = {host: self._seen((look.node, host), door) for host in look.hosts}
             if None in found.values():
                 return None
             ends.append((look, {host: end for host, end in found.items() if end is not None}))
@@ -342,6 +518,8 @@ class Model(Definitions):
                         add_out(result.out, all_further({host: end.blame}))
             elif look.on is On.FAILURE:
                 hopes.append(over)
+            elif look.on is On.BEGUN:
+                hopes.append(any((look.node, host) in self.begun for host in look.hosts))
         for _, earlier, on in before:
             assert earlier is not None
             if on is On.SUCCESS:
@@ -350,6 +528,8 @@ class Model(Definitions):
                 add_out(result.out, all_further(earlier.out))
             elif on is On.FAILURE:
                 hopes.append(earlier.failed)
+            elif on is On.BEGUN:
+                hopes.append(False)
         if budget is not None:
             self._judge_batch(door, budget, definition, result)
         candidates = self.nodes[door[0]].candidates if not definition.relay else ()
@@ -435,7 +615,7 @@ class Model(Definitions):
     def final(self, name: str) -> bool:
         """Whether the node has ended, and can get no more hosts."""
         owner = self.owner.get(name)
-        ended = all((name, host) in self.ends for host in self.hosts[name])
+        ended = all(self._left((name, host)) is not None for host in self.hosts[name])
         opened = all(door in self.opened for door in self.doors if door[0] == name)
         return ended and opened and (owner is None or self.final(owner))
 
@@ -450,19 +630,33 @@ class Model(Definitions):
             reason = "limit" if any(end.limit for end in closed) else "dependency"
             cause = nearest(*(end.blame for end in closed)) or (0, 0, "?")
             return f"{'Failed' if failed else 'Skipped'} {reason} {cause[2]}"
-        ends = [self.ends[name, host] for host in self.hosts[name] if not self.aside((name, host))]
+        found = [self._left((name, host)) for host in self.hosts[name] if not self.aside((name, host))]
+        ends = [end for end in found if end is not None]
         if not ends:
             return "Skipped"
         if sum(end.what == "Failed" for end in ends) > self.nodes[name].policy.budget(len(ends)):
             return "Failed"
         if any(end.what == "Cancelled" for end in ends):
             return "Cancelled"
+        spared = [end.spared for end in ends if end.spared is not None]
+        if len(spared) == len(ends):
+            return f"Skipped dependency {min(spared)[2]}"
         skipped = [end for end in ends if end.what in ("Skipped dependency", "Skipped limit")]
-        if len(skipped) == len(ends):
+        if len(skipped) + len(spared) == len(ends):
             reason = "dependency" if any(end.what == "Skipped dependency" for end in ends) else "limit"
             cause = nearest(*(end.blame for end in ends)) or (0, 0, "?")
             return f"Skipped {reason} {cause[2]}"
         return "Success"
+
+    def rescued(self) -> set[Act]:
+        """The actions that ended badly, and a rescue has handled it: at once when it has ended."""
+        found = set()
+        for act in self.ends:
+            chain = self.rescues_of(act)
+            ends = [self._left(act, number + 1) for number in range(len(chain))]
+            if any(end is not None and end.what.endswith(" rescued") for end in ends):
+                found.add(act)
+        return found
 
     def run_status(self) -> str:
         """What the run has come to."""

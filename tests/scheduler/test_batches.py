@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kubexm_exec.model.graph import ExecutionNode, FailurePolicy
+from kubexm_exec.model.graph import ExecutionNode, FailurePolicy, Hook
 from tests.scheduler.build import Play, gate, step
 
 
@@ -133,3 +133,16 @@ def test_too_many_failed_hosts_stop_the_run_under_fail_fast() -> None:
     assert play.scheduler.stopped == "failFast"
     assert play.of("a@h3", "after@h2") == ["Cancelled a"] * 2
     assert play.status == "Failed"
+
+
+def test_handler_that_nobody_notifies_makes_no_circle_of_batches_and_host_hooks() -> None:
+    hosts = "h1 h2"
+    play = Play(
+        step("a", hosts, "batch2@h2"),
+        gate("all1", "a@h1"),
+        gate("all2", "a@h2 batch2"),
+        step("handler", "", "all1@h1 all2@h2"),
+        step("always", hosts, "a?begun handler?begun", hook=Hook.ALWAYS),
+        gate("batch2", "a@h1 always@h1", budget="0"),
+    )
+    assert play.run().order == ["a@h1", "always@h1", "a@h2", "always@h2"]

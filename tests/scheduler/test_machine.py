@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from kubexm_exec.model.graph import Dependency, ExecutionFragment, Policy
 from kubexm_exec.scheduler import Action
+from tests.scheduler.build import OUTCOMES
 from tests.scheduler.duet import Duet
 from tests.scheduler.graphs import decisions, make_case
 
@@ -31,7 +32,7 @@ class Interleavings(RuleBasedStateMachine):
             if offered := self.duet.ready():
                 self.duet.start(offered[number % len(offered)])
 
-    @rule(number=some, outcome=st.sampled_from(["ok", "ok", "ok", "fail", "fail", "satisfied", "when", "cancel"]))
+    @rule(number=some, outcome=st.sampled_from(["ok", "ok", "fail", *OUTCOMES]))
     def finish(self, number: int, outcome: str) -> None:
         if running := self.duet.running:
             self.duet.finish(running[number % len(running)], outcome)
@@ -45,6 +46,12 @@ class Interleavings(RuleBasedStateMachine):
     def defer(self, number: int) -> None:
         if action := self.work(number):
             self.duet.defer(action)
+
+    @rule(number=some)
+    def move(self, number: int) -> None:
+        action = self.work(number)
+        if action and (places := list(self.duet.scheduler.places(action))):
+            self.duet.move(action, places[number % len(places)])
 
     @rule(number=some)
     def resume(self, number: int) -> None:

@@ -481,3 +481,23 @@ def test_a_long_piece_of_a_long_secret_is_masked() -> None:
     noise = base64.b85encode(hashlib.shake_256(b"y").digest(80_000)).decode()
     shown = redactor(noise).mask(f"before {noise[50_000:60_000]} after")
     assert shown == f"before {MASK} after"
+
+
+def test_tokens_are_masked_whole_folded_cut_and_encoded_and_need_no_new_pattern() -> None:
+    redactor = Redactor()
+    redactor.add("another secret")
+    redactor.mask("x")
+    known = redactor._patterns()
+    tokens = [base64.b64encode(hashlib.sha512(f"{at}".encode()).digest()).decode() for at in range(200)]
+    for token in tokens:
+        redactor.add_token(token)
+    assert redactor._patterns() is known
+    for token in tokens:
+        assert redactor.mask(f"key: {token}.") == f"key: {MASK}."
+        assert redactor.mask(f"  {token[:40]}\n  {token[40:]}\n").split() == [MASK]
+        assert redactor.mask(token[30:60]) == MASK
+        coded = base64.b64encode(f"xy{token}z".encode()).decode()
+        assert re.fullmatch(rf"[^*]{{0,4}}{re.escape(MASK)}[^*]{{0,6}}", redactor.mask(coded))
+    assert redactor.mask("nothing of them") == "nothing of them"
+    redactor.add_token("short")
+    assert redactor.mask("a short one") == f"a {MASK} one"

@@ -182,9 +182,93 @@ def test_a_run_that_is_not_recorded_leaves_no_documents(service: LocalService, r
     assert unpacked(service) == []
 
 
+def command(line: str) -> str:
+    step = {"name": "work", "type": "command", "with": {"shell": line}}
+    return HEAD.replace("NAME", "work") + f"modules: [{{name: m, tasks: [{{name: t, steps: [{json.dumps(step)}]}}]}}]\n"
+
+
+@pytest.mark.parametrize("form", ["run", "command"])
+def test_what_steps_write_beside_the_documents_of_a_request_is_kept(service: LocalService, form: str) -> None:
+    work = "cat spec.yaml > copied; mkdir -p a/b; echo more > a/b/made; echo changed >> a/values.yaml"
+    documents = Documents(
+        folder="/far", spec="spec.yaml",
+        files={"spec.yaml": command(work), "a/values.yaml": "x: 1\n", "b/other.yaml": ""},
+    )  # fmt: skip
+    if form == "run":
+        assert service.run(RunRequest(documents=documents, journal=False)).well
+    else:
+        assert service.run_command(CommandRequest(documents=documents, pattern="control-node", shell=work)).well
+    [folder] = unpacked(service)
+    left = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert left == {"copied": documents.files["spec.yaml"], "a/b/made": "more\n", "a/values.yaml": "x: 1\nchanged\n"}
+    assert not list((service.state / "unpacking").iterdir())
+
+
+def test_work_that_is_too_deep_to_be_looked_through_is_kept(service: LocalService) -> None:
+    work = "i=0; while [ $i -lt 1500 ]; do mkdir d; cd d; i=$((i + 1)); done; touch made"
+    documents = Documents(folder="/far", files={"spec.yaml": command(work)}, spec="spec.yaml")
+    assert service.run(RunRequest(documents=documents, journal=False)).well
+    [folder] = unpacked(service)
+    assert [path.name for path in folder.iterdir()] == ["d"]
+    assert not list((service.state / "unpacking").iterdir())
+    subprocess.run(["rm", "-r", folder / "d"], check=True)  # it is deeper than pytest removes
+
+
+SECRET = "correct horse battery staple"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("echo '{{ secret(\"file:keys/word\") | length }}'", "keys/word"),
+        ("echo '{{ secret(\"file:keys/\" ~ host.name) | length }}'", "keys/control-node"),
+        ("echo '{{ secret(\"file:keys/all.yaml#word\") | length }}'", "keys/all.yaml"),
+        ("echo '{{ secret(\"file:\" ~ vars.key) | length }}'", "keys/word"),
+        ("echo '{{ secret(\"file:\" + vars.key) | length }}'", "keys/word"),
+        ("echo '{{ secret(\"file:%s\" % vars.key) | length }}'", "keys/word"),
+        ('echo \'{{ secret("file:keys/%s" % "word") | length }}\'', "keys/word"),
+        ('echo \'{{ secret(["file:keys", "word"] | join("/")) | length }}\'', "keys/word"),
+        ("echo '{{ secret(vars.folder ~ vars.key) | length }}'", "keys/word"),
+    ],
+)
+def test_a_secret_among_the_texts_is_only_in_a_file_for_its_owner(
+    service: LocalService, tmp_path: Path, line: str, name: str
+) -> None:
+    text = f"word: {SECRET}\n" if name.endswith("yaml") else SECRET
+    line += f"; test -e {tmp_path}/ready"
+    spec = command(line).replace("modules:", 'vars: {folder: "file:", key: keys/word}\nmodules:')
+    documents = Documents(folder="/far", files={"spec.yaml": spec, name: text}, spec="spec.yaml")
+    heard = Listener()
+    assert not service.run(RunRequest(documents=documents), heard).well
+    [folder] = unpacked(service)
+    assert (folder / name).stat().st_mode & 0o777 == 0o600
+    assert (folder / "spec.yaml").stat().st_mode & 0o777 == 0o644
+    for path in (path for path in tmp_path.rglob("*") if path.is_file() and path != folder / name):
+        assert SECRET.encode() not in path.read_bytes(), path
+    (tmp_path / "ready").touch()
+    assert service.resume(ResumeRequest(run="last")).well
+    (folder / name).unlink()
+    with pytest.raises(Invalid, match=f"{name}: No such file or directory"):
+        service.resume(ResumeRequest(run="last", begin=("m/t/work",)))
+
+
+def test_a_text_with_the_secret_of_another_text_is_not_recorded(service: LocalService, tmp_path: Path) -> None:
+    line = "echo '{{ secret(\"file:word\") | length }}'"
+    documents = Documents(
+        folder="/far", files={"spec.yaml": f"# {SECRET}\n{command(line)}", "word": SECRET}, spec="spec.yaml"
+    )
+    assert service.run(RunRequest(documents=documents)).well
+    assert service.get("last").request.documents.files == {"spec.yaml": "", "word": ""}
+    assert service.resume(ResumeRequest(run="last", begin=("m/t/work",))).well
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        {"files": {"spec.yaml": "", "a/" * 2000 + "b": ""}},
+        {"files": {"spec.yaml": "", "a/" * 100 + "b": ""}},
+        {"files": {"spec.yaml": "", "/".join(["n" * 250] * 20): ""}},
+        {"files": {"spec.yaml": ""}, "spec": "s" * 5000},
         {"files": {"spec.yaml": "", "../out.yaml": ""}},
         {"files": {"spec.yaml": "", "a/../../out.yaml": ""}},
         {"files": {"spec.yaml": "", "/etc/out.yaml": ""}},
@@ -200,13 +284,17 @@ def test_a_run_that_is_not_recorded_leaves_no_documents(service: LocalService, r
         {"files": {"spec.yaml": ""} | {f"{number}.yaml": "" for number in range(1000)}},
         {"files": {"plan.json": ""}, "spec": "", "plan": "plan.json"},
         {"files": {"spec.yaml": "\ud800"}},
+        {"files": {"spec.yaml": command("true")}, "inventory": "n" * 5000},
+        {"files": {"spec.yaml": command("true")}, "bundle": "n" * 5000},
+        {"files": {"spec.yaml": command("true")}, "vars_files": ("a/" * 3000,)},
+        {"files": {"spec.yaml": command("true")}, "folder": "/\ud800"},
     ],
 )
 def test_files_that_cannot_be_are_refused_with_one_message(
     service: LocalService, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        service.run(RunRequest(documents=Documents(**{"spec": "spec.yaml", **change})))
+        service.run(RunRequest(documents=Documents(**{"folder": "/far", "spec": "spec.yaml", **change})))
     assert len(caught.value.message) < 400
     assert unpacked(service) == []
     assert not list(tmp_path.rglob("out.yaml"))

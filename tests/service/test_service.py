@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pydoc
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -271,7 +272,7 @@ def test_the_service_is_imported_without_a_command_line_and_without_a_database()
 
 def test_what_is_wrong_with_a_request_is_said_without_options_of_a_command(service: LocalService, folder: Path) -> None:
     documents = Documents(folder=str(folder), spec="spec.yaml")
-    with pytest.raises(Invalid, match=r'no parameter "nope" \(values\)'):
+    with pytest.raises(Invalid, match=r'no parameter or variable "nope" \(values\)'):
         service.plan(replace(documents, values={"nope": 1}))
     with pytest.raises(Invalid, match="the request names no spec"):
         service.plan(replace(documents, spec=""))
@@ -314,7 +315,6 @@ def test_a_run_whose_folder_is_gone_is_neither_taken_back_nor_looked_at_anywhere
     (elsewhere / "build").mkdir(parents=True)
     monkeypatch.chdir(elsewhere)
     for ask in (
-        lambda: service.roll_back(RollbackRequest(run="last")),
         lambda: service.resume(ResumeRequest(run="last")),
         lambda: service.drift(DriftRequest(folder=str(folder), spec="spec.yaml")),
     ):
@@ -322,19 +322,54 @@ def test_a_run_whose_folder_is_gone_is_neither_taken_back_nor_looked_at_anywhere
             ask()
     with pytest.raises(Invalid, match="names no folder"):
         service.run(RunRequest(documents=Documents(spec=str(folder.with_name("moved") / "spec.yaml"))))
-    assert (elsewhere / "build").exists()
     assert service.runs()[0].state is Status.SUCCESS
+    undone = service.roll_back(RollbackRequest(run="last")).result
+    [action] = [host for node in undone.node_results.values() for host in node.host_results.values()]
+    assert f"cannot change to folder {folder}" in action.undo
+    assert (elsewhere / "build").exists()
+    assert (folder.with_name("moved") / "build").exists()
 
 
-def test_texts_are_not_taken_back_in_another_state_folder(service: LocalService, tmp_path: Path) -> None:
+def test_what_needs_no_folder_is_undone_without_the_folder_of_its_run(service: LocalService, folder: Path) -> None:
+    made = folder.with_name("made")
+    spec(folder, steps(f"{{name: make, type: file, with: {{path: {made}, content: x}}}}"))
+    assert service.run(request(folder)).well
+    (folder / "spec.yaml").unlink()
+    folder.rmdir()
+    assert service.roll_back(RollbackRequest(run="last")).well
+    assert not made.exists()
+
+
+def test_texts_are_taken_back_where_they_were_unpacked_also_with_another_state_folder(
+    service: LocalService, tmp_path: Path
+) -> None:
     line = "{name: make, type: command, with: {argv: [mkdir, build], undo: {argv: [rmdir, build]}}}"
     text = spec(tmp_path / "any", steps(line)).read_text()
     assert service.run(RunRequest(documents=Documents(folder="/far", files={"spec.yaml": text}, spec="spec.yaml"))).well
     [made] = service.state.rglob("build")
     other = LocalService(service.journal, tmp_path / "other")
-    with pytest.raises(Invalid, match="not in the state folder in use"):
-        other.roll_back(RollbackRequest(run="last"))
-    assert service.roll_back(RollbackRequest(run="last")).well
+    assert other.roll_back(RollbackRequest(run="last")).well
+    assert not made.exists()
+    assert not other.state.exists()
+
+
+def test_texts_that_cannot_be_unpacked_again_keep_nobody_from_an_undo_that_does_not_need_them(
+    service: LocalService, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    text = spec(tmp_path / "any", steps(WRITE.format(path=made))).read_text()
+    documents = Documents(folder="/far", files={"spec.yaml": text}, spec="spec.yaml")
+    assert service.run(RunRequest(documents=documents)).well
+    shutil.rmtree(service.state)
+    service.state.write_text("a file in the place of the folder")
+    other = LocalService(service.journal, tmp_path / "other")
+    for ask in (
+        lambda: other.resume(ResumeRequest(run="last", begin=("m/t/*",))),
+        lambda: other.drift(DriftRequest(folder="/far", spec="spec.yaml")),
+    ):
+        with pytest.raises(Invalid, match=r"the folder of run \w+ cannot be used: spec.yaml cannot be unpacked: Not a"):
+            ask()
+    assert other.roll_back(RollbackRequest(run="last")).well
     assert not made.exists()
 
 

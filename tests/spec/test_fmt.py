@@ -9,9 +9,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kubexm_spec.diagnostics import SpecError
-from kubexm_spec.yaml.format import format_text
+from kubexm_spec.yaml.format import comments, format_text
 from kubexm_spec.yaml.load import load_documents
-from kubexm_spec.yaml.tokens import comments
 
 UGLY = """\
 

@@ -188,6 +188,31 @@ def test_own_keys_come_before_merged_ones_and_the_first_merged_mapping_wins() ->
     assert [source.place(0, ("c", k)).span().line for k in "xyz"] == [1, 5, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "where"),
+    [
+        ("{name: plain}", (), "f:1:8"),
+        ("name:   'quoted'  # why", (), "f:1:9"),
+        ('- name: "x"\n- other: 1\n  name: y', (1,), "f:3:9"),
+        ("name: |\n  block\n\n", (), "f:1:7"),
+        ("name: &a anchored", (), "f:1:10"),
+        ("name: !!str 7", (), "f:1:13"),
+        ("x: &a text\nname: *a", (), "f:1:7"),
+        ("name: ''", (), "f:1:7"),
+        ("name:", (), "f:1:1"),
+        ("name: {name: inner}", ("name",), "f:1:14"),
+        ("name: {deep: 1}", (), "f:1:7"),
+        ("a: {<<: {name: merged}}\nb: {c: 1}", ("a",), "f:1:16"),
+        ("a: {<<: {name: merged}, name: own}", ("a",), "f:1:31"),
+        ("a: &a {name: shared}\nb: *a", ("b",), "f:1:14"),
+        ("a: {b: 1}", ("a",), "f:1:1"),
+    ],
+)
+def test_names_are_where_they_are_written_however_that_is(text: str, path: tuple[str | int, ...], where: str) -> None:
+    source = SourceFile.from_text(text, "f")
+    assert source.place(0, (*path, "name")).file_line == where
+
+
 def test_a_long_chain_of_merges_is_followed() -> None:
     lines = ["a0: &a0 {deep: 1}"] + [f"a{n}: &a{n} {{<<: *a{n - 1}}}" for n in range(1, 1000)]
     source = SourceFile.from_text("\n".join(lines), "f")

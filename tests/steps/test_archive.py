@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,10 @@ def wanted(thing: Thing, every: list[Thing]) -> Any:
     fmt="tar.gz", place="src", owner=None, meddled=True, folders=False,
     inside={"-b": Thing("-b", "1\n"), "a": Thing("a", hard="-b")},
     there={"-b": ({"content": "1\n"}, (0, 0)), "a": ({"content": "2\n"}, (0, 0))},
+)  # fmt: skip
+@example(  # nothing but folders is new
+    fmt="tar", place="src", owner=None, meddled=True, folders=True,
+    inside={"a": Thing("a", "1\n")}, there={"a": ({"content": "1\n"}, (0, 0))},
 )  # fmt: skip
 @example(  # folders that are given away
     fmt="tar", place="localSrc", owner=3, meddled=False, folders=True,
@@ -214,3 +219,33 @@ def test_a_name_that_unzip_shows_as_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StepFailed, match="names with control characters"):
         world.run()
     assert list((tmp_path / "to").iterdir()) == []
+
+
+def _closed(path: Path) -> None:
+    path.chmod(0o700)
+
+
+def _shared(path: Path) -> None:
+    path.chmod(0o1755)
+
+
+def _given_away(path: Path) -> None:
+    os.chown(path, 33, 1)
+
+
+@as_root
+@pytest.mark.parametrize("change", [_closed, _shared, _given_away])
+@pytest.mark.parametrize("folder", ["above", "above/to", "above/to/d"])
+def test_a_new_folder_that_somebody_has_changed_is_left_alone(
+    tmp_path: Path, folder: str, change: Callable[[Path], None]
+) -> None:
+    (tmp_path / "x.tar").write_bytes(made("tar", [Thing("d/", "", kind=stat.S_IFDIR, mode=0o755)]))
+    target = f"{tmp_path}/above/to"
+    world = StepTest(tmp_path, "archive", {"path": target, "src": f"{tmp_path}/x.tar", "createParents": True})
+    assert world.run().changed
+    change(tmp_path / folder)
+    state, said = world.undo_run()
+    assert (state, (tmp_path / "above/to/d").is_dir()) == ("leftAlone", True)
+    assert f"{tmp_path}/{folder} ({'owner, group' if change is _given_away else 'mode'})" in said
+    assert world.undo_run(overwrite=True)[0] == "undone"
+    assert not (tmp_path / "above").exists()

@@ -10,13 +10,15 @@ import pytest
 from ruamel.yaml import YAML
 
 from kubexm_exec.testing import StepTest
+from tests.lab import programs
 from tests.lab.machines import Machine
+from tests.steps import trees
 from tests.steps.play import play
 
 CASES = Path(__file__).parent / "machines"
 KEYS = {
-    "step", "setup", "prepare", "with", "sensitive", "runs", "probe", "forecast", "result", "after", "again", "undo",
-    "fails", "cleanup", "shown", "meddle",
+    "step", "needs", "functions", "setup", "local", "prepare", "with", "sensitive", "runs", "probe", "forecast",
+    "result", "after", "again", "undo", "fails", "cleanup", "shown", "meddle",
 }  # fmt: skip
 
 
@@ -47,18 +49,25 @@ def test_step_does_on_a_full_host_what_its_case_says(path: Path, machine: Machin
     case = YAML(typ="safe").load(path)
     assert case.keys() <= KEYS, f"unknown keys: {case.keys() - KEYS}"
     assert case["step"] == path.parent.name
+    # Programs that no package of the image brings.
+    needed = case.get("needs", [])
+    if why := programs.missing(needed):
+        pytest.skip(why)
+    trees.make(tmp_path, case.get("local", {}))
     world = StepTest(
         tmp_path, case["step"], case["with"], sensitive=case.get("sensitive", False), host=machine.host(), timeout=120
     )
+    programs.bring(machine, needed)
     found = ground(machine)
+    functions = (CASES / case["functions"]).read_text("utf-8") if "functions" in case else ""
     try:
         # What many cases begin with is a script beside them; its functions are there for `prepare`.
         setup = (CASES / case["setup"]).read_text("utf-8") if "setup" in case else ""
-        machine.sh(setup + case.get("prepare", ""))
-        play(case, world, Probed(machine, case["probe"]))
+        machine.sh(functions + setup + case.get("prepare", ""))
+        play(case, world, Probed(machine, case["probe"], functions))
     finally:
         world.close()
-        machine.sh(case.get("cleanup", ""))
+        machine.sh(functions + case.get("cleanup", ""))
     left = ground(machine) ^ found
     assert not left, "the case leaves something behind, or takes something away: mend that in `cleanup`"
 
@@ -73,12 +82,14 @@ class Probed:
 
     undo_is_due = False
 
-    def __init__(self, machine: Machine, probe: str) -> None:
+    def __init__(self, machine: Machine, probe: str, functions: str = "") -> None:
         self._machine = machine
+        self._functions = functions
+        """A piece of shell before each script of the case."""
         self._probe = probe
 
     def state(self) -> str:
-        return self._machine.sh(self._probe).strip()
+        return self._machine.sh(self._functions + self._probe).strip()
 
     exact = state
 
@@ -86,7 +97,7 @@ class Probed:
         """Run the case's own script: what somebody else could do to that which the run left."""
         if "meddle" not in case:
             return False
-        self._machine.sh(case["meddle"])
+        self._machine.sh(self._functions + case["meddle"])
         return True
 
     def check(self, case: Mapping[str, Any], before: Any) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubexm_exec.model.errors import CommandCancelled
 from kubexm_exec.step import StepFailed
 from kubexm_exec.testing import StepTest
 from kubexm_steps.formats.openpgp import dearmor
+from tests.faults.kit import wait_until
 from tests.lab.machines import Machine
 from tests.steps.server import serve
 from tests.steps.test_openpgp import FINGERPRINT
@@ -81,8 +84,33 @@ def test_a_busy_package_manager_is_waited_for_and_then_named(host: Machine, step
     assert patient.run().changed is True
 
 
-def test_an_interrupted_dpkg_is_told_with_what_repairs_it(host: Machine, step: Make) -> None:
+def test_an_interrupted_dpkg_is_completed_first(host: Machine, step: Make) -> None:
     host.sh("apt-get update >/dev/null; mkdir -p /var/lib/dpkg/updates; echo 'Package: kx' >/var/lib/dpkg/updates/0001")
+    assert step("package", names="kx-tool").run().changed is True
+    assert host.sh("ls /var/lib/dpkg/updates; dpkg --audit") == ""
+
+
+def test_what_came_along_with_an_interrupted_installation_is_undone_too(host: Machine, step: Make) -> None:
+    host.sh("apt-get update >/dev/null; touch /var/lib/kx/wait; rm -f /var/lib/kx/started")
+    killed, resumed = step("package", names="kx-slow"), step("package", names="kx-slow")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(killed.run)
+        try:
+            wait_until((host.root / "var/lib/kx/started").exists, "the last package is at work", running.done)
+        finally:
+            killed.cancel.set()
+            host.sh("rm -f /var/lib/kx/wait")
+        with pytest.raises(CommandCancelled):
+            running.result()
+    assert host.sh("dpkg-query -W -f '${db:Status-Abbrev}' kx-lib") == "ii "
+    resumed.undo = killed.undo
+    assert resumed.run_again().changed is True
+    assert resumed.undo_run() == ("undone", "")
+    assert host.sh("dpkg-query -W -f '${db:Status-Abbrev}' 'kx-*' 2>/dev/null | grep -c i || :") == "0\n"
+
+
+def test_an_interrupted_dpkg_that_cannot_be_completed_is_told_with_what_repairs_it(host: Machine, step: Make) -> None:
+    host.sh("apt-get update >/dev/null; mkdir -p /var/lib/dpkg/updates; echo nonsense >/var/lib/dpkg/updates/0001")
     try:
         with pytest.raises(StepFailed, match="an earlier run of dpkg was interrupted") as caught:
             step("package", names="kx-tool").run()

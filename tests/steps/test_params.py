@@ -57,7 +57,7 @@ def test_other_modes_are_refused(wrong: object) -> None:
 def test_the_example_of_a_step_type_is_valid(name: str) -> None:
     (step,) = YAML(typ="safe").load(STEPS[name].example)
     assert step["type"] == name
-    STEPS[name].params_model.model_validate(step["with"])
+    STEPS[name].params_model.model_validate(step.get("with", {}))
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
@@ -74,7 +74,7 @@ def test_everything_about_a_step_type_is_documented(name: str) -> None:
 def test_unknown_parameters_are_refused(name: str) -> None:
     (step,) = YAML(typ="safe").load(STEPS[name].example)
     with pytest.raises(ValidationError, match="Extra inputs"):
-        STEPS[name].params_model.model_validate({**step["with"], "kxUnknown": 1})
+        STEPS[name].params_model.model_validate({**step.get("with", {}), "kxUnknown": 1})
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
@@ -92,6 +92,13 @@ def test_the_schema_of_a_step_type_names_its_parameters_in_camel_case(name: str)
         ("file", {"path": "/x", "content": True}, "string"),
         ("file", {"path": "/x", "state": "absent", "content": "a"}, "content cannot be used with `state: absent`"),
         ("file", {"path": "/x", "owner": "a:b"}, "not the name or number"),
+        ("file", {"path": "/x", "content": "a", "validate": "visudo -cf %s"}, "list of arguments, not a line of shell"),
+        ("file", {"path": "/x", "content": "a", "validate": ["visudo", "-cf"]}, "`%s` must stand in the command"),
+        ("file", {"path": "/x", "content": "a", "validate": []}, "the command is empty"),
+        ("file", {"path": "/x", "validate": ["visudo", "-cf", "%s"]}, "validate needs `content`"),
+        ("file", {"path": "/x", "state": "absent", "validate": ["a", "%s"]}, "validate cannot be used with"),
+        ("file", {"path": "/x", "state": "absent", "createOnly": True}, "createOnly cannot be used with"),
+        ("template", {"path": "/x", "src": "y", "createOnly": True, "backup": True}, "which replaces nothing"),
         ("directory", {"path": "/x", "state": "absent", "mode": "0755"}, "mode cannot be used"),
         ("directory", {"path": "/x", "recursive": True}, "recursive needs `state: absent`"),
         ("directory", {"path": "/", "state": "absent"}, "root folder"),
@@ -127,10 +134,48 @@ def test_the_schema_of_a_step_type_names_its_parameters_in_camel_case(name: str)
         ),
         ("archive", {"path": "/x", "src": "/y.tar", "mode": "0600"}, "with `action: pack` only"),
         ("archive", {"path": "/x", "src": "/y.tar", "sha256": "abc"}, "pattern"),
+        ("etcd-member", {"state": "voter"}, "needs the `name` of the member"),
+        ("etcd-member", {"state": "learner", "name": "a"}, "needs `peerUrls`"),
+        ("etcd-member", {"state": "status", "name": "a"}, "name cannot be used with `state: status`"),
+        ("etcd-member", {"state": "absent", "name": "a", "cert": "/c"}, "set both `cert` and `key`"),
+        ("etcd-member", {"state": "absent", "name": "a", "endpoints": "10.0.0.1:2379"}, "endpoints"),
+        ("container-image", {}, "say which `images`, or give an archive"),
+        ("container-image", {"images": "nginx:1"}, "not the whole name of an image"),
+        ("container-image", {"images": "docker.io/library/nginx"}, "neither a tag nor a digest"),
+        ("container-image", {"state": "list", "images": "a.b/c:1"}, "images cannot be used with `state: list`"),
+        ("container-image", {"src": "/a", "localSrc": "b"}, "either src or localSrc"),
+        ("container-image", {"src": "/a", "client": "crictl"}, "src cannot be used with `client: crictl`"),
+        ("kube-node", {"name": "a"}, "say what should be true"),
+        ("kube-node", {"name": "A_b", "drained": True}, "not the name of an object"),
+        ("kube-node", {"drained": True, "schedulable": True}, "a drained node is not schedulable"),
+        ("kube-node", {"schedulable": False, "force": True}, "force cannot be used with a node that is not drained"),
+        ("kube-node", {"state": "absent", "drained": True}, "drained cannot be used with `state: absent`"),
+        ("kube-node", {"labels": {"a b": "c"}}, "not the key of a label"),
+        ("kube-node", {"labels": {"a": "b c"}}, "not the value of a label"),
+        ("kube-node", {"taints": [{"key": "a", "effect": "NoExecute"}] * 2}, "a taint is listed twice"),
+        ("kube-apply", {}, "exactly one of content, objects, src and localSrc"),
+        ("kube-apply", {"content": "a", "src": "/a"}, "exactly one of content, objects, src and localSrc"),
+        ("kube-apply", {"content": "a", "state": "absent", "prune": {"a": "b"}}, "prune cannot be used with"),
+        ("kube-apply", {"content": "a", "pruneKinds": "ConfigMap"}, "pruneKinds cannot be used with no `prune`"),
+        ("helm", {"name": "a"}, "a release needs a `chart`"),
+        ("helm", {"name": "A"}, "not the name of a release"),
+        ("helm", {"name": "a", "state": "absent", "values": {"b": 1}}, "values cannot be used with `state: absent`"),
         ("assert", {"that": []}, "nothing to assert"),
         ("assert", {"that": ["a", " "]}, "nothing to assert"),
         ("gate", {"question": ""}, "at least 1"),
         ("set", {"values": {}}, "at least 1"),
+        ("set-value", {"path": "/x.json"}, "say which values to set or to remove"),
+        ("set-value", {"path": "/x", "values": {"a": 1}}, "the name x does not tell the format"),
+        ("set-value", {"path": "/x.json", "values": {"a..b": 1}}, "a name belongs at position 3"),
+        ("set-value", {"path": "/x.json", "values": {"a": 1}, "remove": ["b[0]"]}, "would remove the next item"),
+        ("set-value", {"path": "/x.json", "values": {"a": 1}, "inlineComments": True}, "for ini files only"),
+        ("set-value", {"path": "/x.json", "remove": ["a"], "createFile": True}, "createFile needs `values`"),
+        ("set-value", {"path": "/x.toml", "values": {"a": [None]}}, "a: TOML has no null"),
+        ("set-value", {"path": "/x.ini", "values": {"a.b.c": 1}}, "a path is KEY or SECTION.KEY"),
+        ("set-value", {"path": "/x.ini", "values": {"a.b": [1]}}, "the value is a list, not one text"),
+        ("set-value", {"path": "/x.ini", "values": {"a.b": "x\ny"}}, "the value must be one line"),
+        ("set-value", {"path": "/x.ini", "values": {'a."b=c"': 1}}, "no ini file can have a key of this name"),
+        ("stat", {"path": "relative"}, 'starts with "/"'),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_with_the_reason(

@@ -155,6 +155,7 @@ def test_undo_brings_back_what_was_before_the_first_of_several_sessions_whatever
 @example(there={"a": KINDS[6]}, sources=[{}], place="a", theirs=KINDS[1], step="sync")
 @example(there={"a": KINDS[6]}, sources=[{}], place="a", theirs=KINDS[3], step="sync")
 @example(there={"a": KINDS[1]}, sources=[{"a": KINDS[6]}], place="a/new", theirs=KINDS[1], step="sync")
+@example(there={"a": KINDS[6]}, sources=[{"a": KINDS[5]}], place="a", theirs=KINDS[1], step="sync")
 def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
     tmp_path_factory: pytest.TempPathFactory,
     there: dict[str, Any],
@@ -199,7 +200,28 @@ def test_what_others_did_is_left_alone_or_with_overwrite_all_is_as_before(
                 assert now.get(name) in fine, name
         else:
             assert (state, bool(said)) == ("undoFailed", True)
-            assert theirs is None or "the undo did not restore" in said
+            assert theirs is None or "the undo did not restore" in said or "not a directory" in said
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("step", ["sync", "copy"])
+@pytest.mark.parametrize("inside", ["", "f"])
+def test_undo_leaves_a_folder_alone_whose_mode_somebody_changed(tmp_path: Path, step: str, inside: str) -> None:
+    host = tmp_path / "host"
+    put(host, {})
+    put(tmp_path / "local", {"a": {"folder": {inside: KINDS[1]} if inside else {}}})
+    world = StepTest(tmp_path, step, {"src": "local", "path": str(host)})
+    try:
+        world.run()
+        (host / "a").chmod(0o711)
+        theirs = snapshot(host)
+        assert world.undo_run() == (
+            "leftAlone", f"changed since by somebody else: {host}/a (mode) (use --overwrite to undo it anyway)"
+        )  # fmt: skip
+        assert snapshot(host) == theirs
+        assert world.undo_run(overwrite=True) == ("undone", "")
+        assert snapshot(host) == {}
     finally:
         world.close()
 

@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubexm_exec.runner.files.filestate import Kind
-from kubexm_exec.runner.system.fstab import FstabLine, appended, edited, escape, fstab_lines, mounts_at, unescape
-from kubexm_exec.runner.system.mounts import parse_mount
+from kubexm_exec.runner.system.mounts import (
+    FstabLine,
+    appended,
+    edited,
+    escape,
+    fstab_lines,
+    mounts_at,
+    parse_mount,
+    unescape,
+)
 from kubexm_exec.step.host import FileState, Held
 from kubexm_steps.hostname import with_own_name
 from kubexm_steps.lib.edits import Edit

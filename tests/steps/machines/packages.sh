@@ -37,6 +37,7 @@ if [ ! -e /var/lib/kx/made ]; then
   deb kx-rival 1.0 'Conflicts: kx-tool'
   deb kx-mailer 3.1 'Provides: kx-mail'
   deb kx-broken 1.0 '' 'echo "it cannot be" >&2; exit 3'
+  deb kx-slow 1.0 'Depends: kx-lib' 'touch /var/lib/kx/started; while [ -e /var/lib/kx/wait ]; do sleep 0.1; done'
   (cd /var/lib/kx/apt && apt-ftparchive packages . >Packages && apt-ftparchive release . >Release)
   rpm_ kx-keep 1.0 1 'Provides: /bin/sh' # zypper on Debian fails on an empty database
   rpm_ kx-tool 1.0 1
