@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, Final
 
 from jinja2 import pass_context
-from jinja2.filters import make_multi_attrgetter
+from jinja2.filters import make_attrgetter, make_multi_attrgetter
 from jinja2.utils import _PassArg
 
 from kubexm_exec.values.limits import (
@@ -262,6 +262,15 @@ def _compared(index: int) -> Guard:
     return guard
 
 
+def _grouped(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    attribute = _attribute(args, kwargs, 0)
+    items = context.budget.listed(value)
+    # A default stands for the attribute of every item that has none, and each gets a copy in lower case.
+    getter = make_attrgetter(context.environment, attribute, default=_argument(args, kwargs, 1, "default"))
+    weight([getter(item) for item in context.budget.counted(items)])
+    return items
+
+
 def _sum(context: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     attribute = _attribute(args, kwargs, 0)
     items = context.budget.listed(value)
@@ -350,7 +359,7 @@ _FILTERS: Final[dict[str, Guard]] = {
     "dictsort": lambda context, value, *_: weighed(value),
     "format": _format,
     "from_json": _parsed,
-    "groupby": _compared(0),
+    "groupby": _grouped,
     "indent": _indent,
     "join": _join,
     "pprint": _pprint,
