@@ -234,8 +234,9 @@ class RunHistory(Struct):
             case entries.Start():
                 action.working(self.epoch, works=True)
                 action.acted = action.last_acted
+                # An attempt that was cut short at its work is in doubt until one ends, not until the next one looks.
+                action.looking = entry.tells and (action.looking or not action.begun)
                 action.begun, action.started, action.inputs = True, entry.time, entry.inputs
-                action.looking = entry.tells
                 action.place = entry.place
                 action.attempts += 1
                 action.asks = ""

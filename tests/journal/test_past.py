@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubexm_exec.engine.entries import End, Entry, Retry, Session, Start, Undoing, Undone
+from kubexm_exec.engine.entries import End, Entry, Retry, Session, Start, Undoing, Undone, Work
 from kubexm_exec.engine.history import RunHistory, SessionHistory
 from kubexm_exec.journal.results import of_all_sessions, without_pauses
 from kubexm_exec.model.result import GraphExecutionResult, HostResult, NodeResult, Status
@@ -109,3 +109,29 @@ def test_what_a_session_may_have_left_at_work_on_a_host_is_known(
     for history.epoch, entry in entries:
         history.add(entry)
     assert history.left() == left
+
+
+LOOKS = Start("m/t/s", "h", 1, 1.0, "", tells=True)
+WORKS = Work("m/t/s", "h", ("restart",))
+
+
+@pytest.mark.parametrize(
+    ("entries", "in_doubt"),
+    [
+        ([LOOKS], False),
+        ([LOOKS, WORKS], True),
+        # Sessions that were killed while they looked at what the first one had begun.
+        ([LOOKS, WORKS, LOOKS], True),
+        ([LOOKS, WORKS, LOOKS, LOOKS], True),
+        ([LOOKS, WORKS, retries("lost"), LOOKS], True),
+        ([STARTS, LOOKS], True),
+        ([LOOKS, WORKS, ends(), LOOKS], False),
+        ([LOOKS, LOOKS], False),
+    ],
+)
+def test_work_that_was_cut_short_stays_in_doubt_until_an_attempt_ends(entries: list[Entry], *, in_doubt: bool) -> None:
+    history = RunHistory()
+    for entry in entries:
+        history.add(entry)
+    action = history.of("m/t/s", "h")
+    assert (action.begun and not action.looking) is in_doubt
