@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -14,6 +14,9 @@ from kubexm_exec.cli.run import RunCommand, run_documents, run_options
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 from kubexm_exec.service.requests import Documents
 from kubexm_spec.diagnostics import plural
+
+if TYPE_CHECKING:
+    from kubexm_spec.clusters.build import Asked
 
 
 @click.group("cluster")
@@ -122,11 +125,7 @@ def create_command(file: str, executor: str, choice: Documents, bundle: str | No
     Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
     130 interrupted.
     """
-    from kubexm_exec.service.clusters import documents
-
-    prepare()
-    built = documents(file, here(), Warnings("text").found)
-    run_documents(replace(choice, spec=built.spec, files=built.files, bundle=bundle), executor, **options)
+    _run("create", file, executor, choice, bundle, options)
 
 
 class _Reset(RunCommand):
@@ -147,10 +146,25 @@ def reset_command(file: str, yes: bool, executor: str, choice: Documents, bundle
     Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
     130 interrupted.
     """
+    question = "" if yes or choice.limit else f"remove the cluster of {file} and all its data from its hosts?"
+    _run("reset", file, executor, choice, bundle, options, question=question)
+
+
+def _run(
+    flow: str,
+    file: str,
+    executor: str,
+    choice: Documents,
+    bundle: str | None,
+    options: dict[str, Any],
+    asked: Asked | None = None,
+    question: str = "",
+) -> None:
+    """Build the pipeline of a flow and run it; a question has to be approved before, if the run can change hosts."""
     from kubexm_exec.service.clusters import documents
 
     prepare()
-    built = documents(file, here(), Warnings("text").found, "reset")
-    if not (yes or choice.limit or executor in ("check", "dry-run")):
-        approve(f"remove the cluster of {file} and all its data from its hosts?", options["output"])
+    built = documents(file, here(), Warnings("text").found, flow, asked)
+    if question and executor not in ("check", "dry-run"):
+        approve(question, options["output"])
     run_documents(replace(choice, spec=built.spec, files=built.files, bundle=bundle), executor, **options)

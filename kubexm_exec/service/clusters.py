@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.preflight import Preflight
     from kubexm_exec.service.protocol import Service
+    from kubexm_spec.clusters.build import Asked
     from kubexm_spec.clusters.checks import CheckedCluster
 
 
@@ -43,22 +44,26 @@ def read_cluster(file: str, folder: str, warn: Warn) -> CheckedCluster:
     return checked
 
 
-def build(file: str, folder: str, warn: Warn, flow: str = "create") -> dict[str, Any]:
+def build(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked | None = None) -> dict[str, Any]:
     """The pipeline of a flow, such as the one that creates a cluster; raises Invalid."""
-    from kubexm_spec.clusters.build import FLOWS
-
-    return FLOWS[flow](read_cluster(file, folder, warn))
+    return _pipeline(read_cluster(file, folder, warn), flow, asked)
 
 
-def documents(file: str, folder: str, warn: Warn, flow: str = "create") -> Documents:
+def documents(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked | None = None) -> Documents:
     """The pipeline of a flow as documents of a request, with the modules of the user that it uses; raises Invalid."""
-    return _documents(read_cluster(file, folder, warn), file, folder, flow)
+    return _documents(read_cluster(file, folder, warn), file, folder, flow, asked)
 
 
-def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str) -> Documents:
-    from kubexm_spec.clusters.build import FLOWS, pipeline_text
+def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[str, Any]:
+    from kubexm_spec.clusters.build import FLOWS, Asked
 
-    pipeline = FLOWS[flow](cluster)
+    return FLOWS[flow](cluster, asked or Asked())
+
+
+def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:
+    from kubexm_spec.clusters.build import pipeline_text
+
+    pipeline = _pipeline(cluster, flow, asked)
     name = f"{os.path.splitext(os.path.basename(file))[0]}.{flow}.yaml"  # noqa: PTH119, PTH122
     files = {name: pipeline_text(pipeline, file)}
     for module in pipeline["modules"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kubexm_spec.clusters import balancers
@@ -110,10 +111,18 @@ def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
 
 
-FLOWS: Final[Mapping[str, Callable[[CheckedCluster], dict[str, Any]]]] = {
-    "create": build_create,
-    "preflight": build_checks,
-    "reset": build_reset,
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks for beside what the document says."""
+
+    nodes: tuple[str, ...] = ()
+    """Hosts of the document to work on, by name; empty for those that the flow itself selects."""
+
+
+FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
+    "create": lambda cluster, _: build_create(cluster),
+    "preflight": lambda cluster, _: build_checks(cluster),
+    "reset": lambda cluster, _: build_reset(cluster),
 }
 """By the name of a command the pipeline that it runs."""
 
