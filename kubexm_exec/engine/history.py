@@ -12,7 +12,7 @@ from kubexm_exec.engine import entries
 from kubexm_exec.engine.attempt import ActionOutcome, Earlier
 from kubexm_exec.engine.ports import Entries
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode
-from kubexm_exec.model.result import HostResult, SkipReason, Status
+from kubexm_exec.model.result import BLOCKED, HostResult, SkipReason, Status
 from kubexm_exec.scheduler import Action
 
 TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
@@ -22,6 +22,11 @@ TAKEN_BACK: Final = ("undone", "undoFailed", "leftAlone")
 def is_done(result: HostResult) -> bool:
     """Whether an action ended well: a success, or nothing to do."""
     return result.status is Status.SUCCESS or result.reason is SkipReason.PRECHECK
+
+
+def is_blocked(result: HostResult) -> bool:
+    """Whether an action was not tried, and is still to be done."""
+    return result.status is Status.CANCELLED or result.reason in BLOCKED
 
 
 def rescued(result: HostResult) -> HostResult:
@@ -101,6 +106,11 @@ class ActionHistory(Struct, gc=False):
     def last_acted(self) -> int:
         """How many actions had ended before the last attempt began that may have done something; -1 without one."""
         return self.since if self.begun else self.acted
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether the result is that of an attempt."""
+        return self.result is not None and self.result.start_time is not None
 
     @property
     def done(self) -> bool:
@@ -272,8 +282,8 @@ class RunHistory(Struct):
                 self._undone(action, entry)
 
     def _end(self, action: ActionHistory, entry: entries.End) -> None:
-        if action.begun and entry.result.start_time is None:
-            # It was not tried this time: what an earlier session was at is as unknown as before.
+        if entry.result.start_time is None and (action.begun or (action.was_tried and is_blocked(entry.result))):
+            # It was not tried this time: what an earlier session did, or was at, is as it was.
             return
         action.begun, action.again, action.result = False, False, entry.result
         if not entry.result.unknown:

@@ -531,7 +531,7 @@ class Scopes:
         task = f"{node.module}/{node.task}"
         scopes.append((task, ""))
         of_task = node.hook and not node.groups and node.id.startswith(f"{task}/hooks/{node.hook.value}/")
-        if node.handler or of_task:
+        if of_task:
             return scopes
         if node.batch is not None:
             return [*scopes, _batch(task, node.batch.number)]
@@ -541,6 +541,8 @@ class Scopes:
             scopes.append((f"{task}/hostHooks/", host))
             if node.hook and node.id.startswith(f"{task}/hostHooks/{node.hook.value}/"):
                 return scopes
+        if node.handler:
+            return scopes
         scopes += [(f"{each.group}/", host) for each in reversed(node.groups)]
         if node.is_of_group:
             return scopes

@@ -10,7 +10,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kubexm_exec.engine.history import TAKEN_BACK, ActionHistory, RunHistory, SessionHistory, is_done, whole_graph
+from kubexm_exec.engine.history import (
+    TAKEN_BACK,
+    ActionHistory,
+    RunHistory,
+    SessionHistory,
+    is_blocked,
+    is_done,
+    whole_graph,
+)
 from kubexm_exec.engine.resume import after_undo
 from kubexm_exec.journal import leases
 from kubexm_exec.journal.store import RunRow, Store
@@ -209,7 +217,7 @@ def _is_left(each: HostResult) -> bool:
         return False
     if each.undo.startswith(TAKEN_BACK) or _failed(each):
         return True
-    return each.status in (Status.PENDING, Status.CANCELLED) or each.reason in BLOCKED
+    return each.status is Status.PENDING or is_blocked(each)
 
 
 def _sum_up(node: ExecutionNode, of: NodeResult) -> Status:

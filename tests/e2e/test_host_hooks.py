@@ -284,6 +284,64 @@ def kill_while_it_works(site: Site, host: str) -> str:
     return str(site.runs()[0]["id"])
 
 
+@pytest.mark.parametrize("options", [(), ("--from", "m/t/handlers/restart")])
+@pytest.mark.parametrize("flush", [False, True])
+def test_resume_that_only_serves_a_handler_takes_its_host_out_and_puts_it_back(
+    sites: Sites, options: Sequence[str], *, flush: bool
+) -> None:
+    changes = note("change", "changes {{ host.name }}", notify="restart")
+    handler = note("restart", "work {{ host.name }}", "test ! -e FOLDER/bad.restart")
+    hooks = {kind: [note(kind, f"{kind} of a batch")] for kind in ("pre", "always")}
+    site = sites(
+        spec(
+            HOOKS,
+            batch={"size": 4, "hooks": hooks},
+            steps=[changes, *([{"name": "now", "flush": ["restart"]}] if flush else [])],
+            handlers=[handler],
+        )
+    )
+    (site.host / "bad.restart").touch()
+    run(site, code=1)
+    began = [line.split()[1] for line in log(site) if line.startswith("work")]
+    (site.host / "bad.restart").unlink()
+    before = len(log(site))
+    resume(site, *options)
+    again = log(site)[before:]
+    check([line for line in again if not line.endswith("of a batch")])
+    assert {line.split()[0] for line in again if line.endswith("of a batch")} == {"pre", "always"}
+    assert began, "a handler failed before"
+
+
+@pytest.mark.parametrize("level", ["pipeline", "module", "task", "batch", "host", "step"])
+def test_pre_hook_that_fails_in_a_resume_does_not_make_the_run_forget_what_was_done(sites: Sites, level: str) -> None:
+    hooks = {"pre": [note("pre", "out", "test ! -e FOLDER/bad.pre")], "always": [note("always", "in")]}
+    once = [{"name": name, "type": "command", "with": {"shell": f"echo {name} >>FOLDER/log"}} for name in ("a", "b")]
+    last = {"name": "last", "type": "command", "with": {"shell": "test ! -e FOLDER/bad && echo last >>FOLDER/log"}}
+    group = [*once, last]
+    if level == "step":
+        group = [*once, {**last, "hooks": hooks}]
+    task: dict[str, Any] = {"name": "t", "runOn": {"hosts": ["web1"]}, "steps": group}
+    if level == "batch":
+        task["batch"] = {"size": 1, "hooks": hooks}
+    elif level in ("task", "host"):
+        task["hooks" if level == "task" else "hostHooks"] = hooks
+    module = {"name": "m", "tasks": [task], **({"hooks": hooks} if level == "module" else {})}
+    body = {
+        "inventory": {"hosts": [{"name": "web1", "connector": "local"}]},
+        "modules": [module],
+        **({"hooks": hooks} if level == "pipeline" else {}),
+    }
+    site = sites("".join(f"{key}: {json.dumps(value)}\n" for key, value in body.items()))
+    (site.host / "bad").touch()
+    run(site, code=1)
+    (site.host / "bad.pre").touch()
+    resume(site, code=1)
+    for name in ("bad", "bad.pre"):
+        (site.host / name).unlink()
+    resume(site)
+    assert [log(site).count(name) for name in ("a", "b", "last")] == [1, 1, 1], log(site)
+
+
 def test_the_next_run_names_who_was_left_out_until_somebody_puts_it_back(sites: Sites) -> None:
     site = sites(spec(HOOKS, batch=1))
     killed = kill_while_it_works(site, "web2")
