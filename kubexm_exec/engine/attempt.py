@@ -76,8 +76,10 @@ class Attempt(Struct, eq=False):
     working: bool = False
     """It is beyond precheck: something may have been changed."""
     worked: bool = False
-    """An earlier attempt, in any session, failed beyond precheck. If nothing remains to be done now, this run has made
-    the change."""
+    """An earlier attempt, in any session, failed beyond precheck. If this one ends well, this run has made the change,
+    also if nothing remains to be done."""
+    changed: bool | None = None
+    """Of an attempt that failed: whether it changed anything, if that is known."""
     notifies: tuple[str, ...] = ()
     """The handlers that are due on its host if it changes something."""
     since: str = ""
@@ -89,6 +91,11 @@ class Attempt(Struct, eq=False):
     connection that dropped beyond precheck."""
     repeats: bool = False
     """It repeats an earlier attempt whose outcome nobody knows, without having seen how far that one came."""
+
+    @property
+    def may_have_changed(self) -> bool:
+        """Whether it may have changed something, if it has failed."""
+        return self.working if self.changed is None else self.changed
 
     @property
     def place(self) -> str:

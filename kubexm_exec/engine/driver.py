@@ -311,7 +311,7 @@ class Driver(Loop):
         if self._undo_log is not None:
             self._undo_log.add(attempt, result)
         if result.status is not Status.SUCCESS:
-            outcome.worked = attempt.working and result.status in _CUT_SHORT
+            outcome.worked = attempt.may_have_changed and result.status in _CUT_SHORT
             if self._goes_on(action, attempt, outcome):
                 return
         elif outcome.fragment or outcome.items:
@@ -384,7 +384,7 @@ class Driver(Loop):
     def _retry(self, action: Action, attempt: Attempt, result: HostResult) -> None:
         retry = attempt.node.policy.retry
         delay = retry.wait(attempt.number)
-        worked = attempt.working or attempt.worked
+        worked = attempt.may_have_changed or attempt.worked
         self._again[action] = attempt.number + 1, result.start_time or attempt.started, attempt.unsure, worked
         self._scheduler.defer(action, begun=attempt.working)
         # All of its places are worth another try by then.

@@ -234,7 +234,8 @@ def undo(attempt: Attempt, data: Mapping[str, Any] | None, params: Any = None, *
 def retry(attempt: Attempt, result: HostResult, place: str = "") -> Retry:
     """The entry for an attempt that failed and will be followed by another one, perhaps at another place."""
     return Retry(
-        attempt.node.id, attempt.host, attempt.number, result.message, result.kind, attempt.unsure, attempt.working,
+        attempt.node.id, attempt.host, attempt.number, result.message, result.kind, attempt.unsure,
+        attempt.may_have_changed,
         diffs=bounded(result.diffs),
         place=place,
     )  # fmt: skip

@@ -31,7 +31,7 @@ def judge(evaluator: Evaluator, node: ExecutionNode, host: str, own: Mapping[str
     seen = "" if node.sensitive else _seen(evaluator, judged, own)
     raise kind(
         said + seen, command=result.command, exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr,
-        outputs=own,
+        outputs=own, changed=result.changed,
     )  # fmt: skip
 
 

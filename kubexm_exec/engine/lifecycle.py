@@ -280,8 +280,9 @@ class Lifecycle:
             _wrong_type(step, "run", "Result", result)
         if not isinstance(result.message, str):
             raise TypeError(f"{type(step).__name__}.run: the message must be text, not {result.message!r:.60}")
+        changed = result.changed or (attempt.worked and forecast.effect is Effect.CHANGES)
         host_result = HostResult(
-            host_name=attempt.host, status=Status.SUCCESS, changed=result.changed, message=result.message,
+            host_name=attempt.host, status=Status.SUCCESS, changed=changed, message=result.message,
             stdout=result.stdout, stderr=result.stderr, command=result.command, exit_code=result.exit_code,
         )  # fmt: skip
         if forecast.diffs and result.changed:
@@ -311,6 +312,8 @@ class Lifecycle:
         result.ignored = result.status is Status.FAILED and attempt.node.policy.ignore_errors
         given = error.outputs if isinstance(error, StepFailed) else None
         outcome = ActionOutcome(result, self._salvaged(attempt, given) if given else None)
+        if isinstance(error, StepFailed):
+            attempt.changed = error.changed
         outcome.not_yet = isinstance(error, NotYet)
         outcome.final = bool(given) and is_over(self._evaluator, attempt.node, attempt.host, given or {})
         return outcome

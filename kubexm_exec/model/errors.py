@@ -40,6 +40,7 @@ class StepFailed(Exception):
 
     ``outputs`` are for later steps, if the failure is ignored, and for hooks; they need not be all that are declared.
     ``file``: the one file on the host that is the reason, so that nothing which leaves it as it is would help.
+    ``changed``: whether the work changed anything before it failed, if that is known; a later attempt counts it.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class StepFailed(Exception):
         kind: FailureKind = FailureKind.FAILED,
         outputs: Mapping[str, Any] | None = None,
         file: str = "",
+        changed: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.file = file
+        self.changed = changed
         self.command = command
         self.exit_code = exit_code
         self.stdout = stdout

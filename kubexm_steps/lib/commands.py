@@ -140,7 +140,21 @@ def run_command(ctx: StepContext, params: RunParams, command: Command) -> Comman
     except StepFailed as error:
         if error.result is not None:
             error.outputs = outputs_of(error.result)
+            error.changed = _changed_by_failure(ctx, params, error.outputs)
         raise
+
+
+def _changed_by_failure(ctx: StepContext, params: RunParams, outputs: Mapping[str, Any]) -> bool | None:
+    """Whether a command that failed says that it changed something; None if it does not say."""
+    if params.read_only or only_asks(params.changed_when):
+        return False
+    if not isinstance(params.changed_when, str):
+        return params.changed_when
+    try:
+        answer = ctx.evaluate(params.changed_when, outputs)
+    except Exception:  # noqa: BLE001  whatever is wrong with it, the failure of the command is what people have to see
+        return None
+    return answer if isinstance(answer, bool) else None
 
 
 def outputs_of(done: CommandResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,3 +161,30 @@ def test_dry_run_asks_nobody_and_judges_nothing() -> None:
 def test_values_of_a_sensitive_step_are_not_in_the_message() -> None:
     done = run(node("a", with_={"value": "hunter2-hunter2"}, failed_when=("result.value != ''",), sensitive=True))
     assert done.host("a").message == "`failedWhen` holds: result.value != ''"
+
+
+SECOND = "test -e {0} || {{ touch {0}; echo made; exit {1}; }}"
+
+
+@pytest.mark.parametrize(
+    ("code", "condition", "changed_when", "changed"),
+    [
+        (0, "result.stdout == ''", "'made' in stdout", True),
+        (0, "result.stdout == ''", "'other' in stdout", False),
+        (3, None, "'made' in stdout", True),
+        (3, None, "'other' in stdout", False),
+        (3, None, False, False),
+        # It does not say, and so it may have.
+        (3, None, "exitCode == 0 and 'made' in stdout.nothing", True),
+    ],
+)
+def test_change_of_an_attempt_that_is_repeated_counts(
+    tmp_path: Path, code: int, condition: str | None, changed_when: str | bool, *, changed: bool
+) -> None:
+    line = SECOND.format(tmp_path / "made", code)
+    of = shell(line, attempts=2, changedWhen=changed_when)
+    done = run(of if condition is None else until(of, condition)).host("a")
+    if "nothing" in str(changed_when):
+        assert (done.status, done.attempts) == (Status.FAILED, 2)
+    else:
+        assert (done.status, done.attempts, done.changed) == (Status.SUCCESS, 2, changed)
