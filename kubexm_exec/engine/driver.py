@@ -189,7 +189,9 @@ class Driver(Loop):
             if known.outcome is not None and not (node.handler and is_done(known.outcome.result)):
                 return self._replay(action, node, known.outcome)
             if known.doubt or known.worked:
-                self._again.setdefault(action, (1, known.started if known.doubt else 0.0, known.doubt, known.worked))
+                doubt = "" if known.follows and self._scheduler.has_reason(action) else known.doubt
+                worked = known.worked or doubt != known.doubt
+                self._again.setdefault(action, (1, known.started if doubt else 0.0, doubt, worked))
         number, _, doubt, worked = self._again.get(action, _FIRST)
         if node.choices and not doubt and not worked and node.place(action.host) in self._unreachable:
             place = self._other_place(action)

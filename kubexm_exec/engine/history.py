@@ -156,6 +156,9 @@ class Known(Struct, frozen=True):
     """An undo of it was interrupted."""
     owed: bool = False
     """It follows what began in an earlier session, whatever begins in this one: it counts as done, or runs."""
+    follows: bool = False
+    """It runs because of what begins or fails in its scope: if that happens in this session, an earlier attempt of
+    unknown outcome does not matter any more."""
 
 
 class SessionHistory(Struct):
@@ -294,7 +297,8 @@ class RunHistory(Struct):
         action.hidden, action.nodes, action.forgotten = entry.hidden, entry.nodes, entry.forgotten
         action.undone = ""
         action.worked = entry.worked or (action.worked and not action.done)
-        if action.done or entry.worked or entry.result.unknown:
+        # An attempt that only failed to find out how far an earlier one came has done nothing itself.
+        if action.done or entry.worked or (entry.result.unknown and action.acted < 0):
             action.acted = action.since
         self.ends += 1
         if action.result.changed:

@@ -85,26 +85,39 @@ def known_actions(
     _do_each_session(graph, known, history, selection, due)
     for action in scopes.hooks():
         entry = known.get(action)
-        if entry is not None and entry.outcome is not None:
-            known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+        if entry is None:
+            continue
+        if entry.outcome is not None:
+            known[action] = _anew(entry)
+        elif entry.doubt and scopes.follows(action):
+            known[action] = replace(entry, follows=True)
+        elif entry.doubt and graph.nodes[action.node].hook in END_HOOKS:
+            # It comes after what is done now, however far it had come before.
+            known[action] = replace(_anew(entry), worked=True)
     for action in scopes.shut_in():
         told = history.actions[action]
         skipped = told.result is not None and told.result.reason is SkipReason.CONDITION
         if told.result is not None and skipped and not told.begun and not _has_ended(known, action):
             # Evaluated again its condition might hold, without what the ``pre`` hooks had prepared.
             known[action] = replace(known.get(action, Known()), outcome=ActionOutcome(told.result))
-    for action, owed, any_owed in scopes.following():
+    for action, owed, any_owed, stale in scopes.following():
         entry = known.get(action, Known())
-        if entry.doubt and scopes.is_done_elsewhere(action, entry.started):
-            # Another run has done it since: how far this one came does not matter any more.
-            entry = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+        if entry.doubt and (stale or scopes.is_done_elsewhere(action, entry.started)):
+            # Work has begun again since, or another run has done it: how far it came then does not matter any more.
+            entry = _anew(entry)
         if entry.outcome is not None and action not in kept and (owed or not is_done(entry.outcome.result)):
             # Whatever was chosen: the host is still out, or is taken out now.
-            entry = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
-        known[action] = replace(entry, owed=any_owed or entry.outcome is not None)
+            entry = _anew(entry)
+        asked = selection.begins(*action) or (selection.wants(*action) and scopes.is_asked_for(action))
+        known[action] = replace(entry, owed=any_owed or asked or entry.outcome is not None or bool(entry.doubt))
     # In the order they ended, which an undo reverses.
     ended = {action: number for number, action in enumerate(history.actions)}
     return dict(sorted(known.items(), key=lambda item: ended.get(item[0], len(ended))))
+
+
+def _anew(known: Known) -> Known:
+    """What is known of an action that runs again as if it had not been tried."""
+    return Known(undo=known.undo, undoing=known.undoing, earlier=known.earlier)
 
 
 def to_repeat(
@@ -194,7 +207,7 @@ def _keep_rescues(graph: ExecutionGraph, known: dict[Action, Known], history: Ru
             for action in rescue:
                 entry = known.get(action)
                 if entry is not None and entry.outcome is not None and _done(entry):
-                    known[action] = Known(undo=entry.undo, undoing=entry.undoing, earlier=entry.earlier)
+                    known[action] = _anew(entry)
     return kept
 
 
@@ -395,7 +408,7 @@ def end_hooks(graph: ExecutionGraph) -> Iterator[Action]:
 
 def owed(graph: ExecutionGraph, history: RunHistory) -> list[Action]:
     """The ``always`` hooks of hosts, batches and groups that have to follow what began there, and have not yet."""
-    return [action for action, is_owed, _ in Scopes(graph, history).following() if is_owed]
+    return [action for action, is_owed, *_ in Scopes(graph, history).following() if is_owed]
 
 
 class Scopes:
@@ -456,8 +469,25 @@ class Scopes:
             if scope in self._entered and (node.hook in END_HOOKS or self._is_taken_back(action, scope)):
                 yield action
 
-    def following(self) -> Iterator[tuple[Action, bool, bool]]:
-        """The ``always`` hooks of batches and hosts, and whether each one, or any of them there, is owed.
+    def is_asked_for(self, action: Action) -> bool:
+        """Whether somebody has chosen a hook to run again, in a session that was killed before it did."""
+        told = self._history.actions.get(action)
+        return (
+            told is not None
+            and told.again
+            and self._own(self._graph.nodes[action.node], action.host) not in self._entered
+        )
+
+    def follows(self, action: Action) -> bool:
+        """Whether an action runs because of what begins or fails in its scope."""
+        node = self._graph.nodes[action.node]
+        if node.hook is Hook.ALWAYS:
+            return self._follows(self._own(node, action.host))
+        return node.hook is Hook.ON_FAILURE
+
+    def following(self) -> Iterator[tuple[Action, bool, bool, bool]]:
+        """The ``always`` hooks of batches and hosts, and whether each one, or any of them there, is owed, and whether
+        its last attempt is older than what it has to follow.
 
         A host that a killed session has taken out is put back by the next one, whatever that is asked to do; unless
         another run has put it back since.
@@ -487,7 +517,9 @@ class Scopes:
             and not self.is_done_elsewhere(action, began[scope])
         }
         open_scopes = set(owed.values())
-        yield from ((action, action in owed, scope in open_scopes) for action, scope in hooks)
+        for action, scope in hooks:
+            stale = self._history.actions.get(action, nothing).since < last.get(scope, 0)
+            yield action, action in owed, scope in open_scopes, stale
 
     def shut_in(self) -> Iterator[Action]:
         """The known actions in scopes that are not entered, and whose ``pre`` hooks may have been undone."""

@@ -541,8 +541,9 @@ class ExecutionGraph(Struct, frozen=True):
         elif not after:
             pairs = ((host, "") for host in (chosen if node.is_gate else before))
         elif node.id.startswith(f"{dep.node}+"):
-            # A fragment waits for the action that returned it, wherever it runs; here for all that may have.
-            pairs = product(before, chosen)
+            # A fragment waits for the action that returned it: on the same host, unless it names other ones.
+            own = frozenset(chosen) <= frozenset(before)
+            pairs = zip(chosen, chosen, strict=True) if own else product(before, chosen)
         else:
             pairs = ((host, host) for host in filter(frozenset(before).__contains__, chosen))
         return (((dep.node, one), (node.id, other)) for one, other in pairs)

@@ -181,6 +181,11 @@ class Scheduler:
         """The nodes whose notifications a running action of a handler serves if it ends well."""
         return tuple(sorted(self._serving.get(self._find(action), ())))
 
+    def has_reason(self, action: Action) -> bool:
+        """Whether what an offered action waits for by a condition, such as a failure, has happened in this session."""
+        doubt = self._find(action).doubt
+        return doubt is None or not doubt.condition
+
     def placed(self) -> list[tuple[Action, str]]:
         """The actions for which another place was chosen than the first, since the last call, with that place."""
         places, self._places = self._places, []

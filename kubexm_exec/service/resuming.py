@@ -101,14 +101,16 @@ def resume(store: Store, state: Path, request: ResumeRequest, watcher: Watcher) 
     """Resume a run; raises Changed, Invalid, NotFound or JournalError."""
     past = load_past(store, request.run)
     run = past.row.id
-    check_nodes([node.id for node in past.graph.steps()], (*request.begin, *request.only), run)
+    history = tell(store, run)
+    # Also what was added to the graph while it ran: steps of fragments, and items of loops over outputs.
+    nodes = [node.id for node in whole_graph(past.graph, history).steps()]
+    check_nodes(nodes, (*request.begin, *request.only), run)
     hosts = None if request.hosts is None else chosen_hosts(past.graph.hosts, request.hosts)
     if request.accept_changes and (request.only or hosts is not None):
         raise Invalid("changes are accepted for the whole run", "do not select nodes or hosts")
     selection = Selection(begin=request.begin, only=request.only, hosts=hosts, done=request.done)
     documents = past.documents()
     graph, selection, changed = _graph_now(past, documents, selection, request, watcher)
-    history = tell(store, run)
     for glob in selection.done:
         if not in_doubt(history, [glob]):
             raise Invalid(f'no outcome of "{glob}" is unknown in run {run}', f"kubexm runs show {run}")

@@ -342,6 +342,72 @@ def test_pre_hook_that_fails_in_a_resume_does_not_make_the_run_forget_what_was_d
     assert [log(site).count(name) for name in ("a", "b", "last")] == [1, 1, 1], log(site)
 
 
+DIE = "test -e FOLDER/quiet || { touch FOLDER/quiet; kill -9 $PPID; sleep 60; }"
+"""Ends the program the first time, after the work."""
+
+
+def put_back(level: str, die: str) -> str:
+    """One host that is taken out and put back by a hook, or in a group; putting it back ends the program once."""
+    back = {"name": "back", "type": "command", "with": {"shell": f"echo in web1 >>FOLDER/log; {die}"}}
+    out = {"name": "out", "type": "command", "with": {"shell": "echo out web1 >>FOLDER/log"}}
+    work = {"name": "work", "type": "command", "with": {"shell": "test ! -e FOLDER/bad && echo work web1 >>FOLDER/log"}}
+    restart = {"name": "restart", "type": "command", "with": {"shell": "echo work web1 >>FOLDER/log"}}
+    task: dict[str, Any] = {"name": "t", "runOn": {"hosts": ["web1"]}, "steps": [work], "handlers": [restart]}
+    if level == "host":
+        task["hostHooks"] = {"pre": [out], "always": [back]}
+    elif level == "batch":
+        task["batch"] = {"size": 1, "hooks": {"pre": [out], "always": [back]}}
+    elif level == "task":
+        task["hooks"] = {"pre": [out], "always": [back]}
+    else:
+        both = {"shell": "echo out web1 >>FOLDER/log; test ! -e FOLDER/bad && echo work web1 >>FOLDER/log"}
+        task["steps"] = [{"name": "g", "steps": [{**work, "with": both}], "always": [back]}]
+    body = {
+        "inventory": {"hosts": [{"name": "web1", "connector": "local"}]},
+        "modules": [{"name": "m", "tasks": [task]}],
+    }
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in body.items())
+
+
+@pytest.mark.parametrize("killed_again", [False, True])
+@pytest.mark.parametrize("level", ["host", "batch", "task", "group"])
+def test_who_is_taken_out_again_is_put_back_again_however_far_that_came_before(
+    sites: Sites, level: str, *, killed_again: bool
+) -> None:
+    """The put-back of unknown outcome belongs to the time before; nobody has to confirm it."""
+    site = sites(put_back(level, DIE))
+    (site.host / "bad").touch()
+    run(site, code=-signal.SIGKILL)
+    assert log(site) == ["out web1", "in web1"]
+    (site.host / "bad").unlink()
+    if killed_again:
+        (site.host / "quiet").unlink()
+        resume(site, code=-signal.SIGKILL)
+        assert log(site)[2:] == ["out web1", "work web1", "in web1"]
+        resume(site, code=1)
+        assert log(site)[5:] == [], "nothing was taken out since: somebody has to say"
+    else:
+        resume(site)
+        assert log(site)[2:] == ["out web1", "work web1", "in web1"]
+
+
+def test_hook_that_follows_runs_if_it_is_asked_for_and_its_unknown_outcome_is_asked_for(sites: Sites) -> None:
+    site = sites(put_back("host", DIE))
+    (site.host / "quiet").touch()
+    back = "m/t/hostHooks/always/back"
+    run(site)
+    before = ["out web1", "work web1", "in web1"]
+    resume(site, "--from", back)
+    assert log(site) == [*before, "in web1"]
+    (site.host / "quiet").unlink()
+    resume(site, "--from", back, code=-signal.SIGKILL)
+    said = resume(site, code=1)
+    assert f"--done {back}" in said
+    assert log(site) == [*before, "in web1", "in web1"]
+    resume(site, "--done", back)
+    assert log(site) == [*before, "in web1", "in web1"]
+
+
 def test_the_next_run_names_who_was_left_out_until_somebody_puts_it_back(sites: Sites) -> None:
     site = sites(spec(HOOKS, batch=1))
     killed = kill_while_it_works(site, "web2")

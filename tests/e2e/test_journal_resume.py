@@ -177,6 +177,56 @@ modules:
 """
 
 
+ADDED = """
+inventory: {hosts: [{name: n1, connector: local}, {name: n2, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n1, n2]}
+        batch: 1
+        steps:
+          - {name: find, type: command, with: {shell: echo x y, readOnly: true}}
+          - name: each
+            type: command
+            forEach: '{{ steps.find.outputs.stdout.split() }}'
+            with: {shell: 'COUNT{{ item }}; test ! -e FOLDER/die-{{ item }} || kill -9 $PPID'}
+          - name: more
+            type: fragment
+            with:
+              steps:
+                - {name: one, type: command, with: {shell: 'COUNTone; test ! -e FOLDER/die-one || kill -9 $PPID'}}
+                - {name: two, type: command, with: {shell: COUNTtwo}}
+          - {name: last, type: command, with: {shell: 'test ! -e FOLDER/bad && COUNTlast'}}
+""".replace("COUNT", "echo x >>FOLDER/count.{{ host.name }}-")
+
+
+def test_later_step_that_is_chosen_does_not_repeat_what_was_added_before_it(sites: Sites) -> None:
+    site = sites(ADDED)
+    (site.host / "bad").touch()
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    (site.host / "bad").unlink()
+    ran(site, {f"n1-{name}": 1 for name in ("x", "y", "one", "two")})
+    resume(site, "--from", "m/t/last")
+    ran(site, {"n1-last": 1, **{f"n2-{name}": 1 for name in ("x", "y", "one", "two", "last")}})
+
+
+@pytest.mark.parametrize(("node", "name"), [("m/t/more+one", "one"), ("m/t/each[y]", "y")])
+def test_what_was_added_to_the_graph_can_be_chosen_by_the_name_that_is_shown(
+    sites: Sites, node: str, name: str
+) -> None:
+    site = sites(ADDED)
+    (site.host / f"die-{name}").touch()
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
+    (site.host / f"die-{name}").unlink()
+    assert f"--from {node}" in resume(site, code=1).replace("'", "")
+    before = site.counts()
+    resume(site, "--from", node)
+    again = {each: count for each, count in (site.counts() - before).items() if each.startswith("n1-")}
+    left = {"one": ("one", "two", "last"), "y": ("y", "one", "two", "last")}[name]
+    assert again == {f"n1-{each}": 1 for each in left}
+
+
 def test_of_what_is_in_doubt_somebody_has_to_say_what_became_of_it(sites: Sites) -> None:
     site = sites(BREAKS_OFF)
     site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=-signal.SIGKILL)
