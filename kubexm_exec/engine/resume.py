@@ -108,7 +108,7 @@ def known_actions(
         if entry.outcome is not None and action not in kept and (owed or not is_done(entry.outcome.result)):
             # Whatever was chosen: the host is still out, or is taken out now.
             entry = _anew(entry)
-        asked = selection.begins(*action) or (selection.wants(*action) and scopes.is_asked_for(action))
+        asked = selection.begins(*action)
         known[action] = replace(entry, owed=any_owed or asked or entry.outcome is not None or bool(entry.doubt))
     # In the order they ended, which an undo reverses.
     ended = {action: number for number, action in enumerate(history.actions)}
@@ -468,15 +468,6 @@ class Scopes:
             scope = self._own(node, action.host)
             if scope in self._entered and (node.hook in END_HOOKS or self._is_taken_back(action, scope)):
                 yield action
-
-    def is_asked_for(self, action: Action) -> bool:
-        """Whether somebody has chosen a hook to run again, in a session that was killed before it did."""
-        told = self._history.actions.get(action)
-        return (
-            told is not None
-            and told.again
-            and self._own(self._graph.nodes[action.node], action.host) not in self._entered
-        )
 
     def follows(self, action: Action) -> bool:
         """Whether an action runs because of what begins or fails in its scope."""

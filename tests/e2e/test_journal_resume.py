@@ -196,7 +196,7 @@ modules:
             with:
               steps:
                 - {name: one, type: command, with: {shell: 'COUNTone; test ! -e FOLDER/die-one || kill -9 $PPID'}}
-                - {name: two, type: command, with: {shell: COUNTtwo}}
+                - {name: two, type: command, with: {shell: 'COUNTtwo'}}
           - {name: last, type: command, with: {shell: 'test ! -e FOLDER/bad && COUNTlast'}}
 """.replace("COUNT", "echo x >>FOLDER/count.{{ host.name }}-")
 
