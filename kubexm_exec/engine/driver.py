@@ -296,12 +296,12 @@ class Driver(Loop):
             self._scheduler.finish(gate, _SUCCESS)
 
     def _finish(self, attempt: Attempt, outcome: ActionOutcome) -> None:
-        if attempt not in self._running:
+        action = self._running.pop(attempt, None)
+        if action is None:
             return  # it was given up before
         if self._runtime.cancel.is_set():
             # First: an attempt that a cancel ended is not a failed dependency of others.
             self._cancel()
-        action = self._running.pop(attempt)
         if self._write_ahead is not None:
             self._write_ahead.learn(attempt)
         node, result = attempt.node, outcome.result

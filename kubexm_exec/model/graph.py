@@ -504,13 +504,9 @@ class ExecutionGraph(Struct, frozen=True):
 
     def size(self) -> dict[str, int]:
         """How many hosts, nodes and actions there are."""
-        hosts: set[str] = set()
-        nodes = actions = 0
-        for node in self.steps():
-            hosts.update(node.hosts)
-            nodes += 1
-            actions += len(node.hosts)
-        return {"hosts": len(hosts), "nodes": nodes, "actions": actions}
+        places = [node.hosts for node in self.steps()]
+        hosts: set[str] = set().union(*set(places))
+        return {"hosts": len(hosts), "nodes": len(places), "actions": sum(map(len, places))}
 
     def digraph(self) -> nx.DiGraph[tuple[NodeID, str]]:
         """The graph for networkx: a DAG of actions, with edges from what comes first to what waits for it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -207,9 +209,7 @@ DEFAULT_EXECUTOR: Final = "concurrent"
 
 def column(each: HostResult, mode: str = "") -> str:
     """The column of ``COLUMNS`` that an action is counted in, for all views."""
-    return _column(
-        mode, each.status, each.changed, each.forecast, each.reason, each.kind, each.ignored, each.rescued, each.unknown
-    )
+    return _column(mode, *_OUTCOME(each))
 
 
 def column_of(data: Mapping[str, Any], mode: str = "") -> str:
@@ -217,6 +217,7 @@ def column_of(data: Mapping[str, Any], mode: str = "") -> str:
     return _column(mode, *map(data.get, _COUNTED))
 
 
+_OUTCOME: Final = attrgetter("status", "changed", "forecast", "reason", "kind", "ignored", "rescued", "unknown")
 _COUNTED: Final = (*("status", "changed", "forecast", "reason", "failureKind", "ignored", "rescued", "outcomeUnknown"),)
 
 
@@ -368,9 +369,9 @@ class PastChange(Struct, frozen=True, rename="camel", omit_defaults=True):
 def counts(result: GraphExecutionResult) -> dict[str, int]:
     """The number of actions by outcome: ok is changed plus unchanged; ignored failures are counted separately."""
     total = dict.fromkeys(("ok", *COLUMNS), 0)
-    for node in result.node_results.values():
-        for each in node.host_results.values():
-            total[column(each, result.mode)] += 1
+    alike = Counter(_OUTCOME(each) for node in result.node_results.values() for each in node.host_results.values())
+    for outcome, number in alike.items():
+        total[_column(result.mode, *outcome)] += number
     total["ok"] = total["changed"] + total["unchanged"]
     return total
 

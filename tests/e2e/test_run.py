@@ -322,6 +322,34 @@ def test_help_of_both_commands_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_plain_run_loads_nothing_that_its_spec_does_not_need(tmp_path: Path) -> None:
+    """It has a journal, but no expression, no template, no SSH host, no cluster and no plan."""
+    import sys
+
+    body = """
+modules:
+  - name: m
+    tasks:
+      - {name: t, steps: [{name: s, type: command, with: {argv: ["true"]}}]}
+"""
+    write_spec(tmp_path, body)
+    needless = {
+        "alembic", "asyncio", "cryptography", "fabric", "jinja2", "kubexm_spec.clusters", "kubexm_spec.models.cluster",
+        "kubexm_spec.models.versions", "networkx", "paramiko", "re2", "sqlalchemy", "structlog", "tomlkit", "urllib3",
+    }  # fmt: skip
+    code = (
+        "import atexit, sys\n"
+        "from kubexm_exec.cli.programs import kubexm_run\n"
+        f"atexit.register(lambda: print('loaded:', *sorted(set({sorted(needless)!r}) & sys.modules.keys())))\n"
+        "sys.argv = ['kubexm-run', 'spec.yaml', '--journal', 'journal.db', '--output', 'quiet']\n"
+        "kubexm_run()\n"
+    )
+    command = [sys.executable, "-c", code]
+    for _ in range(2):  # the first one makes the database
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "loaded:"), done.stderr
+
+
 def test_failfast_stops_new_work_and_continue_goes_on(tmp_path: Path) -> None:
     body = """
 failurePolicy: {policy}
