@@ -346,10 +346,26 @@ class Model(Definitions):
             else:
                 end = self._seen(need, act)  # type: ignore[arg-type]
                 assert end is not None
-                add_out(out, all_further(end.out))
+                add_out(out, all_further(self._out_for(need, end, act[0])))  # type: ignore[arg-type]
                 if end.blame is not None and not end.shut and need[1] != act[1]:
                     add_out(out, all_further({str(need[1]): end.blame}))
         return out
+
+    def _out_for(self, need: Act, end: End, name: str) -> dict[str, Blame]:
+        """The hosts that have left the run before an action, as a node hears of it that waits for that one.
+
+        What the action itself has returned hears only what everybody knows who may return the same.
+        """
+        if self.owner.get(name) != need[0]:
+            return end.out
+        root = self.roots.get(need, need)
+        known = self.ends[root].out if root in self.ends else {}
+        found: dict[str, Blame] = {}
+        for gate, edges in self.heard_by_all(root).items() if known else ():
+            for host, blame in self.opened[gate, 0].out.items():
+                if host in known or host != root[1]:
+                    add_out(found, {host: (blame[0] + edges + 1, *blame[1:])})
+        return found
 
     def _gone(self, act: Act) -> set[str]:
         """The hosts of which an action hears that they have left, although it does not wait for a success."""
@@ -364,7 +380,7 @@ class Model(Definitions):
             else:
                 end = self._seen(need, act)  # type: ignore[arg-type]
                 assert end is not None
-                gone |= end.out.keys()
+                gone |= self._out_for(need, end, act[0]).keys()  # type: ignore[arg-type]
                 if end.blame is not None and not end.shut:
                     gone.add(str(need[1]))
         return gone
@@ -511,7 +527,7 @@ class Model(Definitions):
                 if over:
                     result.blame = nearest(result.blame, (1, self.place[look.node], look.node))
                 for host, end in found_ends.items():
-                    add_out(result.out, all_further(end.out))
+                    add_out(result.out, all_further(self._out_for((look.node, host), end, door[0])))
                     if end.shut:
                         result.blame = nearest(result.blame, one_further(end.blame))
                     elif end.blame is not None:
@@ -547,7 +563,7 @@ class Model(Definitions):
         for look, found in ends:
             for host, end in found.items():
                 if look.on is not On.SUCCESS:
-                    add_out(away, all_further(end.out))
+                    add_out(away, all_further(self._out_for((look.node, host), end, door[0])))
                     if end.blame is not None and not end.shut:
                         add_out(away, all_further({host: end.blame}))
         for earlier, on in before:
