@@ -170,7 +170,10 @@ modules:
       - name: t
         runOn: {hosts: [n1]}
         steps:
-          - {name: conf, type: TYPE, SENSITIVE with: {path: "FOLDER/n1.conf", WITH, validate: [sh, -c, "echo bad >&2; false", x, "%s"]}}
+          - name: conf
+            type: TYPE
+            with: {path: "FOLDER/n1.conf", WITH, validate: [sh, -c, "echo bad >&2; false", x, "%s"]}
+            SENSITIVE
 """
 
 
@@ -203,9 +206,7 @@ def test_content_that_a_program_refuses_is_shown_with_what_it_said_and_is_no_cha
     assert (site.host / "n1.conf").read_text() == "port=80\n"
 
 
-@pytest.mark.parametrize(
-    ("hidden", "content"), [("sensitive: true,", "{{ 7 * 191 }}"), ("", "{{ secret('env:KEY') }}")]
-)
+@pytest.mark.parametrize(("hidden", "content"), [("sensitive: true", "{{ 7 * 191 }}"), ("", "{{ secret('env:KEY') }}")])
 def test_refused_content_that_is_secret_is_not_shown(sites: Sites, hidden: str, content: str) -> None:
     spec = REFUSED.replace("TYPE", "file").replace("WITH", f'content: "port {content}"')
     site = sites(spec.replace("SENSITIVE", hidden))

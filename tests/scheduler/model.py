@@ -5,7 +5,7 @@ It shares no code with the scheduler. There are no counters and no queues: an ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Part, Policy
@@ -82,9 +82,12 @@ class Model(Definitions):
         forks: int,
         due: Iterable[tuple[str, str, str]] = (),
         owed: Iterable[Act] = (),
+        late: Mapping[Act, Iterable[tuple[str, str]]] | None = None,
     ) -> None:
         super().__init__(graph)
         self.forks = forks
+        self.late: dict[Act, list[tuple[str, str]]] = {act: list(more) for act, more in (late or {}).items()}
+        """Handlers that are due from the end of an action on, each with the node that notified it."""
         self.owed: set[Act] = set(owed)
         self.begun: set[Act] = set()
         """What may have done something."""
@@ -280,6 +283,9 @@ class Model(Definitions):
                 end = replace(end, out=self._out(act))
             if end is not None:
                 self.ends[act] = end
+                for handler, source in self.late.pop(act, ()):
+                    if handler != self.nodes[act[0]].handler:
+                        self._notify(handler, act[1], source)
         return self.ends.get(act)
 
     # Groups: whether a failure in one counts is known when its rescue has ended on that host.
@@ -443,6 +449,10 @@ class Model(Definitions):
         if self.nodes[name].skip:
             return End("Skipped condition", message=self.nodes[name].skip, out=out)
         if self.nodes[name].handler and act not in self.serving:
+            if act not in self.idle:
+                for handler, source in self.late.get(act, ()):
+                    if handler == self.nodes[name].handler:
+                        self._notify(handler, host, source)
             sources = None if act in self.idle else self.notified.pop((self.nodes[name].handler, host), None)
             if sources is None:
                 self.idle.add(act)
