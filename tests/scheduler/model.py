@@ -5,7 +5,7 @@ It shares no code with the scheduler. There are no counters and no queues: an ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, FailurePolicy, Hook, On, Part, Policy
@@ -82,11 +82,11 @@ class Model(Definitions):
         forks: int,
         due: Iterable[tuple[str, str, str]] = (),
         owed: Iterable[Act] = (),
-        late: Mapping[Act, Iterable[tuple[str, str]]] | None = None,
+        late: Iterable[tuple[Act, Iterable[tuple[str, str]]]] = (),
     ) -> None:
         super().__init__(graph)
         self.forks = forks
-        self.late: dict[Act, list[tuple[str, str]]] = {act: list(more) for act, more in (late or {}).items()}
+        self.late: dict[Act, list[tuple[str, str]]] = {act: list(more) for act, more in late}
         """Handlers that are due from the end of an action on, each with the node that notified it."""
         self.owed: set[Act] = set(owed)
         self.begun: set[Act] = set()
