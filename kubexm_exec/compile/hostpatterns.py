@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -11,6 +13,8 @@ from kubexm_spec.diagnostics import did_you_mean, some
 from kubexm_spec.ranges import expand_range, match
 
 ALL: Final = "all"
+_COLON: Final = re.compile(r":(?![^\[]*\])")
+"""A colon that is not in a range."""
 
 
 class PatternError(Exception):
@@ -39,6 +43,19 @@ def choose(hosts: Mapping[str, GraphHost], patterns: Iterable[str], control: str
     what is also in a. ``control``: the machine itself, which only its own name means, unless it is alone.
     """
     words = [word.strip() for text in patterns for word in text.split(",") if word.strip()]
+    try:
+        return _choose(hosts, words, control)
+    except PatternError as error:
+        # Between patterns of ansible there are colons, and in ranges as well.
+        meant = _COLON.sub(",", ",".join(words))
+        if meant != ",".join(words):
+            with contextlib.suppress(PatternError):
+                _choose(hosts, meant.split(","), control)
+                error.hint = f'":" does not join patterns: did you mean "{meant}"?'
+        raise
+
+
+def _choose(hosts: Mapping[str, GraphHost], words: Sequence[str], control: str) -> list[str]:
     chooser = _Chooser(hosts, control)
     if not words:
         # Such as a variable of a shell that is not set: it never means all.

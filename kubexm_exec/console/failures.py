@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from kubexm_exec.console.changes import diff_lines, title
 from kubexm_exec.console.text import KINDS, Paint, fit, names, one_line, text_lines
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, returned_by
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, SkipReason, Status
@@ -17,6 +18,8 @@ from kubexm_spec.duration import format_duration
 BLOCKS: Final = 10
 """So many failures are shown in full; the others in one line each."""
 _LINES: Final = 10
+_REFUSED: Final = 40
+"""Lines that are shown of content that a program has refused."""
 _WIDEST: Final = 1000
 """Cells of a line of output: one without an end need not fill the screen."""
 _MESSAGE: Final = 8
@@ -129,6 +132,9 @@ def _block(graph: ExecutionGraph, failure: Failure, paint: Paint, width: int) ->
     if each.exit_code is not None and not each.message.startswith(f"exit code {each.exit_code}"):
         yield f"  {paint('exit code:', 'dim')} {each.exit_code}"
     yield from _output(failure, paint)
+    for diff in each.refused:
+        yield f"  {paint('refused, and not written:', 'dim')} {title(diff)}"
+        yield from (f"    {fit(line, _WIDEST)}" for line in diff_lines(diff, paint, _REFUSED, "--result FILE has it"))
     if each.kind is FailureKind.ERRORED and each.traceback:
         frames = _TRACE.findall(each.traceback)
         if frames:

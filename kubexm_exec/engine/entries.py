@@ -217,6 +217,8 @@ def end(node: str, outcome: ActionOutcome, *, confirmed: bool = False) -> End:
         result = replace(result, stdout=result.stdout[-_KEPT:], stderr=result.stderr[-_KEPT:])
     if result.diffs and (kept := bounded(result.diffs)) is not result.diffs:
         result = replace(result, diffs=kept)
+    if result.refused and (kept := bounded(result.refused)) is not result.refused:
+        result = replace(result, refused=kept)
     hidden = bool(outcome.outputs) and result.outputs != outcome.outputs
     return End(
         node, result, tuple(outcome.added), hidden, outcome.forgotten, outcome.worked, outcome.notifies,

@@ -247,8 +247,9 @@ class RunHistory(Struct):
             case entries.Start():
                 action.working(self.epoch, works=True)
                 action.acted = action.last_acted
-                # An attempt that was cut short at its work is in doubt until one ends, not until the next one looks.
-                action.looking = entry.tells and (action.looking or not action.begun)
+                # What was cut short at its work, or while it was undone, is in doubt until an attempt ends, not until
+                # the next one looks.
+                action.looking = entry.tells and (action.looking or not action.begun) and not action.undoing
                 action.begun, action.started, action.inputs = True, entry.time, entry.inputs
                 action.place = entry.place
                 action.attempts += 1

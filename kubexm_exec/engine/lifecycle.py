@@ -96,7 +96,10 @@ class Lifecycle:
             if attempt.undo is not None and ctx is not None and step is not None:
                 self._withdraw_undo(attempt, outcome, step, ctx)
             if attempt.working and step is not None and forecast is not None and forecast.diffs:
-                self._may_have_changed(attempt, outcome, step, forecast)
+                if isinstance(error, StepFailed) and error.refused:
+                    outcome.result.refused = diff_data(forecast.diffs)
+                else:
+                    self._may_have_changed(attempt, outcome, step, forecast)
         if ctx is not None:
             ctx.close()
         return self.done(attempt, outcome)

@@ -18,6 +18,7 @@ _SHORTEST: Final = 8
 """Shorter outputs of a sensitive step are not masked everywhere: they would mask ordinary words."""
 _TEXTS: Final = ("message", "hint", "traceback")
 _STREAMS: Final = ("stdout", "stderr", "command")
+_DIFFS: Final = ("diffs", "refused")
 
 
 def masker(attempt: Attempt, redactor: Redactor) -> Callable[[str], str]:
@@ -49,11 +50,12 @@ def conceal(attempt: Attempt, outcome: ActionOutcome, redactor: Redactor) -> Non
         for name in _STREAMS:
             if getattr(result, name):
                 setattr(result, name, SENSITIVE)
-        if result.diffs:
-            result.diffs = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in result.diffs]
+        for name in _DIFFS:
+            hidden = [{"path": diff["path"], "text": "", "note": SENSITIVE} for diff in getattr(result, name)]
+            setattr(result, name, hidden)
         result.outputs = dict.fromkeys(result.outputs, SENSITIVE)
     if len(redactor):
-        for name in (*_TEXTS, *_STREAMS, "diffs", "outputs"):
+        for name in (*_TEXTS, *_STREAMS, *_DIFFS, "outputs"):
             value = getattr(result, name)
             if value:
                 setattr(result, name, redactor.mask(value))

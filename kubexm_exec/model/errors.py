@@ -68,6 +68,8 @@ class StepFailed(Exception):
         self.hint = hint
         self.kind = kind
         self.outputs = outputs or {}
+        self.refused = False
+        """What the step was to write was refused, before anything was changed: it is shown with the reason."""
         self.result: CommandResult | None = None
         """The command whose exit code this is, as it ended, if it was one."""
 

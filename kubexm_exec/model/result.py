@@ -130,6 +130,8 @@ class HostResult(Struct, kw_only=True, rename="camel", omit_defaults=True):
     hint: str = ""
     forecast: ForecastState | None = None
     diffs: Sequence[Mapping[str, Any]] = ()
+    refused: Sequence[Mapping[str, Any]] = ()
+    """What it would have changed, as diffs, if the program that judges new content had not refused it."""
     outputs: dict[str, Any] = field(default_factory=dict)
     unknown: bool = field(default=False, name="outcomeUnknown")
     """The connection dropped during the action and the host could not be checked since: its outcome is unknown."""

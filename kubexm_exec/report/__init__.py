@@ -31,7 +31,7 @@ class ReportEvents:
             self.events.append(event)
 
 
-_SAID = ("message", "stdout", "stderr", "command", "hint", "diffs", "outputs", "undo", "traceback")
+_SAID = ("message", "stdout", "stderr", "command", "hint", "diffs", "refused", "outputs", "undo", "traceback")
 
 
 def _masked_node(node: ExecutionNode, mask: Callable[[Any], Any]) -> ExecutionNode:

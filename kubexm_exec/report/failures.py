@@ -227,6 +227,8 @@ def _block(graph: ExecutionGraph, one: Failure, kept: Mapping[str, Kept]) -> str
     if first.exit_code is not None:
         parts.append(f'<p class="exit">exit code <b>{first.exit_code}</b></p>')
     parts += [_stream("stdout", first.stdout, 15), _stream("stderr", first.stderr, 15)]
+    if first.refused:
+        parts.append(f'<p class="stream">refused, and not written</p>{diffs_html(first.refused)}')
     if first.hint:
         parts.append(f'<p class="hint">→ {escape(first.hint)}</p>')
     if one.node in kept:

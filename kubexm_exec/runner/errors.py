@@ -48,7 +48,7 @@ def file_failure(
     number = code if code is not None else number
     reason = reason[:1].lower() + reason[1:]
     if number in (errno.EACCES, errno.EPERM):
-        user = _user(session)
+        user = user_of(session)
         become = f"become {session.become}" if session.become else "no become"
         reason += f" (user {user}, {become})" if user else f" ({become})"
         way = "work as another user" if session.become or user == "root" else "give the step `become: true`"
@@ -85,7 +85,7 @@ def exit_text(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def _user(session: Session) -> str:
+def user_of(session: Session) -> str:
     """Our user on the host, for a message."""
     command = Command(argv=("id", "-un"))
     try:

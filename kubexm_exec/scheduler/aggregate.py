@@ -41,7 +41,7 @@ def judge(gate: Gate) -> None:
         elif watch.node.bad or watch.on == ON_FAILURE or gate.node.spec.groups:
             _judge_watch(gate, watch, hopes)
         if watch.node.passes and watch.on == ON_SUCCESS:
-            _pass_on(gate.out, watch)
+            _pass_on(gate.out, watch, gate.node)
     for source, on in gate.sources:
         if on == ON_SUCCESS:
             gate.failed |= source.failed
@@ -68,7 +68,7 @@ def gone(gate: Gate) -> dict[str, Blame]:
                 if act.blame is not None and not act.shut:
                     _leave(found, act.host, further(act.blame))
             if watch.node.passes:
-                _pass_on(found, watch)
+                _pass_on(found, watch, gate.node)
     for source, on in gate.sources:
         if on != ON_SUCCESS:
             for host, blame in source.out.items():
@@ -143,12 +143,12 @@ def _judge_watch(gate: Gate, watch: Watch, hopes: list[bool]) -> None:
         hopes.append(over)
 
 
-def _pass_on(known: dict[str, Blame], watch: Watch) -> None:
+def _pass_on(known: dict[str, Blame], watch: Watch, to: Node) -> None:
     """Hosts that had left the run before what the gate waits for are out, whichever hosts that is on."""
     seen: dict[int, tuple[dict[str, Blame], int]] = {}
     for act in _watched(watch):
-        if act.out is not None:
-            out, far = act.out
+        if (found := act.out_for(to)) is not None:
+            out, far = found
             before = seen.get(id(out))
             if before is None or far < before[1]:
                 seen[id(out)] = out, far

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from kubexm_exec.model.graph import Dependency, ExecutionNode, digest
 from kubexm_exec.scheduler.setup import Board, chosen, link_gates, watch_some
-from kubexm_exec.scheduler.state import ON, ON_DONE, ON_SUCCESS, PENDING, Act, Gate, Node, Watch
+from kubexm_exec.scheduler.state import ON, ON_DONE, ON_SUCCESS, PENDING, Act, Blame, Gate, Node, Watch, further
 from kubexm_exec.scheduler.validate import check
+
+_EDGES: Final = 2
+"""From a gate over the action that waits for it to what that action returns."""
 
 
 class Graft:
@@ -34,6 +39,8 @@ class Graft:
         self._acts: dict[str, list[Act]] = {}
         self._followed: set[Act | Gate] = set()
         """Not exits: something in the fragment waits for them."""
+        self._made: list[Gate] = []
+        """Gates that have been added for it, or for what its actions had returned before it named them, too."""
 
     def apply(self) -> None:
         """Change the board."""
@@ -48,10 +55,33 @@ class Graft:
                     self._wire_step(spec.id, dep, new)
         self._hold_back_actions()
         self._hold_back_gates()
+        self._act.shared = self._left_before()
+        self._act.grafts += (self,)
+
+    def _left_before(self) -> tuple[dict[str, Blame], int] | None:
+        """The hosts that have left the run, as far as every action knows that may return the same fragment.
+
+        What only some of them know would make a difference by who is first. Who waits for the fragment waits for the
+        action as well, and hears the rest from there.
+        """
+        root = self._act.root or self._act
+        if root.out is None:
+            return None
+        if root.node.certain is None:
+            root.node.certain = tuple(_certain(self._board, root.node))
+        left: dict[str, Blame] = {}
+        for gate, edges, hosts in root.node.certain:
+            if root.host in hosts:
+                for host, blame in gate.out.items():
+                    # Its own may have been rescued.
+                    if host in root.out[0] or host != root.host:
+                        seen = further(blame, edges)
+                        left[host] = min(seen, left.get(host, seen))
+        return left, _EDGES
 
     def open_gates(self) -> Iterator[Gate]:
         """The gates that wait for nothing."""
-        return (gate for gate in (*self.gates.values(), *self._outside.values()) if not gate.left)
+        return (gate for gate in (*self.gates.values(), *self._made) if not gate.left)
 
     def _check(self, specs: Sequence[ExecutionNode]) -> dict[str, str]:
         """Raise ValueError if the fragment does not fit; what defines each node otherwise."""
@@ -96,6 +126,7 @@ class Graft:
             if act is None:
                 act = board.add_act(node, host, spec.place(host), spec.places_for(host))
                 act.join(self._act.rescues)
+                act.root = self._act.root or self._act
                 self.new.append(act)
             acts.append(act)
 
@@ -121,7 +152,7 @@ class Graft:
                 if source is not None:
                     self._followed.add(source)
                     if act in new:
-                        link_acts(source, act, on)
+                        self._wait(act, source, on)
 
     def _wire_gate(self, gate: Gate, dep: Dependency) -> None:
         on = ON[dep.on]
@@ -141,7 +172,20 @@ class Graft:
                 self._followed.update(acts)
             watch = Watch(node, on, members=set(), partial=True)
             gate.watches.append(watch)
-            watch_some(gate, watch, acts)
+            self._watch(gate, watch, acts, grown=dep.node != self._owner.id)
+
+    def _wait(self, to: Act, source: Act, on: int) -> None:
+        """An action waits for one of the fragment, and for what that one has returned already, for another host."""
+        link_acts(source, to, on)
+        for graft in source.grafts:
+            self._made += graft.hold_back(to, on)
+
+    def _watch(self, gate: Gate, watch: Watch, acts: Iterable[Act], *, grown: bool = True) -> None:
+        """The same for a gate; not ``grown``: only for the actions."""
+        watch_some(gate, watch, acts)
+        for act in acts if grown else ():
+            for graft in act.grafts:
+                graft.hold_back_gate(gate, watch)
 
     def _hold_back_actions(self) -> None:
         """Whoever waits for the action waits for the exits of the fragment on that host, and for its exit gates."""
@@ -149,20 +193,23 @@ class Graft:
         waiting = [(at[act.host], on) for at, on in owner.edges if act.host in at]
         # What the same node has returned before also waits for the action, but not for what it returns later.
         waiting += [edge for edge in act.edges or () if edge[0].node.owner is not owner]
-        # Of a loop all items count: one that failed has failed, whichever was to come after it.
-        exits = [
-            exit_
-            for acts in self._acts.values()
-            for exit_ in acts
-            if exit_.host == act.host and (exit_ not in self._followed or owner.spec.loop is not None)
-        ]
-        exit_gates = [gate for gate in self.gates.values() if gate not in self._followed]
         for to, on in waiting:
             if to.state == PENDING:
-                for source in exits:
-                    link_acts(source, to, on)
-                for gate in self._gates_for(to, exit_gates):
-                    link_gate(gate, to, on)
+                self._made += self.hold_back(to, on)
+
+    def hold_back(self, to: Act, on: int) -> list[Gate]:
+        """Have an action wait for the exits of the fragment; gates that had to be added for that."""
+        owner, host = self._owner, self._act.host
+        known, self._made = self._made, []
+        for acts in self._acts.values():
+            for source in acts:
+                # Of a loop all items count: one that failed has failed, whichever was to come after it.
+                if source.host == host and (source not in self._followed or owner.spec.loop is not None):
+                    self._wait(to, source, on)
+        for gate in self._gates_for(to, [gate for gate in self.gates.values() if gate not in self._followed]):
+            link_gate(gate, to, on)
+        made, self._made = self._made, known
+        return made
 
     def _gates_for(self, to: Act, exits: Sequence[Gate]) -> Sequence[Gate]:
         """The gates at the end of the fragment as an action sees them: outside a group with what its rescue did."""
@@ -172,11 +219,12 @@ class Graft:
             return exits
         if inside not in self._outside:
             gate = self._outside[inside] = self._board.add_gate(exits[0].node)
+            self._made.append(gate)
             gate.groups = inside
             for acts in self._acts.values():
                 watch = Watch(acts[0].node, ON_SUCCESS, members=set(), partial=True)
                 gate.watches.append(watch)
-                watch_some(gate, watch, acts)
+                self._watch(gate, watch, acts)
             for inner in self.gates.values():
                 link_gates(inner, gate, ON_DONE)
         return [self._outside[inside]]
@@ -184,19 +232,70 @@ class Graft:
     def _hold_back_gates(self) -> None:
         """Gates that wait for the action wait for all of the fragment."""
         for gate, watch in [*self._owner.gates, *(self._act.watch or ())]:
-            if gate.node.owner is self._owner:
+            if gate.node.owner is not self._owner:
+                self.hold_back_gate(gate, watch)
+
+    def hold_back_gate(self, gate: Gate, watch: Watch) -> None:
+        """Have a gate that waits for the action wait for all of the fragment."""
+        for acts in self._acts.values():
+            node = acts[0].node
+            grown = watch.grown.get(node)
+            if grown is None:
+                grown = Watch(node, watch.on, members=set(), partial=watch.partial)
+                watch.grown[node] = grown
+                gate.watches.append(grown)
+            self._watch(gate, grown, acts)
+        for inner in self.gates.values():
+            # Inside a group it has perhaps closed because of what a rescue handles; the actions tell what counts.
+            link_gates(inner, gate, watch.on if inner.groups <= gate.groups else ON_DONE)
+
+
+def _certain(board: Board, node: Node) -> Iterator[tuple[Gate, int, Collection[str]]]:
+    """See ``Node.certain``; what the graph says, not what fragments have added to it by now."""
+    heard: dict[Gate, tuple[int, set[str]]] = {}
+    seen: dict[str, set[str]] = {}
+    waiting = [(node, set(node.at))]
+    while waiting:
+        step, hosts = waiting.pop()
+        if hosts <= seen.setdefault(step.id, set()):
+            continue
+        seen[step.id] |= hosts
+        for dep in step.spec.dependencies:
+            if ON[dep.on] != ON_SUCCESS:
                 continue
-            for acts in self._acts.values():
-                node = acts[0].node
-                grown = watch.grown.get(node)
-                if grown is None:
-                    grown = Watch(node, watch.on, members=set(), partial=watch.partial)
-                    watch.grown[node] = grown
-                    gate.watches.append(grown)
-                watch_some(gate, grown, acts)
-            for inner in self.gates.values():
-                # Inside a group it has perhaps closed because of what a rescue handles; the actions tell what counts.
-                link_gates(inner, gate, watch.on if inner.groups <= gate.groups else ON_DONE)
+            source = board.nodes[dep.node]
+            some = hosts if dep.hosts is None else hosts.intersection(dep.hosts)
+            if source.at:
+                waiting.append((source, some & source.at.keys()))
+            elif source.gate:
+                for gate, edges in _before(source.parts[0], only_success=True).items():
+                    near, known = heard.get(gate, (edges, set()))
+                    heard[gate] = min(near, edges), known | some
+    around = {each.group for each in node.spec.groups}
+    for gate, (edges, hosts) in heard.items():
+        earlier = {
+            act.host
+            for each in _before(gate, only_success=False)
+            for watch in each.watches
+            if watch.node is node
+            for act in (node.at.values() if watch.members is None else watch.members)
+        }
+        # What a gate inside a group has seen, a rescue may handle.
+        if hosts | earlier >= node.at.keys() and gate.groups <= around:
+            yield gate, edges, hosts
+
+
+def _before(gate: Gate, *, only_success: bool) -> dict[Gate, int]:
+    """A gate and those that it waits for in the graph, directly or over others, with the edges between."""
+    found = {gate: 0}
+    waiting = deque([gate])
+    while waiting:
+        to = waiting.popleft()
+        for source, on in to.sources:
+            if source not in found and source.node.owner is None and (on == ON_SUCCESS or not only_success):
+                found[source] = found[to] + 1
+                waiting.append(source)
+    return found
 
 
 def link_acts(source: Act, to: Act, on: int) -> None:
@@ -211,6 +310,9 @@ def link_acts(source: Act, to: Act, on: int) -> None:
 
 
 def link_gate(gate: Gate, to: Act, on: int) -> None:
-    """An action waits for a gate of its own fragment, or of one it is held back by."""
+    """An action waits for a gate of its own fragment, or of one it is held back by, which may have opened already."""
+    if gate.ended:
+        to.hear_gate(gate, on)
+        return
     gate.targets.append(((to,), on))
     to.pending += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -167,6 +167,16 @@ class Rescue:
         return self.is_due and self.able and not self.broken
 
 
+class Returned(Protocol):
+    """A fragment that an action has returned: who waits for the action later than that waits for it, too."""
+
+    def hold_back(self, to: Act, on: int) -> list[Gate]:
+        """Have an action wait for its exits; gates that had to be added for that."""
+
+    def hold_back_gate(self, gate: Gate, watch: Watch) -> None:
+        """Have a gate wait for all of it."""
+
+
 class Act(Struct, eq=False):
     """The state of an action."""
 
@@ -198,6 +208,12 @@ class Act(Struct, eq=False):
     """The groups with a rescue on its host that it is in, the innermost first; and whether in the body.
 
     What a fragment does is in those of the action that returned it, wherever it is done."""
+    root: Act | None = None
+    """For what a fragment has added: the action of the graph that it grew from."""
+    grafts: tuple[Returned, ...] = ()
+    """The fragments that it has returned."""
+    shared: tuple[dict[str, Blame], int] | None = None
+    """For an action that has returned a fragment: the part of ``out`` that its fragment hears of."""
     heard: tuple[int, tuple[Rescue, ...]] | None = None
     """While a rescue decides whether its bad end counts: how many groups it has left, or waits for the end of, and
     those inside which that end is known."""
@@ -236,8 +252,8 @@ class Act(Struct, eq=False):
                 doubt.shut |= source.shut
                 if source.host != self.host and not source.shut:
                     self._leave_behind({source.host: source.blame}, 1)
-            if source.out is not None:
-                self._leave_behind(*source.out)
+            if (out := source.out_for(self.node)) is not None:
+                self._leave_behind(*out)
         elif on == ON_FAILURE:
             self.hope(source.state in (FAILED, IGNORED))
         elif on == ON_BEGUN:
@@ -246,8 +262,8 @@ class Act(Struct, eq=False):
             gone = self._gone()
             if source.blame is not None and not source.shut:
                 gone.add(source.host)
-            if source.out is not None:
-                gone.update(source.out[0])
+            if (out := source.out_for(self.node)) is not None:
+                gone.update(out[0])
 
     def hear_gate(self, gate: Gate, on: int) -> None:
         """The gate this one waits for has been judged."""
@@ -283,6 +299,12 @@ class Act(Struct, eq=False):
             ours = {rescue.host for rescue, _ in self.rescues}
             return {host: blame for host, blame in doubt.out.items() if host not in ours}, doubt.far + 1
         return doubt.out, doubt.far + 1
+
+    def out_for(self, node: Node) -> tuple[dict[str, Blame], int] | None:
+        """The same, as a node hears of it: what the action has returned may be what other hosts return as well."""
+        if node.owner is not self.node:
+            return self.out
+        return None if self.state == CANCELLED else self.shared
 
     @property
     def aside(self) -> bool:
@@ -357,6 +379,9 @@ class Node(Struct, eq=False):
     """The causes of actions that were skipped because of a failure that a rescue has handled."""
     passes: bool = False
     """Some of its actions know of hosts that have left the run."""
+    certain: tuple[tuple[Gate, int, Collection[str]], ...] | None = None
+    """Gates before it of which all its hosts hear that do not come before the gate themselves: the gate, edges between
+    it and the one that they wait for, and the hosts that hear of it; None until somebody asks."""
     fails: int = 0
     """Failed actions, ignored ones aside."""
     edges: list[tuple[dict[str, Act], int]] = field(default_factory=list)

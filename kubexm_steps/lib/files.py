@@ -217,6 +217,8 @@ def forecast_file(ctx: StepContext, wanted: Wanted, before: FileState | None = N
     if change.before.kind == "file" and ctx.runner.attributes(change.before, ask=False) is None:
         warn_of_attributes(ctx, wanted.path)
     _check_backup(change)
+    if change.content and wanted.owner is None:
+        ctx.runner.check_replaceable(before)
     alone = wanted.path if change.content and not change.folders and not wanted.backup else ""
     message = f"would {verb} {wanted.path} ({change.summary()})"
     if change.content and wanted.validate:

@@ -69,6 +69,11 @@ def test_a_pattern_means_these_hosts(pattern: str, expected: str) -> None:
         (",", "no host is named", "hosts: web1"),
         ("", "no host is named", "hosts: web1"),
         ("!nothing", '"nothing" is not a host, group or role', "hosts: web1"),
+        # As ansible joins them; a colon in a range stays.
+        ("web:!web1", '"web:!web1" is not a host', '":" does not join patterns: did you mean "web,!web1"?'),
+        ("web:&eu", '"web:" is not a host', '":" does not join patterns: did you mean "web,&eu"?'),
+        ("web[1:2]:db", '"web[1:2]:db" is not a host', '":" does not join patterns: did you mean "web[1:2],db"?'),
+        ("web:nothing", '"web:nothing" is not a host', "hosts: web1"),
     ],
 )
 def test_a_pattern_that_means_no_host_is_an_error_that_says_what_there_is(

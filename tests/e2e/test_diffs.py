@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kubexm_exec.engine.entries import bounded
 from kubexm_exec.service.local import LocalService
 from tests.e2e.program import run
@@ -158,3 +160,56 @@ def test_what_is_recorded_of_many_or_long_diffs_is_bounded_and_every_place_is_na
     many = bounded([diff(f"/{number}", 3) for number in range(700)])
     assert len(many) == 501
     assert many[-1] == {"path": "", "text": "", "note": "and 200 more places"}
+
+
+REFUSED = """
+inventory: {hosts: [{name: n1, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - name: t
+        runOn: {hosts: [n1]}
+        steps:
+          - name: conf
+            type: TYPE
+            with: {path: "FOLDER/n1.conf", WITH, validate: [sh, -c, "echo bad >&2; false", x, "%s"]}
+            SENSITIVE
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "added"),
+    [
+        ("file", 'content: "port=9\\n"', "+port=9"),
+        ("line-in-file", 'line: "port=9", match: "^port="', "+port=9"),
+        ("template", "src: new.conf", "+port=9"),
+        ("copy", "src: new.conf", "+port=9"),
+        ("block-in-file", 'content: "port=9"', "+port=9"),
+    ],
+)
+def test_content_that_a_program_refuses_is_shown_with_what_it_said_and_is_no_change(
+    sites: Sites, kind: str, params: str, added: str
+) -> None:
+    site = sites(REFUSED.replace("TYPE", kind).replace("WITH", params).replace("SENSITIVE", ""))
+    (site.folder / "new.conf").write_text("port=9\n")
+    (site.host / "n1.conf").write_text("port=80\n")
+    said = site.run("kubexm-run", "spec.yaml", "--output", "plain", "--result", "r.json", code=1)
+    assert "exit code 1: bad\n" in said
+    block = said[said.index("  refused, and not written: ") :]
+    assert block.startswith(f"  refused, and not written: {site.host}/n1.conf")
+    assert f"    {added}\n" in block
+    action = json.loads((site.folder / "r.json").read_text())["nodeResults"]["m/t/conf"]["hostResults"]["n1"]
+    assert added in action["refused"][0]["text"].splitlines()
+    assert "diffs" not in action
+    assert added in site.run("kubexm", "runs", "show", code=0)
+    assert changes(site) == []
+    assert (site.host / "n1.conf").read_text() == "port=80\n"
+
+
+@pytest.mark.parametrize(("hidden", "content"), [("sensitive: true", "{{ 7 * 191 }}"), ("", "{{ secret('env:KEY') }}")])
+def test_refused_content_that_is_secret_is_not_shown(sites: Sites, hidden: str, content: str) -> None:
+    spec = REFUSED.replace("TYPE", "file").replace("WITH", f'content: "port {content}"')
+    site = sites(spec.replace("SENSITIVE", hidden))
+    said = site.run("kubexm-run", "spec.yaml", "--output", "plain", "--result", "r.json", code=1, KEY="secret-1337")
+    assert "refused, and not written: " in said
+    assert "1337" not in said + (site.folder / "r.json").read_text()

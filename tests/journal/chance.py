@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zlib
 from collections import Counter
@@ -194,7 +195,7 @@ def runtime_of(case: Case, folder: Path) -> Runtime:
 
 def replace_graph(case: Case, graph: ExecutionGraph) -> Case:
     """The same chance for another graph."""
-    return Case(graph, case.forks, case.seed)
+    return dataclasses.replace(case, graph=graph)
 
 
 def session(case: Case, folder: Path, mode: str) -> None:

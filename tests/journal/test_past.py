@@ -127,6 +127,11 @@ WORKS = Work("m/t/s", "h", ("restart",))
         ([STARTS, LOOKS], True),
         ([LOOKS, WORKS, ends(), LOOKS], False),
         ([LOOKS, LOOKS], False),
+        # The same of an undo that was cut short.
+        ([LOOKS, WORKS, ends(), UNDOING, LOOKS], True),
+        ([LOOKS, WORKS, ends(), UNDOING, LOOKS, LOOKS], True),
+        ([LOOKS, WORKS, ends(), UNDOING, LOOKS, ends(), LOOKS], False),
+        ([LOOKS, WORKS, ends(), UNDOING, Undone("m/t/s", "h", "undone"), LOOKS], False),
     ],
 )
 def test_work_that_was_cut_short_stays_in_doubt_until_an_attempt_ends(entries: list[Entry], *, in_doubt: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kubexm_exec.model.graph import ExecutionGraph, ExecutionNode, On, Part
@@ -35,6 +35,20 @@ class Definition:
     doors: list[tuple[Door, On]] = field(default_factory=list)
 
 
+@dataclass
+class Returned:
+    """A fragment that an action has returned."""
+
+    by: Act
+    nodes: dict[str, ExecutionNode]
+    parts: dict[str, Door]
+    """Its gates."""
+    exits: list[Act | Door]
+    last: list[Door]
+    """Those of them that are gates."""
+    beyond: dict[frozenset[str], Door] = field(default_factory=dict)
+
+
 class Definitions:
     """The graph, with all fragments so far."""
 
@@ -56,6 +70,9 @@ class Definitions:
         self.beyond: dict[Door, frozenset[str]] = {}
         """Gates at the end of a fragment for those who are in these of its groups only."""
         self.homes: dict[Act, str] = {}
+        self.returned: dict[Act, list[Returned]] = {}
+        self.roots: dict[Act, Act] = {}
+        """For what a fragment has added: the action of the graph that it grew from."""
         self._chains: dict[Act, list[tuple[str, Part]]] = {}
         self.rescues: dict[tuple[str, str], bool] = {}
         """The groups and hosts that have a rescue, and whether it is part of the run."""
@@ -80,6 +97,58 @@ class Definitions:
     def home(self, act: Act) -> str:
         """The host whose rescue counts for an action: for what a fragment does elsewhere, the one that returned it."""
         return self.homes.get(act, act[1])
+
+    def heard_by_all(self, act: Act) -> dict[str, int]:
+        """Gates that an action of the graph hears of, as do all of its node that do not come before the gate.
+
+        With the edges between the gate and the one that any of them waits for; what fragments add does not count.
+        """
+        name, host = act
+        own = self.graph.nodes[name]
+        heard = {each: self._heard(name, each) for each in own.may_run_on}
+        found = {}
+        for gate in heard[host]:
+            early = self._waited_for(gate, name, set())
+            inside = {each.group for each in self.graph.nodes[gate].groups} <= {each.group for each in own.groups}
+            if inside and all(gate in gates or each in early for each, gates in heard.items()):
+                found[gate] = min(gates[gate] for gates in heard.values() if gate in gates)
+        return found
+
+    def _heard(self, name: str, host: str) -> dict[str, int]:
+        """The gates of the graph that an action hears of by way of successes."""
+        found: dict[str, int] = {}
+        for dep in self.graph.nodes[name].dependencies:
+            if dep.on is On.SUCCESS and (dep.hosts is None or host in dep.hosts):
+                if self.is_gate(dep.node):
+                    more = self._gates_before(dep.node)
+                else:
+                    more = self._heard(dep.node, host) if host in self.graph.nodes[dep.node].may_run_on else {}
+                for gate, edges in more.items():
+                    found[gate] = min(edges, found.get(gate, edges))
+        return found
+
+    def _gates_before(self, name: str) -> dict[str, int]:
+        found = {name: 0}
+        for dep in self.graph.nodes[name].dependencies:
+            if dep.on is On.SUCCESS and self.is_door(dep.node):
+                # A node without hosts stands for the gates that it waits for.
+                for gate, edges in self._gates_before(dep.node).items():
+                    found[gate] = min(edges + 1, found.get(gate, edges + 1))
+        return found
+
+    def _waited_for(self, gate: str, name: str, seen: set[str]) -> set[str]:
+        """The hosts on which a gate waits for a node, itself or over other gates."""
+        if gate in seen:
+            return set()
+        seen.add(gate)
+        found: set[str] = set()
+        for dep in self.graph.nodes[gate].dependencies:
+            if self.is_door(dep.node):
+                found |= self._waited_for(dep.node, name, seen)
+            elif dep.node == name and self.is_gate(gate):
+                hosts = self.graph.nodes[name].may_run_on
+                found |= {host for host in hosts if dep.hosts is None or host in dep.hosts}
+        return found
 
     def is_gate(self, name: str) -> bool:
         return self.nodes[name].is_gate
@@ -160,6 +229,7 @@ class Definitions:
                     self.hosts[node.id].append(each)
                     self.needs[node.id, each] = []
                     self.homes[node.id, each] = self.home(act)
+                    self.roots[node.id, each] = self.roots.get(act, act)
         followed: set[Act | Door] = set()
         for node in nodes:
             for dep in node.dependencies:
@@ -171,36 +241,59 @@ class Definitions:
             *((name, host) for name in fragment if host in fragment[name].hosts and (name, host) not in inner),
             *(part for part in parts.values() if part not in followed),
         ]
-        for gate, door, look in watching:
-            for name in fragment:
-                if name in parts:
-                    same = self.groups_of(parts[name]) <= self.groups_of(gate)
-                    door.doors.append((parts[name], look.on if same else On.DONE))
-                else:
-                    self._look_also(door, look, name, set(fragment[name].hosts))
-        around = {group for group, _ in self.rescues_of(act)}
         doors = [part for part in parts.values() if part not in followed]
-        beyond: dict[frozenset[str], Door] = {}
+        returned = Returned(act, fragment, parts, exits, doors)
+        for gate, door, look in watching:
+            self._look_at(gate, door, look, returned)
         for other, on in waiting:
-            inside = frozenset(around & {group for group, _ in self.rescues_of(other)})
-            seen = exits
-            if doors and inside != around:
-                if inside not in beyond:
-                    beyond[inside] = self._add_beyond(doors[0][0], inside, fragment, parts)
-                seen = [*(exit_ for exit_ in exits if exit_ not in doors), beyond[inside]]
-            self.needs[other] += [(exit_, on) for exit_ in seen]
+            self._follow(other, on, returned)
+        self.returned.setdefault(act, []).append(returned)
         return set(self.needs) - was_there
 
-    def _add_beyond(
-        self, name: str, groups: frozenset[str], fragment: dict[str, ExecutionNode], parts: dict[str, Door]
-    ) -> Door:
+    def _look_at(self, gate: Door, door: Definition, look: Look, returned: Returned) -> None:
+        """A gate looks at all of a fragment, and at what that has returned for others before."""
+        for name, node in returned.nodes.items():
+            if name in returned.parts:
+                same = self.groups_of(returned.parts[name]) <= self.groups_of(gate)
+                door.doors.append((returned.parts[name], look.on if same else On.DONE))
+            else:
+                self._look_also(door, look, name, set(node.hosts))
+                self._look_deeper(gate, door, look.grown[name], node.hosts)
+
+    def _look_deeper(self, gate: Door, door: Definition, look: Look, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            for more in self.returned.get((look.node, host), ()):
+                self._look_at(gate, door, look, more)
+
+    def _follow(self, other: Act, on: On, returned: Returned) -> None:
+        """An action waits for the exits of a fragment, and of what those have returned for others before."""
+        around = {group for group, _ in self.rescues_of(returned.by)}
+        inside = frozenset(around & {group for group, _ in self.rescues_of(other)})
+        exits = returned.exits
+        if returned.last and inside != around:
+            if inside not in returned.beyond:
+                returned.beyond[inside] = self._add_beyond(returned, inside)
+            exits = [*(exit_ for exit_ in exits if exit_ not in returned.last), returned.beyond[inside]]
+        for exit_ in exits:
+            self.needs[other].append((exit_, on))
+            for more in self.returned.get(exit_, ()):  # type: ignore[arg-type]
+                self._follow(other, on, more)
+
+    def _add_beyond(self, returned: Returned, groups: frozenset[str]) -> Door:
         """A gate behind a fragment for those who are in some of its groups only: what counts after the rescue."""
+        name, parts = returned.last[0][0], returned.parts
         door = (name, sum(each == name for each, _ in self.doors))
         looks = [
-            Look(each, On.SUCCESS, set(node.hosts), whole=False) for each, node in fragment.items() if each not in parts
+            Look(each, On.SUCCESS, set(node.hosts), whole=False)
+            for each, node in returned.nodes.items()
+            if each not in parts
         ]
-        self.doors[door] = Definition(relay=False, looks=looks, doors=[(part, On.DONE) for part in parts.values()])
+        made = self.doors[door] = Definition(
+            relay=False, looks=looks, doors=[(part, On.DONE) for part in parts.values()]
+        )
         self.beyond[door] = groups
+        for look in tuple(looks):
+            self._look_deeper(door, made, look, look.hosts)
         return door
 
     def groups_of(self, door: Door) -> frozenset[str]:
@@ -229,9 +322,11 @@ class Definitions:
                 chosen = {act[1]} if other == act[0] else set(fragment[other].hosts)
                 if limited is not None and other != act[0]:
                     chosen &= set(limited)
-                door.looks.append(Look(other, on, chosen, whole=False))
+                look = Look(other, on, chosen, whole=False)
+                door.looks.append(look)
                 if other != act[0]:
                     followed.update((other, each) for each in chosen)
+                    self._look_deeper(mine, door, look, chosen)  # type: ignore[arg-type]
             return
         here = str(mine[1])
         if limited is not None and here not in limited:
@@ -251,6 +346,8 @@ class Definitions:
             return
         if (mine[0], here) not in was_there:
             self.needs[mine[0], here].append((need, on))
+            for more in self.returned.get(need, ()) if need != act else ():  # type: ignore[arg-type]
+                self._follow((mine[0], here), on, more)
 
     def _look_also(self, door: Definition, because: Look, name: str, hosts: set[str]) -> None:
         if name not in because.grown:

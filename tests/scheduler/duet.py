@@ -17,8 +17,8 @@ class Duet:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.scheduler = Scheduler(case.graph, forks=case.forks, due=case.due, owed=case.owed)
-        self.model = Model(case.graph, case.forks, case.due, case.owed)
+        self.scheduler = Scheduler(case.graph, forks=case.forks, due=case.due, owed=case.owed, late=dict(case.late))
+        self.model = Model(case.graph, case.forks, case.due, case.owed, case.late)
         self.places: dict[Action, str] = {}
         """The places that the scheduler chose, or that it was told."""
         self.told: dict[tuple[str, str], str] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from kubexm_exec.scheduler import Action
 from tests.scheduler.groups import END, grouped
 
 T = TypeVar("T")
+Late: TypeAlias = tuple[tuple[Action, tuple[tuple[str, str], ...]], ...]
 
 decisions = st.one_of(
     # The first can be made smaller by hypothesis, the second are more varied.
@@ -92,6 +93,10 @@ class Case:
     """Notifications that were not served before: handler, host, and the node that made it."""
     owed: tuple[Action, ...] = ()
     """What is owed to an earlier session."""
+    late: Late = ()
+    """Those that are due where an action stands, whether that is done again or not: handlers, and who made them due."""
+    generous: bool = False
+    """Most actions return fragments, which mostly run elsewhere, so that several hosts return the same actions."""
 
     def dice(self, *names: str) -> Random:
         """Chance that depends only on names."""
@@ -106,7 +111,7 @@ class Case:
 
     def returns(self, node: str, host: str) -> bool:
         """Whether an action returns a fragment; a loop that only the run knows adds its items in any case."""
-        return node.count("+") < 2 and self.dice("returns", node, host).random() < 0.25
+        return node.count("+") < 2 and self.dice("returns", node, host).random() < (0.7 if self.generous else 0.25)
 
     def fragment(self, node: ExecutionNode, host: str, *, mixed: bool) -> list[ExecutionNode]:
         """The fragment that a node returns: the same nodes for every host, on that host or elsewhere.
@@ -120,7 +125,7 @@ class Case:
         budgets = BUDGETS if self.graph.failure_policy is FailurePolicy.CONTINUE else ("0", "1")
         # Of several hosts in a group the first that returns a step elsewhere is the one that is rescued.
         fixed = bool(node.groups) and not mixed and len(self.graph.nodes[node.id.partition("+")[0]].hosts) > 1
-        away = dice.random() < 0.3 and not fixed
+        away = dice.random() < (0.8 if self.generous else 0.3) and not fixed
         nodes: list[ExecutionNode] = []
         for letter in "xyz"[: dice.randint(1, 3)]:
             if mixed:
@@ -188,7 +193,7 @@ def make_case(data: bytes, *, policies: bool = False, groups: int = 0) -> Case:
         nodes += _batched(choose, hosts, [node for node in nodes if node.is_gate], policy)
     if policy is FailurePolicy.CONTINUE and choose.one_in(3):
         nodes += _once(choose, hosts, nodes)
-    nodes, due = _notified(choose, hosts, nodes) if choose.one_in(2) else (nodes, ())
+    nodes, due, late = _notified(choose, hosts, nodes) if choose.one_in(2) else (nodes, (), ())
     nodes += [node for node in in_groups if node.id != END]
     owed = [Action(node.id, host) for node in nodes for host in node.hosts if choose.one_in(12)]
     order = list(nodes)
@@ -203,7 +208,8 @@ def make_case(data: bytes, *, policies: bool = False, groups: int = 0) -> Case:
         locks={"p": 1 + choose.below(2)},
     )
     seed = choose.below(256) * 256 + choose.below(256)
-    return Case(graph, forks=1 + choose.below(6), due=due, owed=tuple(owed), seed=seed)
+    forks = 1 + choose.below(6)
+    return Case(graph, forks=forks, due=due, owed=tuple(owed), seed=seed, late=late, generous=choose.one_in(4))
 
 
 def _dependencies(
@@ -278,7 +284,9 @@ def _gate(
 
 def _notified(
     choose: Choices, hosts: Sequence[str], nodes: Sequence[ExecutionNode]
-) -> tuple[list[ExecutionNode], tuple[tuple[str, str, str], ...]]:
+) -> tuple[
+    list[ExecutionNode], tuple[tuple[str, str, str], ...], tuple[tuple[Action, tuple[tuple[str, str], ...]], ...]
+]:
     """The same nodes, some of which notify handlers, as the compiler makes them: a flush, more steps, and the end.
 
     Each handler waits for all that notify it, and the second is notified by the first as well.
@@ -310,7 +318,14 @@ def _notified(
             made[number] = replace(one, notifies=("k2",))
     sources = ("gone", *notifying)
     due = tuple((choose.of(names), host, choose.of(sources)) for host in mine if choose.one_in(3))
-    return [*(notifying.get(node.id, node) for node in nodes), *made, first, second], due
+    # A handler itself, or what it waits for.
+    places = (*notifying, *(one.id for one in made), "k1")
+    late = tuple(
+        (Action(choose.of(places), host), tuple((name, choose.of(sources)) for name in choose.subset(names)))
+        for host in mine
+        if choose.one_in(3)
+    )
+    return [*(notifying.get(node.id, node) for node in nodes), *made, first, second], due, late
 
 
 def _once(choose: Choices, hosts: Sequence[str], before: Sequence[ExecutionNode]) -> list[ExecutionNode]:

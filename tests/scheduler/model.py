@@ -82,9 +82,12 @@ class Model(Definitions):
         forks: int,
         due: Iterable[tuple[str, str, str]] = (),
         owed: Iterable[Act] = (),
+        late: Iterable[tuple[Act, Iterable[tuple[str, str]]]] = (),
     ) -> None:
         super().__init__(graph)
         self.forks = forks
+        self.late: dict[Act, list[tuple[str, str]]] = {act: list(more) for act, more in late}
+        """Handlers that are due from the end of an action on, each with the node that notified it."""
         self.owed: set[Act] = set(owed)
         self.begun: set[Act] = set()
         """What may have done something."""
@@ -280,6 +283,9 @@ class Model(Definitions):
                 end = replace(end, out=self._out(act))
             if end is not None:
                 self.ends[act] = end
+                for handler, source in self.late.pop(act, ()):
+                    if handler != self.nodes[act[0]].handler:
+                        self._notify(handler, act[1], source)
         return self.ends.get(act)
 
     # Groups: whether a failure in one counts is known when its rescue has ended on that host.
@@ -346,10 +352,26 @@ class Model(Definitions):
             else:
                 end = self._seen(need, act)  # type: ignore[arg-type]
                 assert end is not None
-                add_out(out, all_further(end.out))
+                add_out(out, all_further(self._out_for(need, end, act[0])))  # type: ignore[arg-type]
                 if end.blame is not None and not end.shut and need[1] != act[1]:
                     add_out(out, all_further({str(need[1]): end.blame}))
         return out
+
+    def _out_for(self, need: Act, end: End, name: str) -> dict[str, Blame]:
+        """The hosts that have left the run before an action, as a node hears of it that waits for that one.
+
+        What the action itself has returned hears only what everybody knows who may return the same.
+        """
+        if self.owner.get(name) != need[0]:
+            return end.out
+        root = self.roots.get(need, need)
+        known = self.ends[root].out if root in self.ends else {}
+        found: dict[str, Blame] = {}
+        for gate, edges in self.heard_by_all(root).items() if known else ():
+            for host, blame in self.opened[gate, 0].out.items():
+                if host in known or host != root[1]:
+                    add_out(found, {host: (blame[0] + edges + 1, *blame[1:])})
+        return found
 
     def _gone(self, act: Act) -> set[str]:
         """The hosts of which an action hears that they have left, although it does not wait for a success."""
@@ -364,7 +386,7 @@ class Model(Definitions):
             else:
                 end = self._seen(need, act)  # type: ignore[arg-type]
                 assert end is not None
-                gone |= end.out.keys()
+                gone |= self._out_for(need, end, act[0]).keys()  # type: ignore[arg-type]
                 if end.blame is not None and not end.shut:
                     gone.add(str(need[1]))
         return gone
@@ -427,6 +449,10 @@ class Model(Definitions):
         if self.nodes[name].skip:
             return End("Skipped condition", message=self.nodes[name].skip, out=out)
         if self.nodes[name].handler and act not in self.serving:
+            if act not in self.idle:
+                for handler, source in self.late.get(act, ()):
+                    if handler == self.nodes[name].handler:
+                        self._notify(handler, host, source)
             sources = None if act in self.idle else self.notified.pop((self.nodes[name].handler, host), None)
             if sources is None:
                 self.idle.add(act)
@@ -511,7 +537,7 @@ class Model(Definitions):
                 if over:
                     result.blame = nearest(result.blame, (1, self.place[look.node], look.node))
                 for host, end in found_ends.items():
-                    add_out(result.out, all_further(end.out))
+                    add_out(result.out, all_further(self._out_for((look.node, host), end, door[0])))
                     if end.shut:
                         result.blame = nearest(result.blame, one_further(end.blame))
                     elif end.blame is not None:
@@ -547,7 +573,7 @@ class Model(Definitions):
         for look, found in ends:
             for host, end in found.items():
                 if look.on is not On.SUCCESS:
-                    add_out(away, all_further(end.out))
+                    add_out(away, all_further(self._out_for((look.node, host), end, door[0])))
                     if end.blame is not None and not end.shut:
                         add_out(away, all_further({host: end.blame}))
         for earlier, on in before:

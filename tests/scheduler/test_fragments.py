@@ -178,3 +178,47 @@ def test_a_fragment_of_nothing_and_one_without_hosts_change_no_order() -> None:
     play.extend("a@h1", step("a+none", "", "a"), gate("a+g", "a+none")).end("a@h1").run()
     assert play.order == ["a@h1", "b@h1"]
     assert play.ends["a+none"] == "Skipped"
+
+
+@pytest.mark.parametrize("order", [("n@h1", "n@h2"), ("n@h2", "n@h1")])
+def test_what_two_hosts_return_for_a_third_does_not_depend_on_who_was_first(order: tuple[str, ...]) -> None:
+    """Only one of them has waited for the gate before which the third left the run."""
+    nodes = [step("a", "h3 h4", max_failures="1"), gate("g", "a"), step("n", "h1 h2", "g@h1")]
+    play = Play(*nodes, gate("e", "n@h2"), step("z", "h3 h4", "e"))
+    play.do("a@h4").do("a@h3", outcome="fail").start(*order)
+    for name in order:
+        play.extend(name, step("n+x", "h3", "n")).end(name)
+    play.run()
+    assert play.of("n+x@h3", "z@h3", "z@h4") == ["Success"] * 3
+
+
+@pytest.mark.parametrize("order", [("n@h1", "n@h2"), ("n@h2", "n@h1")])
+def test_a_host_that_left_before_all_that_return_it_stays_behind(order: tuple[str, ...]) -> None:
+    play = Play(step("a", "h3", max_failures="1"), gate("g", "a"), step("m", "h1 h2", "g"), step("n", "h1 h2", "m"))
+    play.do("a@h3", outcome="fail").do("m@h1", "m@h2").start(*order)
+    for name in order:
+        play.extend(name, gate("n+g", "n"), step("n+x", "h3", "n"), step("n+y", "h3", "n+g")).end(name)
+    assert play.run().of("n+x@h3", "n+y@h3") == ["Skipped dependency a"] * 2
+
+
+def test_a_host_that_failed_in_an_earlier_batch_stays_behind() -> None:
+    play = Play(step("n", "h1 h2 h3", "g2@h2 g3@h3", max_failures="2"), gate("g2", "n@h1"), gate("g3", "g2 n@h2"))
+    play.do("n@h1", outcome="fail").start("n@h2").extend("n@h2", step("n+x", "h1", "n")).end("n@h2")
+    assert play.of("n+x@h1") == ["Skipped dependency n"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_who_waits_for_what_has_returned_a_fragment_already_waits_for_that_too(*, early: bool) -> None:
+    """The action of a fragment was returned by another host, and has returned one itself by now."""
+    play = Play(step("n", "h1 h2"), step("b", "h2", "n"), gate("g", "n@h2"), step("c", "h4", "g"))
+    mine = (step("n+x", "h2", "n"), gate("n+#end", "n+x"))
+    deeper = (step("n+x+y", "h2", "n+x"), gate("n+x+#end", "n+x+y"))
+    play.start("n@h1", "n@h2").extend("n@h1", *mine).end("n@h1")
+    if early:
+        play.start("n+x@h2").extend("n+x@h2", *deeper).end("n+x@h2")
+    play.extend("n@h2", *mine).end("n@h2")
+    if not early:
+        play.start("n+x@h2").extend("n+x@h2", *deeper).end("n+x@h2")
+    assert play.ready() == ["n+x+y@h2"]
+    play.do("n+x+y@h2", outcome="fail")
+    assert play.run().of("b@h2", "c@h4") == ["Skipped dependency n+x+y"] * 2

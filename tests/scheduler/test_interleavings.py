@@ -16,7 +16,7 @@ many = settings(max_examples=18 * settings().max_examples)
 
 def play(case: Case, dice: Random) -> dict[tuple[str, str], str]:
     """Run a case to its end in an order that the dice decide; how everything ended, with reasons and causes."""
-    scheduler = Scheduler(case.graph, forks=case.forks, due=case.due, owed=case.owed)
+    scheduler = Scheduler(case.graph, forks=case.forks, due=case.due, owed=case.owed, late=dict(case.late))
     nodes = dict(case.graph.nodes)
     record: dict[tuple[str, str], str] = {}
     running: list[Action] = []

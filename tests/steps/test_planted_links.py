@@ -397,8 +397,12 @@ def test_a_file_that_somebody_has_put_where_others_may_is_not_filled(
     path = ground.theirs / "token"
     path.touch()
     os.chown(path, MALLORY, MALLORY)
-    with pytest.raises(StepFailed, match="it is a file of user"):
-        StepTest(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host).run()
+    fills = StepTest(ground.local, "file", {"path": str(path), "content": "secret", "mode": "0600"}, host=host)
+    with pytest.raises(StepFailed, match=r"write .*/token: it is a file of user"):
+        fills.run()
+    # A check says so, too.
+    with pytest.raises(StepFailed, match=r"write .*/token: it is a file of user"):
+        fills.forecast()
     assert path.read_text() == ""
     StepTest(ground.local, "file", {"path": str(path), "content": "x", "mode": "0600", "owner": 0}, host=host).run()
     assert (path.stat().st_uid, path.read_text()) == (0, "x")

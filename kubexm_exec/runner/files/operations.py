@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from kubexm_exec.connectors.filescripts import owner_argument
 from kubexm_exec.model.errors import StepFailed
 from kubexm_exec.runner.commands import Operations, ask, execute, failure
-from kubexm_exec.runner.errors import file_failure
+from kubexm_exec.runner.errors import file_failure, user_of
 from kubexm_exec.runner.files import attributes as extended
 from kubexm_exec.runner.files import temporary
 from kubexm_exec.runner.files.filestate import FileState
@@ -26,7 +26,7 @@ from kubexm_exec.runner.files.stat import PathFacts, stat
 from kubexm_exec.runner.files.transfer import Target, fetch, path_of, put, send, source_of
 from kubexm_exec.runner.quote import script
 from kubexm_exec.runner.transfers import Source
-from kubexm_exec.safepaths import WAY
+from kubexm_exec.safepaths import REFUSED, WAY
 
 READ_LIMIT: Final = 16 << 20
 """The most bytes that are read unless a limit is given."""
@@ -90,6 +90,18 @@ if shared; then
 else
   ln -s -- "$1" "./$tmp" || exit
   put "./$tmp" "./$name" || {{ code=$?; rm -f -- "./$tmp"; exit $code; }}
+fi
+"""
+_STRANGER: Final = f"""{WAY}
+go "$1"
+of=$(stat -c %u/%U -- "./$name") || exit 0
+if shared && [ "${{of%%/*}}" != "$(id -u)" ]; then
+  case ${{of%%/*}} in
+    0|"$owner_of_here") ;;
+    *)
+      why="it is a file of user ${{of#*/}}, and $who may put files there: give it an owner, or remove it first"
+      stop ;;
+  esac
 fi
 """
 _CHANGE: Final = f'{WAY}go "$1"; change "$name" "$2" "$3"'
@@ -330,6 +342,14 @@ class Files(Operations):
     def symlink(self, target: str, path: str) -> None:
         """Make a link, which atomically replaces another link or file."""
         self._on_path("link", path, _SYMLINK, target, path, _new_name())
+
+    def check_replaceable(self, state: FileState) -> None:
+        """Fail as a write would that gives a file no owner, if it is of another user, where others may put files."""
+        if state.kind != "file" or state.uid <= 0 or state.owner == user_of(self._session):
+            return
+        result = ask(self._session, _STRANGER, state.path, question=True)
+        if result.exit_code == REFUSED:
+            raise file_failure(self._session, "write", state.path, result)
 
     def chmod(self, path: str, mode: int) -> None:
         """Change the mode."""

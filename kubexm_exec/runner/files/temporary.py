@@ -131,7 +131,6 @@ def _rejected(session: Session, path: str, command: Sequence[str], code: int, sa
     result = CommandResult(command="", exit_code=code, stderr=said)
     shown = Command(argv=tuple(command))
     error = failure(session, shown, result, message=f"validate {path}: {exit_text(code)}")
-    error.hint = error.hint or (
-        "the file was not changed: correct its new content (`--executor check` shows it), or the command in `validate`"
-    )
+    error.refused = True
+    error.hint = error.hint or "the file was not changed: correct its new content, or the command in `validate`"
     return error
