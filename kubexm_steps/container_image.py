@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
@@ -13,17 +12,13 @@ from pydantic import AfterValidator, Field
 
 from kubexm_exec.step import Forecast, LocalFile, Outputs, Params, Result, Standing, StepContext, StepFailed, Undo
 from kubexm_spec.diagnostics import plural
+from kubexm_spec.imagenames import image_problem
 from kubexm_steps.lib.attributes import attribute_diff, listed
 from kubexm_steps.lib.files import local_failure
 from kubexm_steps.lib.programs import Program, Unavailable
 from kubexm_steps.lib.standing import LookingStep
 from kubexm_steps.lib.types import ONE_OR_MANY, HostPath, Line, refuse
 
-_NAME: Final = re.compile(
-    r"(?:[a-z0-9.-]+\.[a-z0-9.-]+(?::\d+)?|localhost(?::\d+)?|[a-z0-9.-]+:\d+|\[[0-9a-f:.]+\](?::\d+)?)"
-    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)+"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
 _HINTS: Final = (
     (
         "no such host|connection refused|i/o timeout|network is unreachable",
@@ -49,10 +44,8 @@ _NO_FILE: Final = 66
 
 
 def _image(name: str) -> str:
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is not the whole name of an image, such as docker.io/library/nginx:1.27")
-    if ":" not in name.rpartition("/")[2]:
-        raise ValueError(f"{name!r} has neither a tag nor a digest, such as :1.27 or @sha256:...")
+    if problem := image_problem(name):
+        raise ValueError(problem)
     return name
 
 

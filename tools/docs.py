@@ -59,6 +59,7 @@ SECTIONS: dict[str, str] = {
     "ResourcesSpec": "resources",
     "ResourceSpec": "resources: a file from elsewhere",
     "S3Spec": "s3: an object store",
+    "RegistryAccessSpec": "registry: access to the registry of an image",
     "InventoryBody": "inventory, inline",
     "HostSpec": "hosts: a host",
     "GroupSpec": "groups: a group",

@@ -208,6 +208,15 @@ resources:
     s3: {endpoint: "https://minio.example.com", accessKeyId: "env:S3_KEY", secretAccessKey: "env:S3_SECRET"}
 """,
     ),
+    "RegistryAccessSpec": (
+        "pipeline",
+        """\
+resources:
+  pause:
+    image: registry.k8s.io/pause:3.10.2
+    registry: {mirrors: ["https://mirror.example.com"], username: deploy, password: "env:REGISTRY_PASSWORD"}
+""",
+    ),
 }
 """What the example is a part of (a whole document, the keys of a pipeline, or a list of tasks or steps) and its text.
 

@@ -76,9 +76,16 @@ def bundle_option(function: F) -> F:
     """``--bundle DIR``, or KUBEXM_BUNDLE."""
     return click.option(
         "--bundle",
-        metavar="DIR",
+        metavar="DIR|FILE",
         envvar="KUBEXM_BUNDLE",
-        help="Folder to search for resources before anything is fetched (or KUBEXM_BUNDLE).",
+        help="Bundle to search for resources before anything is fetched (or KUBEXM_BUNDLE).",
+    )(function)
+
+
+def offline_option(function: F) -> F:
+    """``--offline``."""
+    return click.option(
+        "--offline", is_flag=True, help="Fetch nothing: what is not in the bundle is an error before anything is run."
     )(function)
 
 

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from msgspec import Struct
@@ -23,6 +23,7 @@ from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
     from kubexm_exec.compile.resourcelist import Declared
+    from kubexm_exec.model.graph import ExecutionGraph
     from kubexm_exec.resources.source import LocalResource, Source
     from kubexm_exec.resources.store import ResourceStore
     from kubexm_exec.secrets import Secrets
@@ -39,17 +40,30 @@ def command() -> None:
     """
 
 
-def _arch_option(function: Callable[..., Any]) -> Callable[..., Any]:
+def arch_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--arch NAME``."""
     return click.option(
         "--arch",
         "architectures",
         multiple=True,
         metavar="NAME",
-        help="Architecture of hosts, such as amd64, for resources that depend on it; repeatable.",
+        help="Architecture of hosts, such as amd64, for resources that depend on it, instead of all; repeatable.",
     )(function)
 
 
-class _Wanted(Struct, frozen=True):
+def bundle_target_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``-o DIR|FILE``."""
+    return click.option(
+        "-o",
+        "--out",
+        "target",
+        required=True,
+        metavar="DIR|FILE",
+        help="Folder of the bundle, which can exist already; or one file: NAME.tar, NAME.tar.gz or NAME.tar.zst.",
+    )(function)
+
+
+class Wanted(Struct, frozen=True):
     """One file that a spec may need."""
 
     declared: Declared
@@ -57,55 +71,74 @@ class _Wanted(Struct, frozen=True):
 
     @property
     def steps(self) -> int:
+        """How many steps use it."""
         return len(self.declared.users)
 
 
-class _Site(Struct, frozen=True):
+class Site(Struct, frozen=True):
     """A spec with all it may need, and the store to get it from."""
 
-    wanted: list[_Wanted]
+    graph: ExecutionGraph
+    wanted: list[Wanted]
     unknown: list[tuple[Declared, str]]
     store: ResourceStore
     secrets: Secrets
 
 
-def _site(spec: str, choice: Documents, architectures: Sequence[str], bundle: str | None, output: str) -> _Site:
+def site_of(source: Documents, architectures: Sequence[str], output: str, *, whole: bool = True) -> Site:
+    """All that documents may need, for these architectures or all; ``whole``: with what is secret about access."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
     from kubexm_exec.compile.resourcelist import declared, possible
     from kubexm_exec.compile.static import NoRecords, no_facts
     from kubexm_exec.resources.store import ResourceStore
+    from kubexm_exec.runner.facts import ARCHITECTURES
     from kubexm_exec.secrets import Redactor, SecretError, Secrets
-    from kubexm_exec.service.documents import bundle_folder, compiled
+    from kubexm_exec.service.documents import bundle_folder, compiled, unpacked
     from kubexm_exec.values.evaluate import Evaluator
     from kubexm_exec.values.expressions import Expressions
 
-    source = replace(choice, spec=spec, bundle=bundle)
-    result, graph = compiled(source, Warnings(output).found)
+    folder = bundle_folder(source)
+    with TemporaryDirectory() as scratch:
+        result, graph = compiled(unpacked(source, Path(scratch)), Warnings(output).found)
     state = result.state
     if state is None:
         raise RuntimeError("a graph has its state")
-    secrets = Secrets(Redactor(), lambda message: click.echo(f"warning: {message}", err=True))
+    secrets = Secrets(Redactor(), lambda message: click.echo(f"warning: {message}", err=True), source.folder)
     evaluator = Evaluator(graph, Expressions(), records=NoRecords(), facts=no_facts, secret=secrets.resolve)
-    wanted: dict[tuple[str, Source], _Wanted] = {}
+    chosen = {ARCHITECTURES.get(name, name) for name in architectures}
+    others = {
+        name
+        for machine, architecture in ARCHITECTURES.items()
+        for name in (machine, architecture)
+        if chosen and architecture not in chosen
+    }
+    wanted: dict[tuple[str, Source], Wanted] = {}
     unknown: list[tuple[Declared, str]] = []
     for one in declared(state):
         try:
-            results = possible(state, evaluator, one, architectures, whole=True)
+            results = possible(state, evaluator, one, architectures, whole=whole)
         except SecretError as error:
             fail(f'secret "{error.reference}": {error.what}', error.hint, output=output)
         for each in results:
             if each.source is not None:
-                wanted.setdefault((one.scope, each.source), _Wanted(one, each.source))
+                if each.source.variant not in others:
+                    wanted.setdefault((one.scope, each.source), Wanted(one, each.source))
             elif each.problem:
                 fail(each.problem, each.hint, output=output, kind="bad-resource")
             else:
                 unknown.append((one, each.unknown))
-    store = ResourceStore(bundle=bundle_folder(source))
-    return _Site(list(wanted.values()), unknown, store, secrets)
+    return Site(graph, list(wanted.values()), unknown, ResourceStore(bundle=folder), secrets)
+
+
+def _site(spec: str, choice: Documents, architectures: Sequence[str], bundle: str | None, output: str) -> Site:
+    return site_of(replace(choice, spec=spec, bundle=bundle), architectures, output)
 
 
 @command.command("list")
 @click.argument("spec")
-@_arch_option
+@arch_option
 @bundle_option
 @value_options
 @output_option
@@ -115,7 +148,7 @@ def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, 
     Exit codes: 0 success, 2 wrong spec or command line.
     """
     site = _site(spec, choice, architectures, bundle, output)
-    rows = [_row(one, _held(site.store, one.source, output)) for one in site.wanted]
+    rows = [_row(one, held_by(site.store, one.source, output)) for one in site.wanted]
     if output == "json":
         more = [
             {"resource": one.name, "unknown": name, "steps": len(one.users), "place": one.head.file_line}
@@ -126,7 +159,8 @@ def list_command(spec: str, architectures: tuple[str, ...], bundle: str | None, 
     _table(rows, site.unknown)
 
 
-def _held(store: ResourceStore, source: Source, output: str) -> LocalResource | None:
+def held_by(store: ResourceStore, source: Source, output: str) -> LocalResource | None:
+    """What is here of a resource: in the bundle, in the cache, or a file of this machine."""
     from kubexm_exec.resources.source import LocalResource, ResourceError
 
     try:
@@ -142,7 +176,7 @@ def _held(store: ResourceStore, source: Source, output: str) -> LocalResource | 
     return found
 
 
-def _row(one: _Wanted, held: LocalResource | None) -> dict[str, Any]:
+def _row(one: Wanted, held: LocalResource | None) -> dict[str, Any]:
     source = one.source
     return {
         "resource": source.name,
@@ -178,7 +212,7 @@ def _table(rows: list[dict[str, Any]], unknown: list[tuple[Declared, str]]) -> N
 
 @command.command("fetch")
 @click.argument("spec")
-@_arch_option
+@arch_option
 @bundle_option
 @value_options
 @output_option
@@ -200,7 +234,7 @@ def fetch_command(
     raise SystemExit(codes.FAILED if failed else codes.OK)
 
 
-def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResource]], list[dict[str, str]]]:
+def _fetch_all(site: Site, output: str) -> tuple[list[tuple[Wanted, LocalResource]], list[dict[str, str]]]:
     """Everything, a few at once; what cannot be had hinders nothing else."""
     from kubexm_exec.cli.sidebyside import side_by_side
     from kubexm_exec.console.text import format_size
@@ -210,11 +244,11 @@ def _fetch_all(site: _Site, output: str) -> tuple[list[tuple[_Wanted, LocalResou
 
     cancel = Cancel()
     mask = site.secrets.redactor.mask
-    done: list[tuple[_Wanted, LocalResource]] = []
+    done: list[tuple[Wanted, LocalResource]] = []
     failed: list[dict[str, str]] = []
     with _shown_progress(output) as shown:
 
-        def get(one: _Wanted) -> LocalResource | ResourceError | None:
+        def get(one: Wanted) -> LocalResource | ResourceError | None:
             tell = shown(one.source.label)
             try:
                 return site.store.fetch(one.source, cancel=cancel, progress=tell)
@@ -263,7 +297,7 @@ def _shown_progress(output: str) -> AbstractContextManager[Callable[[str], Calla
     return bars()
 
 
-def _advice(done: Sequence[tuple[_Wanted, LocalResource]]) -> None:
+def _advice(done: Sequence[tuple[Wanted, LocalResource]]) -> None:
     """The digests that are missing, ready to be pasted."""
     missing = [(one, local) for one, local in done if not one.source.sha256]
     if not missing:
@@ -274,7 +308,7 @@ def _advice(done: Sequence[tuple[_Wanted, LocalResource]]) -> None:
         click.echo(f"  {one.declared.head.file_line}  {one.source.name}:  sha256: {value}")
 
 
-def _tell_unknown(site: _Site, output: str) -> None:
+def _tell_unknown(site: Site, output: str) -> None:
     if output != "text":
         return
     for one, name in site.unknown:
@@ -287,31 +321,50 @@ def _tell_unknown(site: _Site, output: str) -> None:
 
 @command.command("bundle")
 @click.argument("spec")
-@click.option("-o", "--out", "target", required=True, metavar="DIR", help="Folder of the bundle; it can exist already.")
-@_arch_option
+@bundle_target_option
+@arch_option
 @bundle_option
 @value_options
 @output_option
 def bundle_command(
     spec: str, target: str, architectures: tuple[str, ...], bundle: str | None, choice: Documents, output: str
 ) -> None:
-    """Collect all resources of SPEC in a folder, for runs without a network.
+    """Collect all resources of SPEC in a folder or an archive, for runs without a network.
 
     Use it with: kubexm-run SPEC --bundle DIR. Exit codes: 0 success, 1 a resource could not be fetched, 2 wrong spec.
     """
+    check_target(target, output)
+    site = _site(spec, choice, architectures, bundle, output)
+    make_bundle(site, target, output, f"kubexm-run {shlex.quote(spec)} --bundle {shlex.quote(target)}")
+
+
+def check_target(target: str, output: str) -> None:
+    """End the program if a bundle cannot be put there, before anything is fetched."""
     from pathlib import Path
 
-    from kubexm_exec.resources.bundle import check_bundle, write_bundle
+    from kubexm_exec.resources.bundle import check_bundle
     from kubexm_exec.resources.source import ResourceError
 
     try:
         check_bundle(Path(target))
     except ResourceError as error:
         fail(error.message, error.hint, output=output, kind="would-replace")
-    site = _site(spec, choice, architectures, bundle, output)
+
+
+def make_bundle(site: Site, target: str, output: str, use: str) -> NoReturn:
+    """Fetch everything, put it into a bundle, and say how it is used; ends the program.
+
+    An archive is only written when nothing is missing: half of one could be taken for the whole.
+    """
+    from pathlib import Path
+
+    from kubexm_exec.resources.bundle import is_archive, write_bundle
+    from kubexm_exec.resources.source import ResourceError
+
     done, failed = _fetch_all(site, output)
+    written = [] if failed and is_archive(Path(target)) else [(one.source, local) for one, local in done]
     try:
-        entries = write_bundle(Path(target), [(one.source, local) for one, local in done])
+        entries = write_bundle(Path(target), written) if written or not failed else []
     except ResourceError as error:
         fail(error.message, error.hint, code=codes.FAILED, output=output, kind="bad-bundle")
     if output == "json":
@@ -323,7 +376,10 @@ def bundle_command(
         _advice(done)
         size = format_size(sum(entry.size for entry in entries))
         click.echo(f"\n{plural(len(entries), 'file')}, {size}, in {target}")
-        click.echo(f"Use it with: kubexm-run {shlex.quote(spec)} --bundle {shlex.quote(str(target))}")
+        if failed:
+            click.echo(f"{plural(len(failed), 'item')} missing: run the same command again to continue", err=True)
+        else:
+            click.echo(f"Use it with: {use}")
     _tell_unknown(site, output)
     raise SystemExit(codes.FAILED if failed else codes.OK)
 

@@ -14,6 +14,7 @@ from kubexm_exec.cli.common import (
     diff_option,
     executor_option,
     forks_option,
+    offline_option,
     value_options,
     verbose_option,
 )
@@ -95,6 +96,7 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     _UPLOADS,
     value_options,
     bundle_option,
+    offline_option,
     console_option,
     journal_option,
     click.option("--no-journal", is_flag=True, help="Do not record the run: it cannot be resumed or shown later."),
@@ -148,6 +150,7 @@ def run_documents(
     documents: Documents,
     executor: str,
     *,
+    offline: bool,
     forks: int,
     uploads: int,
     output: str,
@@ -167,6 +170,7 @@ def run_documents(
     """Run documents with the options of `run_options`, and end with the exit code of the run."""
     from kubexm_exec.cli.running import Terminal
 
+    documents = replace(documents, offline=offline or documents.offline)
     request = RunRequest(
         documents=documents, executor=executor, forks=forks, uploads=uploads, verbose=verbose, overwrite=overwrite,
         journal=not no_journal, wait=wait, patient=patient and not no_journal,

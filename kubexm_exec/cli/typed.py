@@ -86,6 +86,8 @@ def typed_choice(documents: Documents) -> Iterator[str]:
         )
         for one in [value] if isinstance(value, str) else value or ():
             yield from (option, nearest(documents.place_of(one)) if name in _FILES else one)
+    if documents.offline:
+        yield "--offline"
 
 
 def _without(command: str, option: str) -> str:

@@ -84,6 +84,10 @@ def check_written(spec: ResourceSpec, place: Place, diagnostics: Diagnostics) ->
         if key is not None and not is_dynamic(key) and not is_reference(key):
             summary, hint = f"{name} must be a secret reference, not the value itself", meant_reference(key, name)
             diagnostics.error("plain-password", summary, place.child("s3", name), hint=hint)
+    password = spec.registry.password if spec.registry is not None else None
+    if password is not None and not is_dynamic(password) and not is_reference(password):
+        summary, hint = "password must be a secret reference, not the value itself", meant_reference(password, "it")
+        diagnostics.error("plain-password", summary, place.child("registry", "password"), hint=hint)
     return len(diagnostics) == before
 
 
@@ -95,11 +99,11 @@ def _check(state: State, evaluator: StaticEvaluator, one: Declared) -> None:
             if state.hosts_known and not state.unusable:
                 state.diagnostics.error("bad-resource", result.problem, one.head, hint=result.hint)
         elif source is None:
-            if one.spec.sha256 is None:
+            if one.spec.sha256 is None and one.spec.image is None:
                 bare[None] = None
         elif source.kind == "path" and not _is_there(state, one, source):
             continue
-        elif not source.sha256:
+        elif not source.sha256 and source.kind != "image":  # its tag is a version that people chose
             bare[source] = None
     for source in bare:
         _warn(state, one, source)

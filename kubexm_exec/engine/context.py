@@ -209,7 +209,10 @@ class ActionContext(StepContext):
         try:
             if isinstance(resource, str):
                 resource = resolve(runtime.evaluator, self._attempt.node, self._attempt.host, resource)
-            if resource.fetch_on == "host" and runtime.options.bundle and runtime.resources.bundled(resource):
+            options = runtime.options
+            if resource.fetch_on == "host" and (
+                options.offline or (options.bundle and runtime.resources.bundled(resource))
+            ):
                 return resource.fetched_on("control")
             return resource
         except ResourceError as error:

@@ -240,3 +240,7 @@ class _Collector:
         keys = spec.s3.model_dump(by_alias=True, exclude_none=True) if spec.s3 is not None else {}
         self._texts(keys, owner.id, hosts, found)
         found.update(dict.fromkeys(keys[key] for key in _OF_STORES if key in keys and not is_dynamic(keys[key])))
+        password = spec.registry.password if spec.registry is not None else None
+        if password is not None:
+            self._texts(password, owner.id, hosts, found)
+            found.update({} if is_dynamic(password) else {password: None})

@@ -81,6 +81,8 @@ class RunOptions(Struct, kw_only=True):
     """Where relative paths on the control node start; the working directory if it is empty."""
     bundle: Path | None = None
     """Folder of resources that is searched before anything is fetched."""
+    offline: bool = False
+    """Whether nothing is fetched."""
     uploads: int = UPLOADS
     """How many large files are sent to hosts at once."""
     breakpoints: tuple[str, ...] = ()
@@ -183,7 +185,7 @@ class Runtime:
         """Fetches resources, each one once."""
         from kubexm_exec.resources.store import ResourceStore
 
-        return ResourceStore(bundle=self.options.bundle)
+        return ResourceStore(bundle=self.options.bundle, offline=self.options.offline)
 
     @cached_property
     def lines(self) -> InputLines | None:

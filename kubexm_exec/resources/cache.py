@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -81,6 +82,11 @@ class Cache:
                     self._verified[digest] = (status.st_size, status.st_ino)
                 return LocalResource(self._named(path, filename), digest, status.st_size)
         return None
+
+    @property
+    def bundles(self) -> Path:
+        """Where bundles that are one file are unpacked."""
+        return self.folder / "bundles"
 
     def size(self, digest: str) -> int | None:
         """The size of the file with that digest, if it is here; it is not checked."""
@@ -191,6 +197,11 @@ class Cache:
             count += 1
             size += path.stat().st_size
             path.unlink()
+        for bundle in self.bundles.glob("*"):
+            if bundle.stat().st_mtime <= before:
+                sizes = [path.stat().st_size for path in bundle.rglob("*") if path.is_file()]
+                count, size = count + len(sizes), size + sum(sizes)
+                shutil.rmtree(bundle)
         for home in (self.folder / "files").glob("*"):
             with contextlib.suppress(OSError):  # not empty: there are newer ones in it
                 home.rmdir()
@@ -249,6 +260,10 @@ class Part:
         while view:
             view = view[self._file.write(view) :]
         self.size += len(data)
+
+    def write(self, data: bytes) -> None:
+        """Add to it, as a file does."""
+        self.append(data)
 
     def close(self, *, sync: bool = False) -> None:
         """Let go of the file; what is in it stays."""

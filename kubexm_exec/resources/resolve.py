@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from kubexm_exec.model.graph import ExecutionNode, Scope
 from kubexm_exec.resources.source import (
+    RegistryAccess,
     ResourceError,
     S3Access,
     Source,
+    archive_name,
     check_digest,
+    check_image,
     check_url,
     filename_of,
     kind_of,
@@ -94,7 +97,7 @@ def render(
     digest = "" if bare else one(spec.sha256, "sha256")
     shared: dict[str, Any] = {
         "name": name,
-        "variant": variant if spec.variants else "",
+        "variant": variant if spec.variants or spec.image is not None else "",
         "sha256": check_digest(name, digest) if digest else "",
         "fetch_on": spec.fetch_on,
         "timeout": spec.timeout,
@@ -107,12 +110,18 @@ def render(
         if whole:
             shared["headers"] = {key: text(value) for key, value in spec.headers.items()}
         shared["s3"] = _access(spec, text, evaluator.secret if whole else None)
+    elif spec.image is not None:
+        kind, location = "image", check_image(name, one(spec.image, "image"))
+        shared["registry"] = _registry(spec, text, evaluator.secret if whole else None)
     else:
         given = one(spec.path, "path") if spec.path is not None else text(spec.bundle or "")
         kind, location = ("path" if spec.path is not None else "bundle"), str(base / Path(given).expanduser())
-    filename = safe_name(text(spec.filename)) if spec.filename is not None else filename_of(location, kind)
-    if kind == "bundle" and spec.filename is None:
-        filename = safe_name(name)
+    if spec.filename is not None:
+        filename = safe_name(text(spec.filename))
+    elif kind == "image":
+        filename = archive_name(location, variant)
+    else:
+        filename = safe_name(name) if kind == "bundle" else filename_of(location, kind)
     return Source(kind=kind, location=location, filename=filename, **shared)
 
 
@@ -134,12 +143,22 @@ def _access(spec: ResourceSpec, text: Callable[[str], str], secret: Callable[[st
     )
 
 
+def _registry(spec: ResourceSpec, text: Callable[[str], str], secret: Callable[[str], str] | None) -> RegistryAccess:
+    given = spec.registry
+    if given is None:
+        return RegistryAccess()
+    password = "" if given.password is None or secret is None else secret(text(given.password))
+    return RegistryAccess(
+        tuple(map(text, given.mirrors)), text(given.host or ""), text(given.username or ""), password, given.insecure
+    )
+
+
 def choose(spec: ResourceSpec, name: str, context: Mapping[str, Any], expressions: Expressions) -> str:
     """The variant for a host: what `variant` says, or the one named like its architecture; empty if none matters."""
     if spec.variant is not None:
         return str(expressions.render(spec.variant, context))
     variants = spec.variants
-    if not variants and not _mentions_variant(spec, expressions):
+    if not variants and spec.image is None and not _mentions_variant(spec, expressions):
         return ""
     facts = context["facts"]
     architecture, machine = str(facts["architecture"]), str(facts["machine"])
@@ -164,7 +183,8 @@ def _mentions_variant(spec: ResourceSpec, expressions: Expressions) -> bool:
 
 def identity(data: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a resource what it is: its source and its digest; not how it is asked for."""
-    kept = {key: data[key] for key in ("path", "url", "bundle", "sha256", "variant", "filename") if key in data}
+    names = ("path", "url", "image", "bundle", "sha256", "variant", "filename")
+    kept = {key: data[key] for key in names if key in data}
     endpoint = (data.get("s3") or {}).get("endpoint")
     return {**kept, "endpoint": endpoint} if endpoint else kept
 

@@ -14,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from kubexm_exec.http.messages import shown_url
+from kubexm_spec.imagenames import image_name, image_problem
 from kubexm_spec.models.resource import digest_problem, has_credentials, url_problem
 
 PREFIX: Final = "resource:"
 """Where a step takes a file of the control node, ``resource:NAME`` is the file of a resource."""
-Kind = Literal["path", "http", "s3", "bundle"]
+Kind = Literal["path", "http", "s3", "image", "bundle"]
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
 _LONGEST_NAME: Final = 120
 
@@ -44,6 +45,18 @@ class S3Access:
     anonymous: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """How the registry of an image is reached."""
+
+    mirrors: tuple[str, ...] = ()
+    host: str = ""
+    """Who gets user and password; empty for the registry that the name of the image has."""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    insecure: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """What is to be fetched, with everything rendered. Equal sources give equal files."""
@@ -52,7 +65,7 @@ class Source:
     """What people call it."""
     kind: Kind
     location: str
-    """An absolute path, a URL, or the folder of a bundle."""
+    """An absolute path, a URL, the name of an image, or the folder of a bundle."""
     sha256: str = ""
     """The digest it must have; empty if nobody has said."""
     variant: str = ""
@@ -63,6 +76,7 @@ class Source:
     timeout: float = 30.0
     retries: int = 5
     s3: S3Access = field(default_factory=S3Access, repr=False, compare=False)
+    registry: RegistryAccess = field(default_factory=RegistryAccess, repr=False, compare=False)
 
     @classmethod
     def of_url(cls, name: str, url: str, *, sha256: str = "", **more: Any) -> Source:
@@ -84,7 +98,9 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Where it comes from: the same key in two stores is not the same file."""
+        """Where it comes from: a key in two stores is two files, as is an image for two architectures."""
+        if self.kind == "image":
+            return f"{self.location} {self.variant}"
         return f"{self.s3.endpoint} {self.location}" if self.kind == "s3" else self.location
 
     @property
@@ -114,6 +130,13 @@ def check_url(name: str, url: str) -> str:
     return url
 
 
+def check_image(name: str, image: str) -> str:
+    """The name of an image, if it is a whole one; raises ResourceError."""
+    if problem := image_problem(image):
+        raise ResourceError(f"resource {name}: {problem}", "check its `image`")
+    return image
+
+
 def check_digest(name: str, digest: str) -> str:
     """The digest in lower case; raises ResourceError."""
     if problem := digest_problem(digest):
@@ -125,6 +148,13 @@ def filename_of(location: str, kind: Kind) -> str:
     """A harmless name for the file: the last part of where it comes from."""
     last = unquote(posixpath.basename(urlsplit(location).path)) if kind in ("http", "s3") else Path(location).name
     return safe_name(last)
+
+
+def archive_name(image: str, architecture: str) -> str:
+    """The name of the archive of an image."""
+    name = image_name(image)
+    last = name.repository.rpartition("/")[2]
+    return safe_name(f"{last}-{name.tag or name.digest.partition(':')[2][:12]}-{architecture}.tar")
 
 
 def safe_name(name: str) -> str:

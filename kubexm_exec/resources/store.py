@@ -14,7 +14,7 @@ from kubexm_exec.control import Cancel, Deadline, raise_if_over
 from kubexm_exec.resources.bundle import Bundle
 from kubexm_exec.resources.cache import Cache, MismatchError, digest_of
 from kubexm_exec.resources.source import LocalResource, ResourceError, Source
-from kubexm_exec.resources.transfer import Fetcher, NotModifiedError, OnProgress, bring
+from kubexm_exec.resources.transfer import DeniedError, Fetcher, NotModifiedError, OnProgress, bring
 
 _TELL: Final = 0.1
 """Seconds between two reports of a download's progress."""
@@ -23,9 +23,11 @@ _TELL: Final = 0.1
 class ResourceStore:
     """Finds and fetches resources; shared by all threads of a run."""
 
-    def __init__(self, cache: Cache | None = None, bundle: Path | None = None) -> None:
+    def __init__(self, cache: Cache | None = None, bundle: Path | None = None, *, offline: bool = False) -> None:
+        """``offline``: what is neither in the bundle nor a file of this machine cannot be had."""
         self.cache = cache or Cache()
         self._folder = bundle
+        self._offline = offline
         self._bundles: dict[Path, Bundle] = {}
         self._lock = threading.Lock()
         self._looking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -42,6 +44,11 @@ class ResourceStore:
             if found is not None:
                 self._done[source.key] = found
         return found
+
+    def made_for(self) -> set[str]:
+        """The variants that the index of the run's bundle names; raises ResourceError."""
+        entries = self._bundle(self._folder).entries if self._folder is not None else []
+        return {entry.variant for entry in entries}
 
     def bundled(self, source: Source) -> bool:
         """Whether the bundle of the run has it."""
@@ -64,7 +71,7 @@ class ResourceStore:
                     "put it there: kubexm resources bundle SPEC -o DIR",
                 )
             return found
-        return self.cache.find(source.sha256, source.filename) if source.sha256 else None
+        return self.cache.find(source.sha256, source.filename) if source.sha256 and not self._offline else None
 
     def _bundle(self, folder: Path) -> Bundle:
         with self._lock:
@@ -84,6 +91,11 @@ class ResourceStore:
         found = self.known(source)
         if found is not None:
             return found
+        if self._offline:
+            raise ResourceError(
+                f"resource {source.label}: it is not in the bundle {self._folder or ''}".rstrip(),
+                "nothing is fetched offline: create the bundle again where there is a network",
+            )
         with self._lock:
             flight = self._flights.get(source.key)
             if flight is None or not flight.join():
@@ -97,10 +109,7 @@ class ResourceStore:
 
     def _download(self, source: Source, cancel: Cancel, progress: OnProgress) -> LocalResource:
         try:
-            with self.cache.locked(source.key, cancel):
-                # Another process may have brought it while we waited for the lock.
-                found = self.cache.find(source.sha256, source.filename) if source.sha256 else None
-                found = found or self._bring(source, cancel, progress)
+            found = self._alone(source, cancel, progress)
         except OSError as error:
             raise ResourceError(
                 f"resource {source.label}: the cache {self.cache.folder}: {(error.strerror or str(error)).lower()}",
@@ -108,6 +117,50 @@ class ResourceStore:
             ) from error
         self._done[source.key] = found
         return found
+
+    def _alone(self, source: Source, cancel: Cancel, progress: OnProgress) -> LocalResource:
+        with self.cache.locked(source.key, cancel):
+            # Another process may have brought it while we waited for the lock.
+            found = self.cache.find(source.sha256, source.filename) if source.sha256 else None
+            fetch = self._bring_image if source.kind == "image" else self._bring
+            return found or fetch(source, cancel, progress)
+
+    def _bring_image(self, source: Source, cancel: Cancel, progress: OnProgress) -> LocalResource:
+        """The archive of an image; its blobs are files of the cache, so that a killed download goes on."""
+        from kubexm_exec.resources.images import Registries, write_archive
+
+        registries = Registries(source, cancel)
+        image = registries.find()
+        record = self.cache.record(source)
+        held = self.cache.find(record.sha256, source.filename) if record is not None else None
+        if record is not None and held is not None and record.validator == image.digest:
+            return held
+        total, done = sum(blob.size for blob in image.blobs), 0
+        blobs: dict[str, Path] = {}
+        for blob in image.blobs:
+            told = partial(_part_of, progress, done, total)
+            try:
+                found = self._alone(registries.blob(image, blob), cancel, told)
+            except DeniedError:
+                registries.forget(image.place)
+                found = self._alone(registries.blob(image, blob), cancel, told)
+            if found.size != blob.size:
+                raise ResourceError(
+                    f"resource {source.label}: {source.location}: its manifest says that {blob.digest} has {blob.size} "
+                    f"bytes, and it has {found.size}",
+                    "the registry is damaged: use another mirror",
+                )
+            blobs[blob.digest] = found.path
+            done += blob.size
+            progress(done, total)
+        part = self.cache.part(source)
+        part.begin(0, image.digest)
+        try:
+            write_archive(part, image, blobs)
+            part.close(sync=True)
+        finally:
+            part.close()
+        return self.cache.accept(part, source, image.digest)
 
     def _bring(self, source: Source, cancel: Cancel, progress: OnProgress) -> LocalResource:
         fetcher = _fetcher(source)
@@ -214,6 +267,10 @@ class _Flight:
     def _wake(self) -> None:
         with self._news:
             self._news.notify_all()
+
+
+def _part_of(progress: OnProgress, before: int, total: int, done: int, _: int | None) -> None:
+    progress(before + done, total)
 
 
 def _local(source: Source) -> LocalResource:

@@ -30,6 +30,10 @@ class BrokenError(Exception):
         self.hint = hint
 
 
+class DeniedError(ResourceError):
+    """The server wants to know who asks, or no longer accepts what it was told."""
+
+
 class NotModifiedError(Exception):
     """The server has nothing newer than what is here."""
 

@@ -12,7 +12,7 @@ from kubexm_exec.http.client import Response, Trust, ask
 from kubexm_exec.http.messages import PASSING, EndedError, HttpError, Request
 from kubexm_exec.http.ranges import Piece, RestartError, is_tag, piece_of, range_headers
 from kubexm_exec.resources.source import ResourceError, Source
-from kubexm_exec.resources.transfer import WHOLE, Answer, BrokenError, NotModifiedError, Wanted
+from kubexm_exec.resources.transfer import WHOLE, Answer, BrokenError, DeniedError, NotModifiedError, Wanted
 
 _INSTALL: Final = "pip install 'kubexm[s3]'"
 _REGION: Final = "us-east-1"
@@ -156,7 +156,7 @@ class WebFetcher:
         request = Request("GET", source.location, source.headers, own)
         with contextlib.ExitStack() as stack:
             try:
-                trust = Trust(source.ca_file)
+                trust = Trust(source.ca_file, source.registry.insecure)
                 response = stack.enter_context(ask(request, silence=source.timeout, trust=trust, cancel=cancel))
                 answer = _answer(source, response, wanted)
             except HttpError as error:
@@ -178,7 +178,8 @@ def _answer(source: Source, response: Response, wanted: Wanted) -> Answer:
     said = f"the server answered {status} {response.reason}".rstrip()
     if status in PASSING:
         raise BrokenError(said, "the server is busy or broken: try again later")
-    raise ResourceError(f"resource {source.label}: {source.shown}: {said}", _HINTS.get(status, "check its address"))
+    kind = DeniedError if status == 401 else ResourceError
+    raise kind(f"resource {source.label}: {source.shown}: {said}", _HINTS.get(status, "check its address"))
 
 
 def _nothing(size: int) -> bytes:

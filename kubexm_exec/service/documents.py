@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from kubexm_exec.service.errors import Changed, Invalid
+from kubexm_exec.service.errors import Changed, Invalid, Refused
 from kubexm_exec.service.requests import SHIPPED, Documents
-from kubexm_spec.diagnostics import Diagnostics, Span, SpecError
-from kubexm_spec.paths import is_folder
+from kubexm_spec.diagnostics import Diagnostics, Span, SpecError, plural
+from kubexm_spec.paths import is_file, is_folder
 from kubexm_spec.yaml.lines import is_spec
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kubexm_exec.compile.plan import Plan
     from kubexm_exec.compile.state import State
     from kubexm_exec.model.graph import ExecutionGraph
+    from kubexm_exec.resources.source import Source
+    from kubexm_exec.resources.store import ResourceStore
 
 Warn: TypeAlias = "Callable[[Diagnostics, Mapping[str, Any]], None]"
 """Takes warnings, with the files that they refer to."""
@@ -246,7 +248,7 @@ def planned(documents: Documents) -> tuple[Plan, Documents]:
 
     if documents.spec:
         raise Invalid("the request names a spec and a plan: a plan contains its spec")
-    given = ("folder", "plan", "templates", "bundle")
+    given = ("folder", "plan", "templates", "bundle", "offline")
     if documents != Documents(**{name: getattr(documents, name) for name in given}):
         raise Invalid(
             "a plan runs exactly as saved: values, hosts and tags were chosen when it was created",
@@ -265,7 +267,7 @@ def planned(documents: Documents) -> tuple[Plan, Documents]:
         raise Changed("the plan is stale", f"create it again: {again}", error.changes, kind="stale-plan") from error
     own = replace(
         choice, folder=documents.folder, spec=plan.place, plan=documents.plan, templates=documents.templates,
-        bundle=documents.bundle,
+        bundle=documents.bundle, offline=documents.offline,
     )  # fmt: skip
     return plan, own
 
@@ -276,15 +278,58 @@ def template_folders(documents: Documents) -> tuple[str, ...]:
 
 
 def bundle_folder(documents: Documents) -> Path | None:
-    """The folder of a bundle; raises Invalid if there is none."""
+    """The folder of a bundle, unpacked if it is one file; raises Invalid if there is none."""
     if not documents.bundle:
+        if documents.offline:
+            raise Invalid("without a network a bundle is needed", "name it: --bundle DIR")
         return None
     from pathlib import Path
 
     folder = Path(documents.folder, documents.bundle)
+    if is_file(folder):
+        from kubexm_exec.resources.bundle import unpacked
+        from kubexm_exec.resources.cache import Cache
+        from kubexm_exec.resources.source import ResourceError
+
+        try:
+            return unpacked(folder, Cache().bundles)
+        except ResourceError as error:
+            raise Invalid(error.message, error.hint, kind="bad-bundle") from error
     if not is_folder(folder):
         raise Invalid(f"there is no bundle {documents.bundle:.200}", "create one: kubexm resources bundle SPEC -o DIR")
     return folder
+
+
+def check_complete(documents: Documents, state: State, store: ResourceStore) -> None:
+    """Raise Refused if a run that fetches nothing would lack something, with everything that is missing.
+
+    Of a resource with variants, those are needed that the bundle was made for, as its index says.
+    """
+    from kubexm_exec.compile.resourcelist import declared, possible
+    from kubexm_exec.compile.static import linked_evaluator
+    from kubexm_exec.resources.source import ResourceError
+
+    evaluator = linked_evaluator(state)
+    found: dict[tuple[str, str], dict[Source, bool]] = {}
+    for one in declared(state):
+        sources = [each.source for each in possible(state, evaluator, one) if each.source is not None]
+        try:
+            found[one.scope, one.name] = {source: store.known(source) is not None for source in sources}
+        except ResourceError as error:
+            raise Refused(f"{error.message}; nothing was run", error.hint, kind="bad-bundle") from error
+    made_for = store.made_for() or {source.variant for each in found.values() for source, here in each.items() if here}
+    missing: list[str] = []
+    for each in found.values():
+        needed = [source for source in each if source.variant in made_for] or list(each)
+        missing += [
+            f"{source.label}: {f'sha256 {source.sha256}' if source.sha256 else source.shown}"
+            for source in needed
+            if not each[source]
+        ]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        said = f"{plural(len(missing), 'item')} {verb} not in the bundle {documents.bundle}"
+        raise Changed(said, "create the bundle again, where there is a network", missing, kind="missing-items")
 
 
 def _read_values(documents: Documents) -> tuple[dict[str, Any], dict[str, Span]]:

@@ -101,6 +101,7 @@ class LiveRun:
         options = RunOptions(
             forks=asked.forks, uploads=asked.uploads, verbose=asked.verbose, overwrite=asked.overwrite,
             templates=templates, bundle=bundle_folder(documents), folder=documents.folder, patient=asked.patient,
+            offline=documents.offline,
         )  # fmt: skip
         self.runtime = self._runtime(graph, options, expressions)
         self._unusable: RegistryError | None = None

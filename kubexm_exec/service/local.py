@@ -139,7 +139,16 @@ class LocalService:
     def run(self, request: RunRequest, watcher: Watcher = _NOBODY) -> Outcome:
         """Make a spec or a plan true; raises Invalid, Held or Changed, and then nothing was run."""
         from kubexm_exec.model.ids import new_run_id
-        from kubexm_exec.service.documents import as_asked, begin_work, claim_of, compiled, planned, reads, withheld
+        from kubexm_exec.service.documents import (
+            as_asked,
+            begin_work,
+            check_complete,
+            claim_of,
+            compiled,
+            planned,
+            reads,
+            withheld,
+        )
 
         run, compilation = new_run_id(), None
         if request.documents.files and not request.documents.folder and request.journal:
@@ -162,6 +171,8 @@ class LocalService:
             live.reads = made_of
             watcher.attach(live)
             live.check_connectors()
+            if documents.offline and compilation is not None and compilation.state is not None:
+                check_complete(documents, compilation.state, live.runtime.resources)
             live.check_secrets(watcher, compilation.span_of_secret if compilation is not None else None)
             live.reach_out()
             if live.mode is not RunMode.ACT or not request.journal:

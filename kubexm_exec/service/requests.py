@@ -66,7 +66,9 @@ class Documents(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     skip_tags: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     bundle: str | None = None
-    """Folder with resources that is looked at before anything is fetched."""
+    """Folder or archive with resources that is looked at before anything is fetched."""
+    offline: bool = False
+    """Whether nothing is fetched: what is not in the bundle is an error before anything is run."""
 
     @property
     def place(self) -> str:

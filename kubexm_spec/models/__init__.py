@@ -46,7 +46,7 @@ from kubexm_spec.models.pipeline import (
     TaskDocument,
     TaskSpec,
 )
-from kubexm_spec.models.resource import ResourceSpec, S3Spec
+from kubexm_spec.models.resource import RegistryAccessSpec, ResourceSpec, S3Spec
 
 if TYPE_CHECKING:
     from kubexm_spec.models.cluster import ClusterDocument
@@ -106,6 +106,7 @@ __all__ = [
     "ParamSpec",
     "ParamType",
     "PipelineDocument",
+    "RegistryAccessSpec",
     "ResourceSpec",
     "ResourcesSpec",
     "RetrySpec",

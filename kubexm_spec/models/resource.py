@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kubexm_spec.duration import Duration
+from kubexm_spec.imagenames import image_problem
 from kubexm_spec.models.common import Model, Name
 
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 SCHEMES = ("http", "https", "s3")
-_PLACES = ("path", "url", "bundle")
+_PLACES = ("path", "url", "image", "bundle")
 
 
 def url_problem(url: str) -> str:
@@ -67,6 +68,10 @@ def _urls(value: _Varied) -> _Varied:
     return _each(value, lambda url: "" if has_credentials(url) else url_problem(url))
 
 
+def _images(value: _Varied) -> _Varied:
+    return _each(value, image_problem)
+
+
 def _digests(value: _Varied) -> _Varied:
     return _each(value, digest_problem)
 
@@ -78,6 +83,12 @@ def _header(text: str) -> str:
 
 
 _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+
+def _mirror(text: str) -> str:
+    if has_credentials(text) or url_problem(text) or not text.startswith("http"):
+        raise ValueError("the address of a mirror starts with http:// or https:// and has no user or password")
+    return text
 
 
 class S3Spec(Model):
@@ -97,6 +108,26 @@ class S3Spec(Model):
         return self
 
 
+class RegistryAccessSpec(Model):
+    """Access to the registry of an image."""
+
+    mirrors: list[Annotated[str, AfterValidator(_mirror)]] = Field(
+        default_factory=list, description="Addresses of registries that are asked before its own."
+    )
+    host: str | None = Field(
+        default=None, description="The one that gets user and password, as in its address; by default the image's own."
+    )
+    username: str | None = Field(default=None, description="User.")
+    password: str | None = Field(default=None, description="Only as a secret reference such as `env:NAME`.")
+    insecure: bool = Field(default=False, description="Trust every certificate; not for production.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password go together")
+        return self
+
+
 class ResourceSpec(Model):
     """A file from elsewhere: its source and its digest."""
 
@@ -106,6 +137,11 @@ class ResourceSpec(Model):
     )
     url: Annotated[_Varied, AfterValidator(_urls)] | None = Field(
         default=None, description="Address: http://, https:// or s3://BUCKET/KEY; or one per variant."
+    )
+    image: Annotated[_Varied, AfterValidator(_images)] | None = Field(
+        default=None,
+        description="Container image by its whole name, with `@sha256:...` for its digest; or one per variant. The "
+        "file is an archive (OCI) of it for the architecture of the host, which `container-image` imports.",
     )
     bundle: str | None = Field(
         default=None, description="Folder created by `kubexm resources bundle`, relative to this file."
@@ -131,20 +167,25 @@ class ResourceSpec(Model):
     timeout: Duration = Field(default=30.0, gt=0, description="Maximum silence of the server.")
     retries: int = Field(default=5, ge=0, le=100, description="How often an interrupted transfer is retried.")
     s3: S3Spec | None = Field(default=None, description="Access to the object store of an s3:// address.")
+    registry: RegistryAccessSpec | None = Field(default=None, description="Access to the registry of an image.")
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         given = [name for name in _PLACES if getattr(self, name) is not None]
         if len(given) != 1:
             both = f"; it has {' and '.join(given)}" if given else ""
-            raise ValueError(f"a resource comes from exactly one of path, url and bundle{both}")
+            raise ValueError(f"a resource comes from exactly one of path, url, image and bundle{both}")
+        if self.image is not None and (self.sha256 is not None or self.headers):
+            raise ValueError("the digest of an image is a part of its name, NAME@sha256:..., and it takes no headers")
+        if self.registry is not None and self.image is None:
+            raise ValueError("`registry` is for images")
         if self.fetch_on == "host" and self.url is None:
             raise ValueError("a host can fetch only what has a url")
         if self.fetch_on == "host" and any(text.startswith("s3:") for text in values_of(self.url)):
             raise ValueError("a host cannot fetch s3:// addresses; leave fetchOn out, or use the https:// address")
         if self.s3 is not None and not any(_is_dynamic(text) or text.startswith("s3:") for text in values_of(self.url)):
             raise ValueError("`s3` is for s3:// addresses")
-        maps = [value for value in (self.path, self.url, self.sha256) if isinstance(value, dict)]
+        maps = [value for value in (self.path, self.url, self.image, self.sha256) if isinstance(value, dict)]
         if any(not value for value in maps):
             raise ValueError("a mapping of variants names at least one")
         return self
@@ -153,7 +194,7 @@ class ResourceSpec(Model):
     def variants(self) -> list[str]:
         """The names of its variants in the order of the spec; empty if there are none."""
         named: dict[str, None] = {}
-        for value in (self.path, self.url, self.sha256):
+        for value in (self.path, self.url, self.image, self.sha256):
             if isinstance(value, dict):
                 named.update(dict.fromkeys(value))
         return list(named)

@@ -32,7 +32,7 @@ EXEC = (
 )
 """Lowest first: a room may import those below it, never one beside it."""
 SPEC = (
-    ("diagnostics", "duration", "hostnames", "paths", "regex", "semver", "shipped", "size"),
+    ("diagnostics", "duration", "hostnames", "imagenames", "paths", "regex", "semver", "shipped", "size"),
     ("ranges",),
     ("yaml",),
     ("models",),

@@ -99,8 +99,8 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def registry(storage: Path, address: str, *, writable: bool) -> Iterator[str]:
-    """A registry with that storage, at a free port of that address."""
+def registry(storage: Path, address: str, *, writable: bool, auth: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """A registry with that storage, at a free port of that address; ``auth``: who may use it."""
     with socket.create_server((address, 0)) as free:
         port = free.getsockname()[1]
     config = {
@@ -111,6 +111,7 @@ def registry(storage: Path, address: str, *, writable: bool) -> Iterator[str]:
             "maintenance": {"readonly": {"enabled": not writable}, "uploadpurging": {"enabled": False}},
         },
         "http": {"addr": f"{address}:{port}"},
+        **({"auth": auth} if auth else {}),
     }
     with tempfile.TemporaryDirectory() as scratch:
         file, log = Path(scratch, "config.yml"), Path(scratch, "log")
@@ -135,6 +136,8 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5):  # noqa: S310
             return True
+    except urllib.error.HTTPError as error:
+        return error.code == 401
     except OSError:
         return False
 

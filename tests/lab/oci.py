@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -22,10 +23,13 @@ _USERS = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/\n"
 class Image:
     """An image with files by their paths in it; a text is the target of a link."""
 
-    def __init__(self, files: Mapping[str, Path | str], entrypoint: Sequence[str] = ()) -> None:
+    def __init__(
+        self, files: Mapping[str, Path | str], entrypoint: Sequence[str] = (), architecture: str = "amd64"
+    ) -> None:
         layer = _layer(files)
+        self.architecture = architecture
         config = {
-            "architecture": "amd64",
+            "architecture": architecture,
             "os": "linux",
             "config": {"Entrypoint": list(entrypoint), "Env": [f"PATH={_PATH}"], "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
@@ -41,13 +45,30 @@ class Image:
             }
         ).encode()
 
+    @property
+    def blobs(self) -> tuple[bytes, bytes]:
+        """Configuration and layer."""
+        return self._config, self._layer
+
     def push(self, registry: str, name: str, tag: str) -> None:
         """Give it to the registry at an address such as http://127.0.0.1:5000."""
-        for blob in (self._config, self._layer):
+        for blob in self.blobs:
             begun = _ask("POST", f"{registry}/v2/{name}/blobs/uploads/", b"", "")
             place = begun.headers["Location"]
             _ask("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest(blob)}", blob, "application/octet-stream")
         _ask("PUT", f"{registry}/v2/{name}/manifests/{tag}", self.manifest, _MANIFEST)
+
+
+def push_index(registry: str, name: str, tag: str, images: Sequence[Image]) -> str:
+    """Give images of several architectures to a registry under one tag; returns the digest of the tag."""
+    entries = []
+    for image in images:
+        image.push(registry, name, digest(image.manifest))
+        entry = _described(_MANIFEST, image.manifest)
+        entries.append({**entry, "platform": {"os": "linux", "architecture": image.architecture}})
+    index = json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}).encode()
+    _ask("PUT", f"{registry}/v2/{name}/manifests/{tag}", index, _INDEX)
+    return digest(index)
 
 
 def digest(data: bytes) -> str:
