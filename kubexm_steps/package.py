@@ -182,6 +182,16 @@ class PackageStep(Step[PackageParams, Seen]):
     update: 12h
 """
 
+    @staticmethod
+    def installs(params: Mapping[str, Any]) -> Sequence[str]:
+        names = _entries(params.get("names", ())) if params.get("state") != "absent" else []
+        found = [each for each in names if isinstance(each, dict) and isinstance(each.get("name"), str)]
+        return [
+            f"{each['name']}={each['version']}" if each.get("version") else each["name"]
+            for each in found
+            if not each["name"].startswith("/")
+        ]
+
     def precheck(self, ctx: StepContext) -> Forecast[Seen]:
         manager = self._manager(ctx)
         plan, survey = ctx.runner.packages.plan(manager, self._asks(), self._goal())

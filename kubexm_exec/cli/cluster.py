@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from kubexm_exec.cli.common import Warnings, approve, executor_option, fail, forks_option, here, output_option, telling
+from kubexm_exec.cli.common import (
+    Warnings,
+    approve,
+    bundle_option,
+    executor_option,
+    fail,
+    forks_option,
+    here,
+    output_option,
+    telling,
+)
 from kubexm_exec.cli.gc import prepare
+from kubexm_exec.cli.resources import arch_option, bundle_target_option, check_target, make_bundle, site_of
 from kubexm_exec.cli.run import RunCommand, run_documents, run_options
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
 from kubexm_exec.service.requests import Documents
@@ -17,6 +28,7 @@ from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
     from kubexm_spec.clusters.build import Asked
+    from kubexm_spec.clusters.checks import CheckedCluster
 
 
 @click.group("cluster")
@@ -108,6 +120,66 @@ def preflight_command(file: str, forks: int, output: str) -> None:
     raise SystemExit(codes.FAILED if found.failed else codes.OK)
 
 
+@command.command("bom")
+@_file_option
+@arch_option
+@bundle_option
+@output_option
+@telling
+def bom_command(file: str, architectures: tuple[str, ...], bundle: str | None, output: str) -> None:
+    """List every file, image and package that the cluster needs from elsewhere, with digest and size.
+
+    It is derived from the compiled plan; no host and no server is contacted. What cannot be known then, such as the
+    size of an image that is neither in the cache nor in the bundle, is shown as a dash (null).
+    """
+    from kubexm_exec.cli.bill import bill_lines, bill_of
+    from kubexm_exec.console.jsonl import json_line
+
+    cluster, made = _for_bundle(file, architectures, output)
+    site = site_of(replace(made, bundle=bundle or made.bundle), architectures, output, whole=False)
+    bill = bill_of(cluster, site, output)
+    click.echo(json_line(bill) if output == "json" else "\n".join(bill_lines(bill)) + "\n", nl=False)
+
+
+@command.command("bundle")
+@_file_option
+@bundle_target_option
+@arch_option
+@output_option
+@telling
+def bundle_command(file: str, target: str, architectures: tuple[str, ...], output: str) -> None:
+    """Fetch everything that the cluster needs into one folder or file, to create it without a network.
+
+    All files and images of `kubexm cluster bom`, verified, for all architectures or those of --arch. An interrupted
+    command continues where it stopped when it is started again. Packages of the operating system are not in it.
+
+    Exit codes: 0 success, 1 something could not be fetched, 2 wrong document or command line, 130 interrupted.
+    """
+    import shlex
+
+    check_target(target, output)
+    _, made = _for_bundle(file, architectures, output)
+    made = replace(made, bundle=None)
+    use = f"kubexm cluster create -f {shlex.quote(file)} --bundle {shlex.quote(target)}"
+    make_bundle(site_of(made, architectures, output), target, output, use)
+
+
+def _for_bundle(file: str, architectures: tuple[str, ...], output: str) -> tuple[CheckedCluster, Documents]:
+    """A cluster, and its pipeline as it is without a network."""
+    from kubexm_exec.service.clusters import documents_for_bundle
+    from kubexm_spec.clusters.offline import known_architectures
+
+    cluster, made = documents_for_bundle(file, here(), Warnings(output).found)
+    known = known_architectures(cluster)
+    if unknown := [name for name in architectures if name not in known]:
+        fail(
+            f"--arch {unknown[0]}: the versions data has no files for it",
+            f"there are {', '.join(known)}",
+            output=output,
+        )
+    return cluster, made
+
+
 class _Create(RunCommand):
     words = ("kubexm", "cluster", "create")
 
@@ -164,7 +236,8 @@ def _run(
     from kubexm_exec.service.clusters import documents
 
     prepare()
-    built = documents(file, here(), Warnings("text").found, flow, asked)
+    built = documents(file, here(), Warnings("text").found, flow, asked, bundle or "")
     if question and executor not in ("check", "dry-run"):
         approve(question, options["output"])
-    run_documents(replace(choice, spec=built.spec, files=built.files, bundle=bundle), executor, **options)
+    made = replace(choice, spec=built.spec, files=built.files, bundle=built.bundle, offline=built.offline)
+    run_documents(made, executor, **options)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kubexm_exec.service.requests import Documents
 
-_FACTS: Final[Mapping[str, Any]] = {
+ASSUMED: Final[Mapping[str, Any]] = {
     "os": {"family": "debian", "distribution": "debian", "version": "12", "codename": "bookworm"},
     "kernel": "6.1.0",
     "architecture": "amd64",
@@ -32,7 +32,7 @@ def rendered_files(documents: Documents) -> Iterator[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         _, graph = compiled(unpacked(documents, Path(folder)), lambda *_: None)
         expressions = Expressions()
-        evaluator = Evaluator(graph, expressions, records=NoRecords(), facts=lambda _: _FACTS, secret=no_secret)
+        evaluator = Evaluator(graph, expressions, records=NoRecords(), facts=lambda _: ASSUMED, secret=no_secret)
         templates = Templates(expressions, lambda base: TemplateFinder.for_spec(base, documents.templates))
         registry = step_registry()
         for node in graph.nodes.values():

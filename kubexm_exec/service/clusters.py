@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from kubexm_exec.service.documents import Warn
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import SHIPPED, Documents, RunRequest
+from kubexm_spec.clusters.build import Asked
 from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.paths import exists
 
 if TYPE_CHECKING:
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.preflight import Preflight
     from kubexm_exec.service.protocol import Service
-    from kubexm_spec.clusters.build import Asked
     from kubexm_spec.clusters.checks import CheckedCluster
 
 
@@ -49,13 +54,58 @@ def build(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked
     return _pipeline(read_cluster(file, folder, warn), flow, asked)
 
 
-def documents(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked | None = None) -> Documents:
-    """The pipeline of a flow as documents of a request, with the modules of the user that it uses; raises Invalid."""
-    return _documents(read_cluster(file, folder, warn), file, folder, flow, asked)
+def documents(
+    file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked | None = None, bundle: str = ""
+) -> Documents:
+    """The pipeline of a flow as documents of a request, with the modules of the user that it uses; raises Invalid.
+
+    With a bundle, or one that the document names, everything comes from it.
+    """
+    cluster = read_cluster(file, folder, warn)
+    place = os.path.abspath(os.path.join(folder, bundle)) if bundle else _named_bundle(cluster)  # noqa: PTH100, PTH118
+    if not place or "resources" not in _pipeline(cluster, flow, asked):
+        return _documents(cluster, file, folder, flow, asked)
+    if not exists(place):
+        hint = (
+            f"create it where there is a network: kubexm cluster bundle -f {shlex.quote(file)} -o {shlex.quote(place)}"
+        )
+        raise Invalid(f"there is no bundle {place:.200}", hint)
+    asked = replace(asked or Asked(), offline=True, architectures=_architectures(cluster, place))
+    built = _documents(cluster, file, folder, flow, asked)
+    return structs.replace(built, bundle=place, offline=True)
+
+
+def documents_for_bundle(file: str, folder: str, warn: Warn) -> tuple[CheckedCluster, Documents]:
+    """A cluster and the pipeline that creates it without a network; with the document's bundle if that is there."""
+    cluster = read_cluster(file, folder, warn)
+    made = _documents(cluster, file, folder, "create", Asked(offline=True))
+    place = _named_bundle(cluster)
+    return cluster, structs.replace(made, bundle=place) if exists(place) else made
+
+
+def _named_bundle(cluster: CheckedCluster) -> str:
+    """The bundle that a document names; relative to the document, wherever what is made of it is unpacked."""
+    named = cluster.settings.document.offline.bundle
+    return os.path.abspath(cluster.loaded.folder / named) if named else ""  # noqa: PTH100
+
+
+def _architectures(cluster: CheckedCluster, bundle: str) -> tuple[str, ...]:
+    """The architectures that a bundle has files for; all that are known if it does not say. Raises Invalid."""
+    from kubexm_exec.resources.bundle import Bundle
+    from kubexm_exec.resources.source import ResourceError
+    from kubexm_exec.service.documents import bundle_folder
+    from kubexm_spec.clusters.offline import known_architectures
+
+    folder = bundle_folder(Documents(bundle=bundle))
+    try:
+        variants = {entry.variant for entry in Bundle(folder).entries} if folder is not None else set()
+    except ResourceError as error:
+        raise Invalid(error.message, error.hint, kind="bad-bundle") from error
+    return tuple(arch for arch in known_architectures(cluster) if arch in variants)
 
 
 def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[str, Any]:
-    from kubexm_spec.clusters.build import FLOWS, Asked
+    from kubexm_spec.clusters.build import FLOWS
 
     return FLOWS[flow](cluster, asked or Asked())
 

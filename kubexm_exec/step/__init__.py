@@ -525,6 +525,14 @@ class Step(Generic[P, S]):
         """
         return None
 
+    @staticmethod
+    def installs(params: Mapping[str, Any]) -> Sequence[str]:
+        """The packages that this use of the step takes from the repositories of a host, for bills of materials.
+
+        It is asked without a host, with parameters rendered as far as they are known.
+        """
+        return ()
+
     def is_repeatable(self) -> bool:
         """Whether this use of the step is ``repeatable``: override it where that depends on the parameters."""
         return self.repeatable

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kubexm_spec.clusters.checks import CheckedCluster
 from kubexm_spec.clusters.versions import KUBERNETES, address_of
 
+_REGISTRY: Final = "registry.k8s.io"
+
 
 def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
     """The resources by the names that the modules use."""
+    found = {name: _artifact(cluster, name, version) for name, version in _wanted(cluster).items()}
+    if cluster.versions.network:
+        found["network"] = _manifest(cluster)
+    return found
+
+
+def _wanted(cluster: CheckedCluster) -> dict[str, str]:
+    """The artifacts with their versions."""
     versions = cluster.versions
     wanted = dict.fromkeys(KUBERNETES, versions.kubernetes)
     if cluster.settings.etcd_type == "kubexm":
@@ -20,10 +30,7 @@ def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
         "cniPlugins": versions.cni_plugins,
         "crictl": versions.crictl,
     }
-    found = {name: _artifact(cluster, name, version) for name, version in wanted.items()}
-    if versions.network:
-        found["network"] = _manifest(cluster)
-    return found
+    return wanted
 
 
 def _artifact(cluster: CheckedCluster, name: str, version: str) -> dict[str, Any]:
@@ -51,4 +58,20 @@ def image(cluster: CheckedCluster, name: str, version: str = "") -> str:
     known = cluster.data.images[name]
     ref = (known.ref or "").replace("{version}", version or known.versions[0])
     repository = cluster.settings.document.kubernetes.image_repository
-    return ref.replace("registry.k8s.io", repository, 1) if ref.startswith("registry.k8s.io/") else ref
+    if repository == _REGISTRY or not ref.startswith(f"{_REGISTRY}/"):
+        return ref
+    # kubeadm looks for CoreDNS one folder higher in a repository that is not its own.
+    return ref.replace(_REGISTRY, repository, 1).replace(f"{repository}/coredns/coredns", f"{repository}/coredns", 1)
+
+
+def sizes(cluster: CheckedCluster) -> dict[tuple[str, str], int]:
+    """The sizes that the versions data knows, by the name of a resource and its variant."""
+    found: dict[tuple[str, str], int] = {}
+    for name, version in _wanted(cluster).items():
+        for arch, size in cluster.data.artifacts[name].size.get(version, {}).items():
+            found[name, arch] = size
+    if cluster.versions.network:
+        manifest = cluster.data.manifests[cluster.settings.document.network.plugin][cluster.versions.network]
+        if manifest.size is not None:
+            found["network", ""] = manifest.size
+    return found

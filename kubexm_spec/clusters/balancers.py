@@ -23,6 +23,8 @@ def build_before(cluster: CheckedCluster) -> list[dict[str, Any]]:
             "routerId": settings.router_id,
             "unicast": keepalived.unicast,
         }
+        if settings.without_packages:
+            values["installPackages"] = False
         if keepalived.auth_pass is not None:
             values["authPass"] = keepalived.auth_pass
         return [{"name": "load-balancer", "uses": "kubexm:haproxy-keepalived", "with": values}]

@@ -15,6 +15,7 @@ from kubexm_spec.clusters.hosts import REGISTRY
 from kubexm_spec.clusters.inventory import build_inventory
 from kubexm_spec.clusters.kubeadm import build_control_plane, build_workers
 from kubexm_spec.clusters.network import build_network
+from kubexm_spec.clusters.offline import build_images, build_offline, image_resources
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
 from kubexm_spec.clusters.runtime import build_runtime
@@ -41,8 +42,10 @@ _NOT_BUILT: Final[tuple[tuple[Path, Callable[[ClusterDocument], bool]], ...]] = 
     (("network", "plugin"), lambda c: c.network.plugin == "cilium"),
     (("hooks",), lambda c: bool(c.hooks.addons or c.hooks.upgrade_node or c.hooks.remove_node or c.hooks.reset)),
     (("operations",), lambda c: "operations" in c.model_fields_set),
-    (("offline", "bundle"), lambda c: c.offline.bundle is not None),
-    (("registry", "auths"), lambda c: bool(c.registry.auths)),
+    (("offline", "bundle"), lambda c: "://" in (c.offline.bundle or "")),
+    (("offline", "packages"), lambda c: c.offline.packages == "bundle"),
+    # Without a network they are for the machine that makes the bundle: nodes pull nothing.
+    (("registry", "auths"), lambda c: bool(c.registry.auths) and c.offline.bundle is None),
     (("registry", "deploy"), lambda c: bool(c.registry.deploy)),
     (("system", "apparmor"), lambda c: c.system.apparmor != "keep"),
     (("system", "firewall"), lambda c: c.system.firewall != "keep"),
@@ -50,6 +53,18 @@ _NOT_BUILT: Final[tuple[tuple[Path, Callable[[ClusterDocument], bool]], ...]] = 
     (("system", "selinux"), lambda c: c.system.selinux != "keep"),
 )
 """Settings that no module acts on yet: a cluster that silently lacks what was asked for is worse than none."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks for beside what the document says."""
+
+    nodes: tuple[str, ...] = ()
+    """Hosts of the document to work on, by name; empty for those that the flow itself selects."""
+    offline: bool = False
+    """Whether everything comes from a bundle, whatever the document says."""
+    architectures: tuple[str, ...] = ()
+    """Architectures that the bundle is for; empty for all that are known."""
 
 
 def check_buildable(cluster: CheckedCluster, found: Diagnostics) -> None:
@@ -74,16 +89,22 @@ def check_buildable(cluster: CheckedCluster, found: Diagnostics) -> None:
         found.warning("not-built", summary, place, hint=hint)
 
 
-def build_create(cluster: CheckedCluster) -> dict[str, Any]:
+NOTHING_MORE: Final = Asked()
+
+
+def build_create(cluster: CheckedCluster, asked: Asked = NOTHING_MORE) -> dict[str, Any]:
     """The pipeline that creates a cluster."""
     document, version = cluster.settings.document, cluster.versions.kubernetes
+    offline = is_offline(cluster, asked)
     parts: list[tuple[str, list[dict[str, Any]]]] = [
+        ("", build_offline(cluster, asked.architectures) if offline else []),
         ("", build_before(cluster.settings)),
         ("prepare", build_prepare(cluster.settings)),
         ("etcd", build_etcd(cluster)),
         ("", build_runtime(cluster)),
+        ("", build_images(cluster) if offline else []),
         ("", balancers.build_before(cluster)),
-        ("control_plane", build_control_plane(cluster)),
+        ("control_plane", build_control_plane(cluster, pull=not offline)),
         ("", balancers.build_after(cluster)),
         ("workers", build_workers(cluster)),
         ("network", build_network(cluster.settings)),
@@ -95,7 +116,13 @@ def build_create(cluster: CheckedCluster) -> dict[str, Any]:
         modules += part
         modules += _hooks(point, "after", hook.after if hook is not None else [])
     description = f"Creates the cluster {document.metadata.name} with Kubernetes {version}."
-    return _pipeline(cluster, "create", description, modules, build_resources(cluster))
+    resources = build_resources(cluster) | (image_resources(cluster) if offline else {})
+    return _pipeline(cluster, "create", description, modules, resources)
+
+
+def is_offline(cluster: CheckedCluster, asked: Asked) -> bool:
+    """Whether everything comes from a bundle."""
+    return asked.offline or cluster.settings.document.offline.bundle is not None
 
 
 def build_reset(cluster: CheckedCluster) -> dict[str, Any]:
@@ -111,16 +138,8 @@ def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command asks for beside what the document says."""
-
-    nodes: tuple[str, ...] = ()
-    """Hosts of the document to work on, by name; empty for those that the flow itself selects."""
-
-
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
-    "create": lambda cluster, _: build_create(cluster),
+    "create": build_create,
     "preflight": lambda cluster, _: build_checks(cluster),
     "reset": lambda cluster, _: build_reset(cluster),
 }

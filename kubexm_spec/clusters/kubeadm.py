@@ -23,8 +23,8 @@ rules:
 """
 
 
-def build_control_plane(cluster: CheckedCluster) -> list[dict[str, Any]]:
-    """The module of the control planes, and that of all but the first if there are any."""
+def build_control_plane(cluster: CheckedCluster, *, pull: bool = True) -> list[dict[str, Any]]:
+    """The module of the control planes, and that of all but the first if there are any; images may be there already."""
     settings = cluster.settings
     kubernetes = settings.document.kubernetes
     values: dict[str, Any] = {
@@ -39,6 +39,8 @@ def build_control_plane(cluster: CheckedCluster) -> list[dict[str, Any]]:
         "skipPhases": ["addon/kube-proxy"] if kubernetes.proxy.mode == "none" else [],
         "ignorePreflightErrors": _ignored(settings),
     }
+    if not pull:
+        values["pullImages"] = False
     if kubernetes.api_server.audit.enabled:
         policy = kubernetes.api_server.audit.policy_file
         text = (cluster.loaded.folder / policy).read_text("utf-8") if policy is not None else _MINIMAL_POLICY

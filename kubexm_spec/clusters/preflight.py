@@ -101,6 +101,8 @@ def _registries(cluster: CheckedCluster) -> list[dict[str, Any]]:
     """The registries that nodes pull from, each with the places that can serve it: its mirrors, then itself."""
     settings = cluster.settings
     document = settings.document
+    if document.offline.bundle is not None:
+        return []  # nodes pull nothing
     images = [document.container_runtime.sandbox_image or image(cluster, "pause", cluster.versions.pause)]
     images.append(image(cluster, "kube-apiserver", cluster.versions.kubernetes))
     if settings.load_balancer in ("local", "kubeVip"):

@@ -23,6 +23,8 @@ def build_prepare(settings: Settings) -> list[dict[str, Any]]:
         "hostEntries": _host_entries(settings),
         "setHostname": system.hostname,
     }
+    if settings.without_packages:
+        values["installPackages"] = False
     if system.timezone is not None:
         values["timezone"] = system.timezone
     return [{"name": "prepare", "uses": "kubexm:prepare", "with": values}]

@@ -42,6 +42,11 @@ class Settings(Struct, frozen=True):
         return self.document.load_balancer.type or ("none" if len(self.control_planes) < 2 else "local")
 
     @property
+    def without_packages(self) -> bool:
+        """Whether hosts have the packages that they need."""
+        return self.document.offline.packages == "none"
+
+    @property
     def balancers(self) -> list[ClusterHost]:
         """The hosts on which haproxy runs."""
         if self.load_balancer == "local":

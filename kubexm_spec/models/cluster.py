@@ -486,9 +486,15 @@ class RegistrySpec(Model):
 class OfflineSpec(Model):
     """Work without the internet."""
 
-    bundle: str | None = Field(default=None, description="Folder or address of a bundle; a missing item is an error.")
-    packages: Literal["bundle", "repository", "none"] = Field(
-        default="bundle", description="Where packages of the operating system come from."
+    bundle: str | None = Field(
+        default=None,
+        description="Folder or archive of `kubexm cluster bundle`, relative to this file. Nothing is fetched, and a "
+        "missing item is an error before the first change.",
+    )
+    packages: Literal["repository", "none", "bundle"] = Field(
+        default="repository",
+        description="Where packages of the operating system come from: the repositories of the hosts (a mirror), or "
+        "none is installed, because they are there. `bundle` is not built yet.",
     )
 
 
