@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from kubexm_exec.service.requests import Documents
 from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
+    from kubexm_exec.service.clusters import Looking
     from kubexm_spec.clusters.build import Asked
 
 
@@ -90,15 +92,10 @@ def preflight_command(file: str, forks: int, output: str) -> None:
     130 interrupted.
     """
     from kubexm_exec.cli import codes
-    from kubexm_exec.cli.journaled import service_of
     from kubexm_exec.cli.preflight import preflight_json, preflight_lines
-    from kubexm_exec.cli.running import Terminal
     from kubexm_exec.console.jsonl import json_line
-    from kubexm_exec.service.clusters import preflight_of
 
-    found = preflight_of(
-        file, here(), service_of(None), Terminal("silent", logs=("error", "text")), Warnings(output).found, forks
-    )
+    found = _looking(file, output).preflight(forks)
     if output == "json":
         click.echo(json_line(preflight_json(found)), nl=False)
     else:
@@ -106,6 +103,93 @@ def preflight_command(file: str, forks: int, output: str) -> None:
     if found.cancelled:
         raise SystemExit(codes.INTERRUPTED)
     raise SystemExit(codes.FAILED if found.failed else codes.OK)
+
+
+def _looking(file: str, output: str) -> Looking:
+    from kubexm_exec.cli.journaled import service_of
+    from kubexm_exec.cli.running import Terminal
+    from kubexm_exec.service.clusters import looking_at
+
+    watcher = Terminal("silent", logs=("error", "text"))
+    return looking_at(file, here(), service_of(None), watcher, Warnings(output).found)
+
+
+def _days_option(function: Any) -> Any:
+    return click.option(
+        "--days", type=click.IntRange(0), default=30, show_default=True, metavar="DAYS",
+        help="Certificates that are valid for fewer days are to be renewed."
+    )(function)  # fmt: skip
+
+
+@command.command("status")
+@_file_option
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1), default=5.0, show_default=True, metavar="SECONDS",
+    help="Pause between two looks, with --watch."
+)  # fmt: skip
+@_days_option
+@forks_option()
+@output_option
+def status_command(file: str, watch: bool, interval: float, days: int, forks: int, output: str) -> None:
+    """Show the state of the cluster: nodes, etcd, certificates, load balancers, components; nothing is changed.
+
+    What differs from the document is shown as well. The first control plane that answers is asked; a host that does
+    not answer is told, and keeps nothing else from being shown.
+
+    Exit codes: 0 all is well and as the document says, perhaps with warnings (a cordoned node, a certificate that
+    expires soon), 1 something is broken, does not answer or differs, 2 wrong document or command line, 130 interrupted.
+    """
+    import time
+
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import wants_color
+    from kubexm_exec.cli.status import status_json, status_lines
+    from kubexm_exec.console.jsonl import json_line
+    from kubexm_exec.console.text import Paint
+
+    paint, looking = Paint(wants_color(sys.stdout)), _looking(file, output)
+    while True:
+        found = looking.status(days, forks)
+        if found.cancelled:
+            raise SystemExit(codes.INTERRUPTED)
+        if output == "json":
+            click.echo(json_line(status_json(found)), nl=False)
+        else:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            click.echo("\n".join(status_lines(found, file, paint)))
+        if not watch:
+            raise SystemExit(codes.FAILED if found.failed else codes.OK)
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+@command.command("certs")
+@_file_option
+@_days_option
+@forks_option()
+@output_option
+def certs_command(file: str, days: int, forks: int, output: str) -> None:
+    """Show the certificates on all hosts of the cluster and how long they are valid; nothing is changed.
+
+    Exit codes: 0 all are valid for at least --days, 1 one is not or cannot be read, or a host does not answer,
+    2 wrong document or command line, 130 interrupted.
+    """
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import wants_color
+    from kubexm_exec.cli.status import certificates_json, certificates_lines
+    from kubexm_exec.console.jsonl import json_line
+    from kubexm_exec.console.text import Paint
+
+    found = _looking(file, output).certificates(days, forks)
+    if output == "json":
+        click.echo(json_line(certificates_json(found)), nl=False)
+    else:
+        click.echo("\n".join(certificates_lines(found, file, Paint(wants_color(sys.stdout)))))
+    if found.cancelled:
+        raise SystemExit(codes.INTERRUPTED)
+    raise SystemExit(codes.FAILED if found.due or found.unseen else codes.OK)
 
 
 class _Create(RunCommand):

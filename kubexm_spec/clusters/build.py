@@ -18,6 +18,7 @@ from kubexm_spec.clusters.network import build_network
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
 from kubexm_spec.clusters.runtime import build_runtime
+from kubexm_spec.clusters.status import build_status, certificates
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import API_VERSION
 from kubexm_spec.models.cluster import ClusterDocument, HookModuleSpec
@@ -105,9 +106,14 @@ def build_reset(cluster: CheckedCluster) -> dict[str, Any]:
 
 
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
-    """The pipeline that looks at the hosts before anything is changed: one that does not answer keeps no other back."""
-    description = f"Looks at the hosts of the cluster {cluster.settings.document.metadata.name}; nothing is changed."
-    built = _pipeline(cluster, "preflight", description, build_preflight(cluster), {})
+    """The pipeline that looks at the hosts before anything is changed."""
+    return _looking(cluster, "preflight", "the hosts", build_preflight(cluster))
+
+
+def _looking(cluster: CheckedCluster, flow: str, what: str, modules: list[dict[str, Any]]) -> dict[str, Any]:
+    """A pipeline that changes nothing: it keeps nobody else away, and a host that does not answer no other host."""
+    description = f"Looks at {what} of the cluster {cluster.settings.document.metadata.name}; nothing is changed."
+    built = _pipeline(cluster, flow, description, modules, {})
     return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
 
 
@@ -120,9 +126,11 @@ class Asked:
 
 
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
+    "certs": lambda cluster, _: _looking(cluster, "certs", "the certificates", [certificates()]),
     "create": lambda cluster, _: build_create(cluster),
     "preflight": lambda cluster, _: build_checks(cluster),
     "reset": lambda cluster, _: build_reset(cluster),
+    "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
 }
 """By the name of a command the pipeline that it runs."""
 
