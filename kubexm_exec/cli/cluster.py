@@ -192,6 +192,29 @@ def certs_command(file: str, days: int, forks: int, output: str) -> None:
     raise SystemExit(codes.FAILED if found.due or found.unseen else codes.OK)
 
 
+@command.command("kubeconfig")
+@_file_option
+@click.option(
+    "-o", "--out", "target", metavar="FILE",
+    help="Where to write it: NAME.kubeconfig by default, ~/.kube/config with --merge; - prints it."
+)  # fmt: skip
+@click.option("--merge", is_flag=True, help="Add the cluster to a kubeconfig that may have others, which stay.")
+@force_option
+@telling
+def kubeconfig_command(file: str, target: str | None, merge: bool, force: bool) -> None:
+    """Write the administrator's kubeconfig, taken from the first control plane that answers; hosts are not changed.
+
+    The file is only yours to read (0600): it gives all rights in the cluster. The server in it is the endpoint of the
+    document; with a local load balancer, which has a name on nodes alone, it is that control plane.
+
+    Exit codes: 0 success, 1 no control plane has answered, 2 wrong document or command line, or a file that is not
+    overwritten, 3 an entry of another cluster that is not replaced, 130 interrupted.
+    """
+    from kubexm_exec.cli.kubeconfig import write_kubeconfig
+
+    write_kubeconfig(file, target, _looking(file, "text"), merge=merge, force=force)
+
+
 class _Create(RunCommand):
     words = ("kubexm", "cluster", "create")
 

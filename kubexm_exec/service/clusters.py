@@ -13,6 +13,7 @@ from kubexm_spec.diagnostics import Diagnostics
 if TYPE_CHECKING:
     from kubexm_exec.model.result import GraphExecutionResult
     from kubexm_exec.service.certificates import Certificates
+    from kubexm_exec.service.kubeconfig import Kubeconfig, NoKubeconfig
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.preflight import Preflight
     from kubexm_exec.service.protocol import Service
@@ -110,6 +111,12 @@ class Looking:
         from kubexm_exec.service.certificates import certificates_in
 
         return certificates_in(self.result("certs", forks), self.hosts, threshold)
+
+    def kubeconfig(self) -> Kubeconfig | NoKubeconfig:
+        """The administrator's kubeconfig, from the first control plane that answers."""
+        from kubexm_exec.service.kubeconfig import kubeconfig_in
+
+        return kubeconfig_in(self.result("kubeconfig", 50), self.cluster.settings)
 
 
 def looking_at(file: str, folder: str, service: Service, watcher: Watcher, warn: Warn) -> Looking:

@@ -293,9 +293,7 @@ class _Reader:
             self._problem(Level.DRIFT, name, "it is a node of the cluster, and not in the document", advice)
         if not self.asked:
             what = "no control plane answers: nothing is known of nodes and components"
-            self._problem(
-                Level.FAIL, "cluster", what, "see what is told of the hosts and their API servers"
-            )
+            self._problem(Level.FAIL, "cluster", what, "see what is told of the hosts and their API servers")
         return rows
 
     def _node(self, name: str, words: list[str], host: ClusterHost | None) -> NodeRow:

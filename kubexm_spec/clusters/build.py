@@ -18,7 +18,7 @@ from kubexm_spec.clusters.network import build_network
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
 from kubexm_spec.clusters.runtime import build_runtime
-from kubexm_spec.clusters.status import build_status, certificates
+from kubexm_spec.clusters.status import build_status, certificates, kubeconfig
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import API_VERSION
 from kubexm_spec.models.cluster import ClusterDocument, HookModuleSpec
@@ -128,6 +128,7 @@ class Asked:
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
     "certs": lambda cluster, _: _looking(cluster, "certs", "the certificates", [certificates()]),
     "create": lambda cluster, _: build_create(cluster),
+    "kubeconfig": lambda cluster, _: _looking(cluster, "kubeconfig", "the control planes", [kubeconfig(cluster)]),
     "preflight": lambda cluster, _: build_checks(cluster),
     "reset": lambda cluster, _: build_reset(cluster),
     "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),

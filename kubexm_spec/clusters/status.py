@@ -33,5 +33,10 @@ def certificates() -> dict[str, Any]:
     return {"name": "certificates", "uses": "kubexm:certificates"}
 
 
+def kubeconfig(cluster: CheckedCluster) -> dict[str, Any]:
+    """The module of the administrator's kubeconfig."""
+    return {"name": "kubeconfig", "uses": "kubexm:kubeconfig", "with": {"apiPort": cluster.settings.api_port}}
+
+
 def _names(hosts: list[ClusterHost]) -> list[str]:
     return [host.name for host in hosts]
