@@ -235,6 +235,45 @@ def create_command(file: str, executor: str, choice: Documents, bundle: str | No
     _run("create", file, executor, choice, bundle, options)
 
 
+class _Renew(RunCommand):
+    words = ("kubexm", "cluster", "renew-certs")
+
+
+@command.command("renew-certs", cls=_Renew)
+@_file_option
+@_days_option
+@click.option("--all", "everything", is_flag=True, help="Renew all of them, whatever their age.")
+@executor_option
+@run_options
+def renew_command(
+    file: str,
+    days: int,
+    everything: bool,
+    executor: str,
+    choice: Documents,
+    bundle: str | None,
+    **options: Any,
+) -> None:
+    """Renew certificates that expire soon, and restart what reads them, one control plane at a time.
+
+    Those of kubeadm (with its kubeconfigs), of an etcd of our own, and what kubelets serve with. CAs are not renewed,
+    and a kubelet renews its client certificate by itself. Running it again changes nothing, unless with --all.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    from kubexm_exec.service.clusters import read_cluster
+    from kubexm_spec.clusters.build import Asked
+    from kubexm_spec.clusters.renewal import largest_threshold
+
+    most = largest_threshold(read_cluster(file, here(), lambda *_: None))
+    if days > most and not everything:
+        hint = f"use at most --days {most}, or renew them all with --all"
+        fail(f"with --days {days} every run would renew what the last one has renewed", hint)
+    asked = Asked(days=min(days, most), everything=everything)
+    _run("renew-certs", file, executor, choice, bundle, options, asked)
+
+
 class _Reset(RunCommand):
     words = ("kubexm", "cluster", "reset")
 

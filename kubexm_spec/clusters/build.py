@@ -17,6 +17,7 @@ from kubexm_spec.clusters.kubeadm import build_control_plane, build_workers
 from kubexm_spec.clusters.network import build_network
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
+from kubexm_spec.clusters.renewal import build_renewal
 from kubexm_spec.clusters.runtime import build_runtime
 from kubexm_spec.clusters.status import build_status, certificates, kubeconfig
 from kubexm_spec.diagnostics import Diagnostics
@@ -105,6 +106,13 @@ def build_reset(cluster: CheckedCluster) -> dict[str, Any]:
     return _pipeline(cluster, "reset", description, build_removal(cluster.settings), {})
 
 
+def build_renew(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
+    """The pipeline that renews certificates."""
+    description = f"Renews the certificates of the cluster {cluster.settings.document.metadata.name}."
+    modules = build_renewal(cluster, asked.days, asked.everything)
+    return _pipeline(cluster, "renew-certs", description, modules, {})
+
+
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     """The pipeline that looks at the hosts before anything is changed."""
     return _looking(cluster, "preflight", "the hosts", build_preflight(cluster))
@@ -123,6 +131,10 @@ class Asked:
 
     nodes: tuple[str, ...] = ()
     """Hosts of the document to work on, by name; empty for those that the flow itself selects."""
+    days: int = 30
+    """Days before its end at which a certificate is renewed."""
+    everything: bool = False
+    """Renew all certificates, whatever their age."""
 
 
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
@@ -130,6 +142,7 @@ FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = 
     "create": lambda cluster, _: build_create(cluster),
     "kubeconfig": lambda cluster, _: _looking(cluster, "kubeconfig", "the control planes", [kubeconfig(cluster)]),
     "preflight": lambda cluster, _: build_checks(cluster),
+    "renew-certs": build_renew,
     "reset": lambda cluster, _: build_reset(cluster),
     "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
 }
