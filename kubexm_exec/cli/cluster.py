@@ -215,6 +215,48 @@ def kubeconfig_command(file: str, target: str | None, merge: bool, force: bool) 
     write_kubeconfig(file, target, _looking(file, "text"), merge=merge, force=force)
 
 
+@command.command("convert")
+@click.argument("file")
+@click.option(
+    "--from",
+    "tool",
+    type=click.Choice(["kubekey", "kubexm-go", "kubespray"]),
+    help="Whose it is; found out by default.",
+)
+@click.option(
+    "-o", "--out", "target", default="-", metavar="FILE", help="Where to write it; standard output by default."
+)
+@force_option
+@output_option
+def convert_command(file: str, tool: str | None, target: str, force: bool, output: str) -> None:
+    """Turn a cluster document of kubekey or of kubexm in Go, or an inventory of kubespray, into a Cluster document.
+
+    FILE is the document, or the inventory (hosts.yaml or inventory.ini, with group_vars beside it). What has no
+    counterpart is listed with its place, on standard error and as comments in the result. Passwords and keys are never
+    copied: references take their place.
+
+    Exit codes: 0 success, 1 written, but the result has errors that the input has had, 2 it cannot be read.
+    """
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import show_diagnostics
+    from kubexm_exec.service.convert import convert
+
+    check_targets([(target, Product.CLUSTER)], output, force=force, reads=[file])
+    made = convert(file, here(), tool or "", target if target != "-" else "cluster.yaml")
+    write_text(target, made.text if output == "text" else json.dumps(made.data, ensure_ascii=False))
+    if output == "json":
+        show_diagnostics(made.lost, {}, output, to_stderr=True)
+    else:
+        for each in made.lost:
+            # Without the lines of the file: there may be passwords in them.
+            click.echo(f"{each.span}: {each.summary}" + (f"\n  → {each.hint}" if each.hint else ""), err=True)
+        if len(made.lost):
+            click.echo(f"{plural(len(made.lost), 'setting')} not converted, or not as it was.", err=True)
+    if made.findings.has_errors:
+        show_diagnostics(made.findings, made.sources, output, to_stderr=True)
+        raise SystemExit(codes.FAILED)
+
+
 class _Create(RunCommand):
     words = ("kubexm", "cluster", "create")
 

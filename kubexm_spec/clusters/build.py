@@ -178,6 +178,12 @@ def _hooks(point: str, when: str, modules: list[HookModuleSpec]) -> list[dict[st
 
 def pipeline_text(pipeline: dict[str, Any], made_from: str) -> str:
     """A pipeline as YAML for people: to read, to change and to run with kubexm-run."""
+    head = f"# Made by `kubexm cluster build` from {made_from}: change that, or this and run it with kubexm-run.\n"
+    return document_text(pipeline, head, made_from)
+
+
+def document_text(data: dict[str, Any], head: str, made_from: str) -> str:
+    """A document as formatted YAML, after lines of comment."""
     from ruamel.yaml import YAML
     from ruamel.yaml.scalarstring import LiteralScalarString
 
@@ -193,6 +199,5 @@ def pipeline_text(pipeline: dict[str, Any], made_from: str) -> str:
     yaml.width = 4096  # a value stays on its line
     yaml.representer.ignore_aliases = lambda _: True
     target = io.StringIO()
-    yaml.dump(shown(pipeline), target)
-    head = f"# Made by `kubexm cluster build` from {made_from}: change that, or this and run it with kubexm-run.\n"
+    yaml.dump(shown(data), target)
     return format_text(head + target.getvalue(), made_from)
