@@ -160,7 +160,12 @@ def _summary(found: ClusterStatus, file: str) -> Iterator[str]:
     if found.etcd != "external":
         parts.append(f"{sum(each.answers for each in found.members)} of {plural(len(found.members), 'member')} of etcd")
     counts = {level: sum(each.level is level for each in found.problems) for level in Level}
-    parts += [f"{counts[level]} {_LEVELS[level][1].lower()}" for level in Level if counts[level]]
+    told = {
+        Level.FAIL: f"{counts[Level.FAIL]} failed",
+        Level.DRIFT: plural(counts[Level.DRIFT], "difference"),
+        Level.WARN: plural(counts[Level.WARN], "warning"),
+    }
+    parts += [told[level] for level in Level if counts[level]]
     yield f"Status: {', '.join(parts)}. Nothing was changed."
     if counts[Level.FAIL]:
         yield f"Next:  {shlex.join(['kubexm', 'cluster', 'status', '-f', file])}   again after the fix"
