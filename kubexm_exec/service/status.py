@@ -6,6 +6,7 @@ import base64
 import binascii
 import csv
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -574,7 +575,7 @@ class Member(Struct, frozen=True, kw_only=True):
 
 def _backends(balancer: str, text: str) -> Iterator[BackendRow]:
     """The servers in the statistics of haproxy, which follow the head of an answer."""
-    _, found, table = text.partition("# pxname,")
+    _, found, table = _body(text).partition("# pxname,")
     for row in csv.DictReader(("pxname," + table).splitlines()) if found else ():
         if row.get("pxname") == "apiservers" and row.get("svname") not in ("BACKEND", "FRONTEND"):
             state = str(row.get("status") or "")
@@ -587,6 +588,23 @@ def _backends(balancer: str, text: str) -> Iterator[BackendRow]:
                 check=str(row.get("last_chk") or row.get("check_status") or ""),
                 sessions=int(sessions) if sessions.isdigit() else 0,
             )
+
+
+def _body(text: str) -> str:
+    """The body of an answer of HTTP, which may be in chunks."""
+    head, _, body = text.replace("\r\n", "\n").partition("\n\n")
+    if "transfer-encoding: chunked" not in head.lower():
+        return body
+    # Sizes count the line ends as they were sent.
+    head, _, rest = text.partition("\r\n\r\n")
+    found = ""
+    while match := re.match(r"([0-9A-Fa-f]+)[^\n]*\n", rest):
+        size = int(match[1], 16)
+        if size == 0:
+            break
+        found += rest[match.end() : match.end() + size]
+        rest = rest[match.end() + size :].removeprefix("\r\n")
+    return found
 
 
 def unpacked(result: HostResult) -> str | None:

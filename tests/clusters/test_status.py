@@ -23,7 +23,7 @@ from kubexm_exec.cli.status import age, certificates_json, certificates_lines, s
 from kubexm_exec.console.text import Paint, unstyle
 from kubexm_exec.model.result import FailureKind, GraphExecutionResult, HostResult, NodeResult, Status
 from kubexm_exec.service.certificates import Validity, certificates_in
-from kubexm_exec.service.status import ClusterStatus, Level, status_in
+from kubexm_exec.service.status import BackendRow, ClusterStatus, Level, status_in
 from tests.clusters.kit import HIGHLY_AVAILABLE, SMALLEST, checked
 from tests.clusters.test_etcd import NEEDED, archive, kubexm, pipeline
 from tests.e2e.program import environment, run
@@ -209,6 +209,20 @@ def test_the_first_control_plane_that_answers_is_asked_and_all_that_differs_is_t
         assert expected in told, "\n".join(map(str, sorted(told)))
     assert {each.name: each.state for each in found.members} == {"cp1": "no answer", "cp2": "follower", "cp3": "leader"}
     assert "shop" not in {each.name for each in found.workloads}, "that is the users' own"
+
+
+def test_backends_are_read_also_from_an_answer_in_chunks(tmp_path: pathlib.Path) -> None:
+    _, _, body = STATS.partition("\n\n")
+    parts = [body[:70], body[70:75], body[75:]]
+    chunks = "".join(f"{len(part):X}\r\n{part}\r\n" for part in parts)
+    answer = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+
+    def backends(text: str) -> list[BackendRow]:
+        return found_in(results(haproxy=[said("worker1", text)], host=[said("worker1")]), tmp_path).backends
+
+    assert backends(answer) == backends(STATS)
+    assert [each.server for each in backends(answer)] == ["cp1", "cp2", "cp3"]
+    assert backends("HTTP/1.1 403 Forbidden\r\n\r\nno") == backends("") == []
 
 
 def test_a_cluster_as_its_document_says_has_no_problems(tmp_path: pathlib.Path) -> None:
