@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import subprocess
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -340,3 +341,89 @@ def test_members_and_certificates_of_a_real_etcd_are_shown_also_if_a_host_is_gon
         {"host": "e1", "ready": False, "message": found["apiServers"][0]["message"], "failing": []}
     ]
     assert {each["host"] for each in found["certificates"]["certificates"]} == {"e1", "e2"}
+
+
+API = ["etcd", "kube-apiserver", "kubectl"]
+SERVE = r"""
+mkdir -p /run/lab /etc/kubernetes && cd /run/lab
+openssl genrsa -out sa.key 2048 2>/dev/null
+echo 'lab-token,admin,admin,system:masters' >tokens
+setsid etcd --data-dir /run/lab/etcd >etcd.log 2>&1 </dev/null &
+setsid kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --cert-dir=/run/lab/certs \
+  --service-account-key-file=sa.key --service-account-signing-key-file=sa.key --authorization-mode=RBAC \
+  --service-account-issuer=https://kubernetes.default --token-auth-file=tokens --service-cluster-ip-range=10.96.0.0/16 \
+  --disable-admission-plugins=ServiceAccount >api.log 2>&1 </dev/null &
+printf '%s\n' 'apiVersion: v1' 'kind: Config' \
+  'clusters: [{name: k, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]' \
+  'users: [{name: u, user: {token: lab-token}}]' 'contexts: [{name: c, context: {cluster: k, user: u}}]' \
+  'current-context: c' >/etc/kubernetes/admin.conf
+k() { kubectl --kubeconfig=/etc/kubernetes/admin.conf --server=https://127.0.0.1:6443 "$@"; }
+until k get --raw /readyz >/dev/null 2>&1 && k get namespace kube-system >/dev/null 2>&1; do sleep 1; done
+k create -f - <<END
+apiVersion: v1
+kind: Node
+metadata: {name: cp2, labels: {node-role.kubernetes.io/control-plane: ""}}
+spec: {unschedulable: true}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: stranger}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: "r/coredns:v1.14.2"}]}}
+END
+"""
+
+
+@pytest.mark.xdist_group("machines")
+@pytest.mark.skipif(bool(programs.missing(API)), reason=programs.missing(API))
+def test_a_real_api_server_is_asked_on_the_second_control_plane_while_the_first_is_dead(
+    machines: Callable[[int], list[Machine]], tmp_path: pathlib.Path
+) -> None:
+    one, two = machines(2)
+    programs.bring(two, API)
+    two.sh(SERVE)
+    document = {
+        "apiVersion": "kubexm.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": "lab"},
+        "kubernetes": {"version": "1.36.4"},
+        "loadBalancer": {"type": "external"},
+        "controlPlaneEndpoint": {"address": two.address},
+        "defaults": {"user": "root", "privateKeyPath": str(one.key), "knownHosts": "known_hosts"},
+        "hosts": [
+            {"name": "cp1", "address": one.address, "roles": ["controlPlane"]},
+            {"name": "cp2", "address": two.address, "roles": ["controlPlane"]},
+        ],
+    }  # fmt: skip
+    (tmp_path / "cluster.yaml").write_text(json.dumps(document))
+    one.stop()
+    env = environment(HOME=str(tmp_path), KUBEXM_STATE=str(tmp_path / "state"), SSH_AUTH_SOCK="")
+    words = ["kubexm", "cluster", "status", "-f", "cluster.yaml", "--output", "json"]
+    done = run(*words, cwd=tmp_path, env=env, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["asked"] == "cp2"
+    assert found["apiServers"] == [{"host": "cp2", "ready": True, "message": "", "failing": []}]
+    assert {each["name"]: each["status"] for each in found["nodes"]} == {
+        "cp1": "missing",
+        "cp2": "Unknown",
+        "stranger": "Unknown",
+    }
+    assert [each["name"] for each in found["nodes"] if each["cordoned"]] == ["cp2"]
+    assert [(each["name"], each["wanted"], each["ready"]) for each in found["workloads"]] == [("coredns", 2, 0)]
+
+    words = ["kubexm", "cluster", "kubeconfig", "-f", "cluster.yaml"]
+    done = run(*words, cwd=tmp_path, env=env, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lab-token" not in done.stdout + done.stderr
+    written = tmp_path / "lab.kubeconfig"
+    assert written.stat().st_mode & 0o777 == 0o600
+    kubectl = [str(programs.find("kubectl")), "--kubeconfig", str(written), "get", "nodes", "-o", "name"]
+    said = subprocess.run(kubectl, capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout.split() == ["node/cp2", "node/stranger"]
