@@ -102,6 +102,7 @@ def test_a_cluster_is_created_used_left_alone_and_removed(tmp_path: Path) -> Non
 
         assert changed(cluster.run("create")) == []
         looked_at(cluster)
+        assert changed(cluster.run("renew-certs")) == [], "nothing is due"
 
         removed = cluster.run("reset", "--yes")
         left = removed["nodeResults"]["reset/compare/difference"]["hostResults"]

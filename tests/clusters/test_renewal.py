@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from tests.clusters.kit import HIGHLY_AVAILABLE, SMALLEST, checked
 from tests.clusters.test_etcd import _CTL, NEEDED, archive, changed, kubexm, pipeline
 from tests.lab import programs
 from tests.lab.machines import Machine
+from tests.lab.nodes import nodes
+from tests.lab.oci import Image
 
 MODULES = pathlib.Path(__file__).parents[2] / "specs" / "modules"
 HOSTS = "e1", "e2", "e3"
@@ -107,3 +110,89 @@ def test_certificates_of_a_real_etcd_are_renewed_by_their_age_with_a_quorum_all_
     assert made[2].sh(_CTL, "get", "greeting", "--print-value-only").strip() == "hello"
     assert renew(30) == []
     assert state() == after
+
+
+KUBELET = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "crictl", "kubelet", "pause"]
+SANDBOX = "registry.k8s.io/pause:3.10.2"
+FILES = {
+    "etc/crictl.yaml": "runtime-endpoint: unix:///run/containerd/containerd.sock\n",
+    "root/containerd.toml": f"""\
+version = 3
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{SANDBOX}"
+""",
+    "root/kubelet.yaml": """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+staticPodPath: /root/pods
+authentication: {webhook: {enabled: false}, anonymous: {enabled: true}}
+authorization: {mode: AlwaysAllow}
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+resolvConf: ''
+""",
+    "root/pods/scheduler.yaml": f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: kube-scheduler, namespace: kube-system}}
+spec:
+  hostNetwork: true
+  containers: [{{name: kube-scheduler, image: "{SANDBOX}", imagePullPolicy: IfNotPresent}}]
+""",
+    "etc/kubernetes/scheduler.conf": "",
+}
+RUNNING = "crictl ps --name '^kube-scheduler$' --state Running -q"
+BEGIN = f"""
+systemd-run -q --unit=containerd -p Delegate=yes -p KillMode=process /usr/local/bin/containerd -c /root/containerd.toml
+until ctr version >/dev/null 2>&1; do systemctl is-active -q containerd || exit 1; sleep 0.2; done
+ctr -n k8s.io images import /root/pause.tar >/dev/null
+systemd-run -q --unit=kubelet /usr/local/bin/kubelet --config /root/kubelet.yaml
+until [ -n "$({RUNNING} 2>/dev/null)" ]; do systemctl is-active -q kubelet || exit 1; sleep 0.2; done
+"""
+
+
+@pytest.mark.xdist_group("machines")
+@pytest.mark.skipif(bool(programs.missing(KUBELET)), reason=programs.missing(KUBELET))
+def test_a_static_pod_of_a_real_kubelet_restarts_if_a_certificate_is_newer_and_only_then(
+    tmp_path: pathlib.Path,
+) -> None:
+    pause = programs.find("pause")
+    assert pause is not None
+    with nodes(1) as (node,):
+        programs.bring(node, KUBELET)
+        for path, text in FILES.items():
+            (node.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (node.root / path).write_text(text)
+        (node.root / "root/pause.tar").write_bytes(Image({"/pause": pause}, ["/pause"]).archive(SANDBOX))
+        node.sh(BEGIN)
+        # The task alone, without the wait for an API server: there is none.
+        task = next(each for each in module("renew-certificates")["tasks"] if each["name"] == "restart")
+        task["steps"] = [step for step in task["steps"] if step["name"] == "pods"]
+        host = {"name": "cp1", "address": node.address, "roles": ["controlPlane"], "vars": {"nodeIP": node.address}}
+        pipeline = {
+            "apiVersion": "kubexm.io/v1",
+            "kind": "Pipeline",
+            "metadata": {"name": "restart"},
+            "params": {"apiPort": {"type": "integer", "default": 6443}},
+            "vars": {"pki": "/etc/kubernetes/pki"},
+            "inventory": {
+                "defaults": {"user": "root", "privateKeyPath": str(node.key), "knownHosts": f"{tmp_path}/known_hosts"},
+                "hosts": [host],
+            },
+            "modules": [{"name": "certificates", "tasks": [task]}],
+        }
+        (tmp_path / "pipeline.yaml").write_text(json.dumps(pipeline))
+        before = node.sh(RUNNING)
+        assert changed(kubexm(tmp_path)) == []
+        assert node.sh(RUNNING) == before
+        node.sh("touch /etc/kubernetes/scheduler.conf")
+        assert changed(kubexm(tmp_path)) == ["certificates/restart/pods[kube-scheduler] on cp1"]
+        after = node.sh(RUNNING)
+        assert after.strip()
+        assert after != before
+        assert changed(kubexm(tmp_path)) == []
+        assert node.sh(RUNNING) == after

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ from kubexm_exec.service.certificates import Validity, certificates_in
 from kubexm_exec.service.status import BackendRow, ClusterStatus, Level, status_in
 from tests.clusters.kit import HIGHLY_AVAILABLE, SMALLEST, checked
 from tests.clusters.test_etcd import NEEDED, archive, kubexm, pipeline
-from tests.e2e.program import environment, run
+from tests.e2e.program import environment, run, start
 from tests.lab import programs
 from tests.lab.machines import Machine
 
@@ -305,6 +306,21 @@ def test_wrong_documents_and_options_are_refused_before_a_host_is_asked(command:
     assert CliRunner().invoke(main, ["cluster", command, "-f", str(path)]).exit_code == 2
     path.write_text(SMALLEST)
     assert CliRunner().invoke(main, ["cluster", command, "-f", str(path), "--days", "-1"]).exit_code == 2
+
+
+def test_watching_looks_again_until_it_is_interrupted(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(SMALLEST.replace("address: 10.0.0.1", "address: 127.0.0.1, port: 1"))
+    env = environment(HOME=str(tmp_path), KUBEXM_STATE=str(tmp_path / "state"), SSH_AUTH_SOCK="")
+    words = ["cluster", "status", "-f", "cluster.yaml", "--watch", "--interval", "0.1", "--output", "json"]
+    watching = start("kubexm", *words, cwd=tmp_path, env=env)
+    assert watching.stdout is not None
+    with watching:
+        for _ in range(2):
+            assert json.loads(watching.stdout.readline())["unseen"][0]["host"] == "cp1"
+        watching.send_signal(signal.SIGINT)
+        _, stderr = watching.communicate(timeout=120)
+    assert watching.returncode == 130, stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.xdist_group("machines")
