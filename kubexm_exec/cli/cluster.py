@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ from kubexm_exec.service.requests import Documents
 from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
+    from kubexm_exec.service.clusters import Looking
     from kubexm_spec.clusters.build import Asked
     from kubexm_spec.clusters.checks import CheckedCluster
 
@@ -102,15 +104,10 @@ def preflight_command(file: str, forks: int, output: str) -> None:
     130 interrupted.
     """
     from kubexm_exec.cli import codes
-    from kubexm_exec.cli.journaled import service_of
     from kubexm_exec.cli.preflight import preflight_json, preflight_lines
-    from kubexm_exec.cli.running import Terminal
     from kubexm_exec.console.jsonl import json_line
-    from kubexm_exec.service.clusters import preflight_of
 
-    found = preflight_of(
-        file, here(), service_of(None), Terminal("silent", logs=("error", "text")), Warnings(output).found, forks
-    )
+    found = _looking(file, output).preflight(forks)
     if output == "json":
         click.echo(json_line(preflight_json(found)), nl=False)
     else:
@@ -180,6 +177,158 @@ def _for_bundle(file: str, architectures: tuple[str, ...], output: str) -> tuple
     return cluster, made
 
 
+def _looking(file: str, output: str) -> Looking:
+    from kubexm_exec.cli.journaled import service_of
+    from kubexm_exec.cli.running import Terminal
+    from kubexm_exec.service.clusters import looking_at
+
+    watcher = Terminal("silent", logs=("error", "text"))
+    return looking_at(file, here(), service_of(None), watcher, Warnings(output).found)
+
+
+def _days_option(function: Any) -> Any:
+    return click.option(
+        "--days", type=click.IntRange(0), default=30, show_default=True, metavar="DAYS",
+        help="Certificates that are valid for fewer days are to be renewed."
+    )(function)  # fmt: skip
+
+
+@command.command("status")
+@_file_option
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1), default=5.0, show_default=True, metavar="SECONDS",
+    help="Pause between two looks, with --watch."
+)  # fmt: skip
+@_days_option
+@forks_option()
+@output_option
+def status_command(file: str, watch: bool, interval: float, days: int, forks: int, output: str) -> None:
+    """Show the state of the cluster: nodes, etcd, certificates, load balancers, components; nothing is changed.
+
+    What differs from the document is shown as well. The first control plane that answers is asked; a host that does
+    not answer is told, and keeps nothing else from being shown.
+
+    Exit codes: 0 all is well and as the document says, perhaps with warnings (a cordoned node, a certificate that
+    expires soon), 1 something is broken, does not answer or differs, 2 wrong document or command line, 130 interrupted.
+    """
+    import time
+
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import wants_color
+    from kubexm_exec.cli.status import status_json, status_lines
+    from kubexm_exec.console.jsonl import json_line
+    from kubexm_exec.console.text import Paint
+
+    paint, looking = Paint(wants_color(sys.stdout)), _looking(file, output)
+    while True:
+        found = looking.status(days, forks)
+        if found.cancelled:
+            raise SystemExit(codes.INTERRUPTED)
+        if output == "json":
+            click.echo(json_line(status_json(found)), nl=False)
+        else:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            click.echo("\n".join(status_lines(found, file, paint)))
+        if not watch:
+            raise SystemExit(codes.FAILED if found.failed else codes.OK)
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+@command.command("certs")
+@_file_option
+@_days_option
+@forks_option()
+@output_option
+def certs_command(file: str, days: int, forks: int, output: str) -> None:
+    """Show the certificates on all hosts of the cluster and how long they are valid; nothing is changed.
+
+    Exit codes: 0 all are valid for at least --days, 1 one is not or cannot be read, or a host does not answer,
+    2 wrong document or command line, 130 interrupted.
+    """
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import wants_color
+    from kubexm_exec.cli.status import certificates_json, certificates_lines
+    from kubexm_exec.console.jsonl import json_line
+    from kubexm_exec.console.text import Paint
+
+    found = _looking(file, output).certificates(days, forks)
+    if output == "json":
+        click.echo(json_line(certificates_json(found)), nl=False)
+    else:
+        click.echo("\n".join(certificates_lines(found, file, Paint(wants_color(sys.stdout)))))
+    if found.cancelled:
+        raise SystemExit(codes.INTERRUPTED)
+    raise SystemExit(codes.FAILED if found.due or found.unseen else codes.OK)
+
+
+@command.command("kubeconfig")
+@_file_option
+@click.option(
+    "-o", "--out", "target", metavar="FILE",
+    help="Where to write it: NAME.kubeconfig by default, ~/.kube/config with --merge; - prints it."
+)  # fmt: skip
+@click.option("--merge", is_flag=True, help="Add the cluster to a kubeconfig that may have others, which stay.")
+@force_option
+@telling
+def kubeconfig_command(file: str, target: str | None, merge: bool, force: bool) -> None:
+    """Write the administrator's kubeconfig, taken from the first control plane that answers; hosts are not changed.
+
+    The file is only yours to read (0600): it gives all rights in the cluster. The server in it is the endpoint of the
+    document; with a local load balancer, which has a name on nodes alone, it is that control plane.
+
+    Exit codes: 0 success, 1 no control plane has answered, 2 wrong document or command line, or a file that is not
+    overwritten, 3 an entry of another cluster that is not replaced, 130 interrupted.
+    """
+    from kubexm_exec.cli.kubeconfig import write_kubeconfig
+
+    write_kubeconfig(file, target, _looking(file, "text"), merge=merge, force=force)
+
+
+@command.command("convert")
+@click.argument("file")
+@click.option(
+    "--from",
+    "tool",
+    type=click.Choice(["kubekey", "kubexm-go", "kubespray"]),
+    help="Whose it is; found out by default.",
+)
+@click.option(
+    "-o", "--out", "target", default="-", metavar="FILE", help="Where to write it; standard output by default."
+)
+@force_option
+@output_option
+def convert_command(file: str, tool: str | None, target: str, force: bool, output: str) -> None:
+    """Turn a cluster document of kubekey or of kubexm in Go, or an inventory of kubespray, into a Cluster document.
+
+    FILE is the document, or the inventory (hosts.yaml or inventory.ini, with group_vars beside it). What has no
+    counterpart is listed with its place, on standard error and as comments in the result. Passwords and keys are never
+    copied: references take their place.
+
+    Exit codes: 0 success, 1 written, but the result has errors that the input has had, 2 it cannot be read.
+    """
+    from kubexm_exec.cli import codes
+    from kubexm_exec.cli.common import show_diagnostics
+    from kubexm_exec.service.convert import convert
+
+    check_targets([(target, Product.CLUSTER)], output, force=force, reads=[file])
+    made = convert(file, here(), tool or "", target if target != "-" else "cluster.yaml")
+    write_text(target, made.text if output == "text" else json.dumps(made.data, ensure_ascii=False))
+    if output == "json":
+        show_diagnostics(made.lost, {}, output, to_stderr=True)
+    else:
+        for each in made.lost:
+            # Without the lines of the file: there may be passwords in them.
+            click.echo(f"{each.span}: {each.summary}" + (f"\n  → {each.hint}" if each.hint else ""), err=True)
+        if len(made.lost):
+            click.echo(f"{plural(len(made.lost), 'setting')} not converted, or not as it was.", err=True)
+    if made.findings.has_errors:
+        show_diagnostics(made.findings, made.sources, output, to_stderr=True)
+        raise SystemExit(codes.FAILED)
+
+
 class _Create(RunCommand):
     words = ("kubexm", "cluster", "create")
 
@@ -198,6 +347,45 @@ def create_command(file: str, executor: str, choice: Documents, bundle: str | No
     130 interrupted.
     """
     _run("create", file, executor, choice, bundle, options)
+
+
+class _Renew(RunCommand):
+    words = ("kubexm", "cluster", "renew-certs")
+
+
+@command.command("renew-certs", cls=_Renew)
+@_file_option
+@_days_option
+@click.option("--all", "everything", is_flag=True, help="Renew all of them, whatever their age.")
+@executor_option
+@run_options
+def renew_command(
+    file: str,
+    days: int,
+    everything: bool,
+    executor: str,
+    choice: Documents,
+    bundle: str | None,
+    **options: Any,
+) -> None:
+    """Renew certificates that expire soon, and restart what reads them, one control plane at a time.
+
+    Those of kubeadm (with its kubeconfigs), of an etcd of our own, and what kubelets serve with. CAs are not renewed,
+    and a kubelet renews its client certificate by itself. Running it again changes nothing, unless with --all.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    from kubexm_exec.service.clusters import read_cluster
+    from kubexm_spec.clusters.build import Asked
+    from kubexm_spec.clusters.renewal import largest_threshold
+
+    most = largest_threshold(read_cluster(file, here(), lambda *_: None))
+    if days > most and not everything:
+        hint = f"use at most --days {most}, or renew them all with --all"
+        fail(f"with --days {days} every run would renew what the last one has renewed", hint)
+    asked = Asked(days=min(days, most), everything=everything)
+    _run("renew-certs", file, executor, choice, bundle, options, asked)
 
 
 class _Reset(RunCommand):

@@ -41,6 +41,8 @@ class Product(Enum):
         ),
     )
     PIPELINE = ("pipeline", (rb"# Made by `kubexm cluster build` from ",))
+    KUBECONFIG = ("kubeconfig", (rb"# Made by `kubexm cluster kubeconfig` from ",))
+    CLUSTER = ("cluster document", (rb"# Converted by `kubexm cluster convert` from ",))
     SCHEMA = ("schema", (rb'\{\s*"\$defs": [^\0]*\n  "\$id": "https://kubexm\.io/schema/',))
 
     def __init__(self, noun: str, patterns: tuple[bytes, ...]) -> None:

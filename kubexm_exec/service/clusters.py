@@ -17,9 +17,13 @@ from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.paths import exists
 
 if TYPE_CHECKING:
+    from kubexm_exec.model.result import GraphExecutionResult
+    from kubexm_exec.service.certificates import Certificates
+    from kubexm_exec.service.kubeconfig import Kubeconfig, NoKubeconfig
     from kubexm_exec.service.live import Watcher
     from kubexm_exec.service.preflight import Preflight
     from kubexm_exec.service.protocol import Service
+    from kubexm_exec.service.status import ClusterStatus
     from kubexm_spec.clusters.checks import CheckedCluster
 
 
@@ -123,14 +127,48 @@ def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked
     return Documents(folder=folder, spec=name, files=files)
 
 
-def preflight_of(file: str, folder: str, service: Service, watcher: Watcher, warn: Warn, forks: int = 50) -> Preflight:
-    """What the checks of a cluster's hosts find; nothing is changed or recorded. Raises Invalid."""
-    from kubexm_exec.model.result import DEFAULT_EXECUTOR
-    from kubexm_exec.service.preflight import findings_of
+class Looking:
+    """Looks at the hosts of a cluster; nothing is changed or recorded."""
 
-    cluster = read_cluster(file, folder, warn)
-    asked = _documents(cluster, file, folder, "preflight")
-    request = RunRequest(documents=asked, executor=DEFAULT_EXECUTOR, forks=forks, journal=False)
-    hosts = [host.name for host in cluster.settings.hosts.by_name.values() if host.roles]
-    outcome = service.run(request, watcher)
-    return findings_of(outcome.result, hosts, cluster.settings.document.preflight.skip)
+    def __init__(self, cluster: CheckedCluster, service: Service, watcher: Watcher, place: tuple[str, str]) -> None:
+        """``place``: the file of the document, and the folder that its name starts in."""
+        self.cluster = cluster
+        self.hosts = [host.name for host in cluster.settings.hosts.by_name.values() if host.roles]
+        self._service, self._watcher, self._place = service, watcher, place
+
+    def result(self, flow: str, forks: int) -> GraphExecutionResult:
+        """The result of a flow that only looks."""
+        from kubexm_exec.model.result import DEFAULT_EXECUTOR
+
+        asked = _documents(self.cluster, *self._place, flow)
+        request = RunRequest(documents=asked, executor=DEFAULT_EXECUTOR, forks=forks, journal=False)
+        return self._service.run(request, self._watcher).result
+
+    def preflight(self, forks: int = 50) -> Preflight:
+        """What the checks before the first change find."""
+        from kubexm_exec.service.preflight import findings_of
+
+        return findings_of(self.result("preflight", forks), self.hosts, self.cluster.settings.document.preflight.skip)
+
+    def status(self, threshold: int, forks: int = 50) -> ClusterStatus:
+        """What the cluster is like; ``threshold``: days that a certificate should be valid."""
+        from kubexm_exec.service.status import status_in
+
+        return status_in(self.result("status", forks), self.cluster, threshold)
+
+    def certificates(self, threshold: int, forks: int = 50) -> Certificates:
+        """The certificates on all hosts."""
+        from kubexm_exec.service.certificates import certificates_in
+
+        return certificates_in(self.result("certs", forks), self.hosts, threshold)
+
+    def kubeconfig(self) -> Kubeconfig | NoKubeconfig:
+        """The administrator's kubeconfig, from the first control plane that answers."""
+        from kubexm_exec.service.kubeconfig import kubeconfig_in
+
+        return kubeconfig_in(self.result("kubeconfig", 50), self.cluster.settings)
+
+
+def looking_at(file: str, folder: str, service: Service, watcher: Watcher, warn: Warn) -> Looking:
+    """The cluster in a file, to be looked at; raises Invalid."""
+    return Looking(read_cluster(file, folder, warn), service, watcher, (file, folder))

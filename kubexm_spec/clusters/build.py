@@ -18,7 +18,9 @@ from kubexm_spec.clusters.network import build_network
 from kubexm_spec.clusters.offline import build_images, build_offline, image_resources
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
+from kubexm_spec.clusters.renewal import build_renewal
 from kubexm_spec.clusters.runtime import build_runtime
+from kubexm_spec.clusters.status import build_status, certificates, kubeconfig
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import API_VERSION
 from kubexm_spec.models.cluster import ClusterDocument, HookModuleSpec
@@ -65,6 +67,10 @@ class Asked:
     """Whether everything comes from a bundle, whatever the document says."""
     architectures: tuple[str, ...] = ()
     """Architectures that the bundle is for; empty for all that are known."""
+    days: int = 30
+    """Days before its end at which a certificate is renewed."""
+    everything: bool = False
+    """Renew all certificates, whatever their age."""
 
 
 def check_buildable(cluster: CheckedCluster, found: Diagnostics) -> None:
@@ -131,17 +137,33 @@ def build_reset(cluster: CheckedCluster) -> dict[str, Any]:
     return _pipeline(cluster, "reset", description, build_removal(cluster.settings), {})
 
 
+def build_renew(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
+    """The pipeline that renews certificates."""
+    description = f"Renews the certificates of the cluster {cluster.settings.document.metadata.name}."
+    modules = build_renewal(cluster, asked.days, asked.everything)
+    return _pipeline(cluster, "renew-certs", description, modules, {})
+
+
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
-    """The pipeline that looks at the hosts before anything is changed: one that does not answer keeps no other back."""
-    description = f"Looks at the hosts of the cluster {cluster.settings.document.metadata.name}; nothing is changed."
-    built = _pipeline(cluster, "preflight", description, build_preflight(cluster), {})
+    """The pipeline that looks at the hosts before anything is changed."""
+    return _looking(cluster, "preflight", "the hosts", build_preflight(cluster))
+
+
+def _looking(cluster: CheckedCluster, flow: str, what: str, modules: list[dict[str, Any]]) -> dict[str, Any]:
+    """A pipeline that changes nothing: it keeps nobody else away, and a host that does not answer no other host."""
+    description = f"Looks at {what} of the cluster {cluster.settings.document.metadata.name}; nothing is changed."
+    built = _pipeline(cluster, flow, description, modules, {})
     return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
 
 
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
+    "certs": lambda cluster, _: _looking(cluster, "certs", "the certificates", [certificates()]),
     "create": build_create,
+    "kubeconfig": lambda cluster, _: _looking(cluster, "kubeconfig", "the control planes", [kubeconfig(cluster)]),
     "preflight": lambda cluster, _: build_checks(cluster),
+    "renew-certs": build_renew,
     "reset": lambda cluster, _: build_reset(cluster),
+    "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
 }
 """By the name of a command the pipeline that it runs."""
 
@@ -175,6 +197,12 @@ def _hooks(point: str, when: str, modules: list[HookModuleSpec]) -> list[dict[st
 
 def pipeline_text(pipeline: dict[str, Any], made_from: str) -> str:
     """A pipeline as YAML for people: to read, to change and to run with kubexm-run."""
+    head = f"# Made by `kubexm cluster build` from {made_from}: change that, or this and run it with kubexm-run.\n"
+    return document_text(pipeline, head, made_from)
+
+
+def document_text(data: dict[str, Any], head: str, made_from: str) -> str:
+    """A document as formatted YAML, after lines of comment."""
     from ruamel.yaml import YAML
     from ruamel.yaml.scalarstring import LiteralScalarString
 
@@ -190,6 +218,5 @@ def pipeline_text(pipeline: dict[str, Any], made_from: str) -> str:
     yaml.width = 4096  # a value stays on its line
     yaml.representer.ignore_aliases = lambda _: True
     target = io.StringIO()
-    yaml.dump(shown(pipeline), target)
-    head = f"# Made by `kubexm cluster build` from {made_from}: change that, or this and run it with kubexm-run.\n"
+    yaml.dump(shown(data), target)
     return format_text(head + target.getvalue(), made_from)

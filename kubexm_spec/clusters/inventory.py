@@ -50,7 +50,7 @@ def _entry(settings: Settings, host: ClusterHost) -> dict[str, Any]:
     kept = host.spec.model_dump(by_alias=True, exclude_unset=True, exclude_none=True, exclude={"node"})
     values: dict[str, Any] = {**host.spec.vars, "nodeName": host.node_name, "nodeIP": host.ip}
     values["nodeIPs"] = ",".join(host.addresses)
-    taints = _taints(settings, host)
+    taints = node_taints(settings, host)
     if taints is not None:
         values["nodeTaints"] = taints
     if host.node.kubelet:
@@ -65,7 +65,7 @@ def _entry(settings: Settings, host: ClusterHost) -> dict[str, Any]:
     }
 
 
-def _taints(settings: Settings, host: ClusterHost) -> list[dict[str, str]] | None:
+def node_taints(settings: Settings, host: ClusterHost) -> list[dict[str, str]] | None:
     """The taints that a node registers with; None leaves them to kubeadm."""
     own = [taint.model_dump(by_alias=True, exclude_defaults=True) for taint in host.node.taints]
     if CONTROL_PLANE not in host.roles:

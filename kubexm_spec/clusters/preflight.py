@@ -45,7 +45,7 @@ def build_preflight(cluster: CheckedCluster) -> list[dict[str, Any]]:
         "addresses": {host.name: host.ip for host in _hosts(settings)},
         "names": {endpoint.domain: settings.endpoint_address} if endpoint.domain and endpoint.external_dns else {},
         "registries": _registries(cluster),
-        "etcdHosts": [host.name for host in _etcd(settings)],
+        "etcdHosts": [host.name for host in settings.etcd_hosts],
         "etcdFolder": document.etcd.wal_dir or document.etcd.data_dir,
         "etcdFsync": preflight.etcd_fsync,
         "kubernetes": cluster.versions.kubernetes,
@@ -59,14 +59,9 @@ def _hosts(settings: Settings) -> list[ClusterHost]:
     return [host for host in settings.hosts.by_name.values() if host.roles]
 
 
-def _etcd(settings: Settings) -> list[ClusterHost]:
-    """The hosts on whose disks etcd writes."""
-    return settings.control_planes if settings.etcd_type == "kubeadm" else settings.etcd_members
-
-
 def _ports(settings: Settings) -> list[dict[str, Any]]:
     """Each port with the program that will have it, the hosts that it is on, and those that have to reach it there."""
-    nodes, control, etcd = settings.hosts.nodes, settings.control_planes, _etcd(settings)
+    nodes, control, etcd = settings.hosts.nodes, settings.control_planes, settings.etcd_hosts
     found: list[dict[str, Any]] = []
 
     def add(port: int, program: str, on: list[ClusterHost], clients: list[ClusterHost]) -> None:

@@ -111,6 +111,11 @@ class Settings(Struct, frozen=True):
         return self.hosts.role(ETCD) if self.etcd_type == "kubexm" else []
 
     @property
+    def etcd_hosts(self) -> list[ClusterHost]:
+        """The hosts on whose disks etcd writes, whoever runs it."""
+        return self.control_planes if self.etcd_type == "kubeadm" else self.etcd_members
+
+    @property
     def schedulable(self) -> bool:
         """Whether pods run on control planes."""
         given = self.document.kubernetes.schedulable_control_plane

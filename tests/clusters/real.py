@@ -65,6 +65,14 @@ class RealCluster:
         found: dict[str, Any] = json.loads(result.read_text())
         return {**found, "said": done.stdout}
 
+    def ask(self, command: str, *options: str, code: int = 0) -> str:
+        """What `kubexm cluster` says with a command that changes nothing."""
+        (self.folder / "cluster.yaml").write_text(json.dumps(self.document, indent=1))
+        words = ["cluster", command, "-f", "cluster.yaml", *options]
+        done = run("kubexm", *words, cwd=self.folder, env=self._env, timeout=_LONG)
+        assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """What kubectl says on the first host."""
         first = next(iter(self.hosts.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -50,6 +51,37 @@ def answers(cluster: RealCluster, host: str, script: str) -> None:
         time.sleep(0.2)
 
 
+def looked_at(cluster: RealCluster) -> None:
+    """Status, certificates and kubeconfig of a cluster that is as its document says."""
+    status = json.loads(cluster.ask("status", "--output", "json"))
+    assert status["problems"] == []
+    assert [(each["name"], each["roles"], each["ready"]) for each in status["nodes"]] == [
+        ("cp1", ["control-plane"], True),
+        ("worker1", ["worker"], True),
+    ]
+    (member,) = status["members"]
+    assert (member["name"], member["state"]) == ("cp1", "leader")
+    assert member["size"] > 0
+    parts = {each["component"] for each in status["components"]}
+    assert parts == {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+    assert {"coredns", "kube-proxy"} <= {each["name"] for each in status["workloads"]}
+    files = {(each["host"], each["path"]) for each in status["certificates"]["certificates"]}
+    assert {("cp1", "/etc/kubernetes/pki/apiserver.crt"), ("cp1", "/etc/kubernetes/admin.conf")} <= files
+    assert ("worker1", "/var/lib/kubelet/pki/kubelet-client-current.pem") in files
+    assert "cp1      control-plane  Ready" in cluster.ask("status")
+    cluster.ask("certs", "--days", "300")
+    cluster.ask("certs", "--days", "400", code=1)
+    cluster.ask("kubeconfig", "-o", "admin.kubeconfig")
+    written = cluster.folder / "admin.kubeconfig"
+    assert written.stat().st_mode & 0o777 == 0o600
+    address = cluster.hosts["cp1"].address
+    assert f"server: https://{address}:6443" in written.read_text()
+    kubectl = depot.programs() / f"kubernetes-{depot.KUBERNETES[0]}" / "kubectl"
+    words = [str(kubectl), "--kubeconfig", str(written), "get", "nodes", "-o", "name"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout.split() == ["node/cp1", "node/worker1"]
+
+
 def test_a_cluster_is_created_used_left_alone_and_removed(tmp_path: Path) -> None:
     with real_cluster(tmp_path, cp1=["controlPlane"], worker1=["worker"]) as cluster:
         cluster.run("create")
@@ -69,6 +101,8 @@ def test_a_cluster_is_created_used_left_alone_and_removed(tmp_path: Path) -> Non
         assert cluster.kubectl(*named, "http://web.default.svc.cluster.local/index.html").strip() == "served"
 
         assert changed(cluster.run("create")) == []
+        looked_at(cluster)
+        assert changed(cluster.run("renew-certs")) == [], "nothing is due"
 
         removed = cluster.run("reset", "--yes")
         left = removed["nodeResults"]["reset/compare/difference"]["hostResults"]
