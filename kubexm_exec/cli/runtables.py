@@ -35,8 +35,7 @@ def list_runs(found: Sequence[RunInfo], name: str = "") -> str:
     cells = [["run", "name", "status", "began", "took", "what"]]
     for each in found:
         row = each.row
-        # Of a run with several sessions the pauses between them would be the most of it.
-        took = format_duration(row.ended - row.created) if row.ended is not None and row.epoch == 1 else ""
+        took = "" if each.seconds is None else format_duration(each.seconds)
         cells.append([
             row.id, one_line(row.name), each.state.value, moment(row.created), took, one_line(row.message),
         ])  # fmt: skip
@@ -49,7 +48,8 @@ def row_json(found: RunInfo) -> dict[str, Any]:
     return {
         "id": row.id, "name": row.name, "status": found.state.value, "message": row.message, "spec": row.spec,
         "target": row.target, "executor": row.executor, "startTime": timestamp(row.created),
-        "endTime": timestamp(row.ended), "holder": str(row.holder), "counts": dict(row.counts),
+        "endTime": timestamp(row.ended), "seconds": None if found.seconds is None else round(found.seconds, 3),
+        "holder": str(row.holder), "counts": dict(row.counts),
     }  # fmt: skip
 
 

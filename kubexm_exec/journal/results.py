@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -17,6 +18,7 @@ from kubexm_exec.engine.history import (
     SessionHistory,
     is_blocked,
     is_done,
+    tell,
     whole_graph,
 )
 from kubexm_exec.engine.resume import after_undo
@@ -52,6 +54,20 @@ def state_of(store: Store, row: RunRow) -> Status:
     return Status(row.status) if row.over or is_alive(store, row) else Status.INTERRUPTED
 
 
+def seconds_of(store: Store, row: RunRow, state: Status) -> float | None:
+    """How long processes worked on a run so far: all its sessions, without the pauses between them."""
+    if row.ended is not None and row.epoch == 1:
+        return max(0.0, row.ended - row.created)
+    sessions = tell(store, row.id).sessions
+    end = time.time() if state is Status.RUNNING else row.ended or last_sign(sessions)
+    return None if end is None else max(0.0, end - row.created - _paused(end, _pauses(sessions)))
+
+
+def last_sign(sessions: Iterable[SessionHistory]) -> float | None:
+    """When a session last wrote something."""
+    return max((session.last for session in sessions), default=None)
+
+
 class PastRun(Struct, dict=True):
     """A run in the journal."""
 
@@ -81,7 +97,7 @@ class PastRun(Struct, dict=True):
             run_id=self.row.id,
             executor=self.row.executor,
             start_time=self.row.created,
-            end_time=self.now if self.alive else self.row.ended or self._last(),
+            end_time=self.now if self.alive else self.row.ended or last_sign(self.history.sessions),
             status=self.state,
             message=self.row.message if self.row.over else "",
         )
@@ -127,9 +143,6 @@ class PastRun(Struct, dict=True):
         return HostResult(
             host_name=host, status=Status.CANCELLED if over else Status.PENDING, message=_NEVER if over else ""
         )
-
-    def _last(self) -> float | None:
-        return max((session.last for session in self.history.sessions), default=None)
 
     # Questions about it
 
@@ -243,18 +256,14 @@ def of_all_sessions(result: GraphExecutionResult, sessions: Sequence[SessionHist
 
 def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionHistory]) -> GraphExecutionResult:
     """The same result with times as if each session had begun when the previous one ended."""
-    pauses = [
-        (before.ended or before.last, after.begun)
-        for before, after in pairwise(sessions)
-        if after.begun > (before.ended or before.last)
-    ]
+    pauses = _pauses(sessions)
     if not pauses:
         return result
 
     def at(moment: float | None) -> float | None:
         if moment is None:
             return None
-        return moment - sum(min(moment, end) - begin for begin, end in pauses if moment > begin)
+        return moment - _paused(moment, pauses)
 
     nodes = {
         name: replace(
@@ -269,3 +278,17 @@ def without_pauses(result: GraphExecutionResult, sessions: Sequence[SessionHisto
         for name, node in result.node_results.items()
     }
     return replace(result, node_results=nodes, start_time=at(result.start_time), end_time=at(result.end_time))
+
+
+def _pauses(sessions: Sequence[SessionHistory]) -> list[tuple[float, float]]:
+    """From the end of each session, or its last sign of life, to the begin of the next one."""
+    return [
+        (before.ended or before.last, after.begun)
+        for before, after in pairwise(sessions)
+        if after.begun > (before.ended or before.last)
+    ]
+
+
+def _paused(moment: float, pauses: Iterable[tuple[float, float]]) -> float:
+    """How much of the time before a moment were pauses."""
+    return sum(min(moment, end) - begin for begin, end in pauses if moment > begin)

@@ -15,7 +15,7 @@ from kubexm_exec.engine import entries
 from kubexm_exec.engine.history import RunHistory, tell
 from kubexm_exec.engine.resume import matches
 from kubexm_exec.journal import leases
-from kubexm_exec.journal.results import PastRun, is_alive, state_of
+from kubexm_exec.journal.results import PastRun, is_alive, seconds_of, state_of
 from kubexm_exec.journal.store import RunRow, Store, folder_of
 from kubexm_exec.model.graph import ExecutionGraph, GraphHost
 from kubexm_exec.ownership import remove_folder
@@ -118,7 +118,8 @@ def load_past(store: Store, wanted: str) -> Past:
 
 def info(store: Store, row: RunRow) -> RunInfo:
     """A run, with how it stands now."""
-    return RunInfo(row, state_of(store, row))
+    state = state_of(store, row)
+    return RunInfo(row, state, seconds_of(store, row, state))
 
 
 def read_past(store: Store, past: Past) -> PastRun:

@@ -290,6 +290,8 @@ class RunInfo(Struct, frozen=True):
 
     row: RunRow
     state: Status
+    seconds: float | None = None
+    """How long processes worked on it so far: all its sessions, without the pauses between them."""
 
 
 class RunDetails(Struct, frozen=True):

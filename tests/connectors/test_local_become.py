@@ -117,7 +117,7 @@ def test_a_timeout_kills_what_the_other_user_started(shared: Path) -> None:
     connector = local(OTHER)
     pids = shared / "pids"
     with pytest.raises(CommandTimedOut):
-        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=3.0)
+        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=10.0)
     assert not [pid for pid in pids.read_text().split() if lives(pid)]
     connector.close()
 
@@ -273,7 +273,7 @@ def test_a_timeout_kills_what_a_person_may_not_signal(people: Path) -> None:
     def work() -> str:
         connector = local({"password": "env:RIGHT"})
         try:
-            run(connector, "sh", "-c", f"sleep 63 & echo $! $$ > {people}/pids; wait", timeout=3.0)
+            run(connector, "sh", "-c", f"sleep 63 & echo $! $$ > {people}/pids; wait", timeout=10.0)
         except CommandTimedOut:
             return "timed out"
         return "it was not stopped"

@@ -99,7 +99,7 @@ def test_a_timeout_kills_what_runs_behind_a_terminal_that_become_wants(as_user: 
     connector = as_user("ttyonly", {"pty": True})
     pids = box.prefix / "pids-of-terminal"
     with pytest.raises(CommandTimedOut):
-        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=3.0)
+        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=10.0)
     for pid in pids.read_text().split():
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -235,7 +235,7 @@ def test_a_timeout_kills_what_the_other_user_started(as_user: Any, box: PeopledH
     connector = as_user("asked", {"password": "env:RIGHT"})
     pids = box.prefix / "pids"
     with pytest.raises(CommandTimedOut):
-        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=3.0)
+        run(connector, "sh", "-c", f"sleep 61 & echo $! $$ > {pids}; wait", timeout=10.0)
     for pid in pids.read_text().split():
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import sqlite3
 import subprocess
 from pathlib import Path
 
+from kubexm_spec.duration import format_duration
 from tests.e2e.program import BIN, environment, run, start, write_spec
+from tests.e2e.site import Sites
 from tests.e2e.test_run import until
 
 BODY = """
@@ -186,3 +191,35 @@ def test_the_run_that_is_taken_back_is_the_one_that_was_shown(tmp_path: Path) ->
     os.close(ours)
     assert process.returncode == 0
     assert [(tmp_path / name).exists() for name in ("one", "two")] == [False, True]
+
+
+def test_the_time_of_a_resumed_run_is_that_of_its_sessions_wherever_it_is_shown(sites: Sites) -> None:
+    site = sites("""
+inventory: {hosts: [{name: n1, connector: local}]}
+modules:
+  - name: m
+    tasks:
+      - {name: t, runOn: {hosts: [n1]}, steps: [{name: s, type: command, with: {argv: [test, -e, FOLDER/there]}}]}
+""")
+    site.run("kubexm-run", "spec.yaml", "--output", "quiet", code=1)
+    # As if that had been a day ago.
+    with contextlib.closing(sqlite3.connect(site.state / "journal.db")) as journal:
+        earlier = r"\b1[0-9]{9}\.[0-9]+"
+        for run, seq, data in journal.execute("SELECT run, seq, data FROM entries").fetchall():
+            moved = re.sub(earlier, lambda at: str(float(at.group()) - 86400), data)
+            journal.execute("UPDATE entries SET data = ? WHERE run = ? AND seq = ?", (moved, run, seq))
+        journal.execute("UPDATE runs SET created = created - 86400, ended = ended - 86400")
+        journal.commit()
+    (site.host / "there").touch()
+    said = site.run("kubexm", "runs", "resume", "last", "--output", "plain", code=0)
+    listed = site.runs()[0]
+    shown = json.loads(site.run("kubexm", "runs", "show", "--output", "json", code=0))
+    assert 0 < listed["seconds"] < 3600
+    assert shown["seconds"] == listed["seconds"]
+    took = format_duration(listed["seconds"])
+    assert f"  {took}  " in site.run("kubexm", "runs", code=0)
+    assert f" on 1 host in {took}: " in site.run("kubexm", "runs", "show", code=0)
+    # Without what came before the first action, and after the last one.
+    summary = re.search(r"Success  .*: 1 action on 1 host in (\S+)(?: \S+)?: ", said)
+    assert summary is not None
+    assert "h" not in summary[1]

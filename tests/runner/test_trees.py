@@ -145,7 +145,7 @@ def test_the_order_in_which_files_of_many_folders_are_named_costs_nothing(runner
     change = TreeChange(modes={0o600: [str(path) for path in paths]})
     runner.trees.change(str(tmp_path), change, runner.trees.look(str(tmp_path), [str(tmp_path)]))
     # It was a minute once: all names were moved about for each.
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
 
 
