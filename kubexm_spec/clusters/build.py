@@ -10,7 +10,7 @@ from typing import Any, Final
 from kubexm_spec.clusters import balancers
 from kubexm_spec.clusters.artifacts import build_resources
 from kubexm_spec.clusters.checks import CheckedCluster
-from kubexm_spec.clusters.etcd import build_etcd
+from kubexm_spec.clusters.etcd import build_etcd, build_etcd_check
 from kubexm_spec.clusters.hosts import REGISTRY
 from kubexm_spec.clusters.inventory import build_inventory
 from kubexm_spec.clusters.kubeadm import build_control_plane, build_workers
@@ -78,6 +78,7 @@ def build_create(cluster: CheckedCluster) -> dict[str, Any]:
     """The pipeline that creates a cluster."""
     document, version = cluster.settings.document, cluster.versions.kubernetes
     parts: list[tuple[str, list[dict[str, Any]]]] = [
+        ("", build_etcd_check(cluster)),
         ("", build_before(cluster.settings)),
         ("prepare", build_prepare(cluster.settings)),
         ("etcd", build_etcd(cluster)),
