@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kubexm_exec.service.documents import Warn
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import SHIPPED, Documents, RunRequest
-from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.diagnostics import Diagnostics, SpecError
 
 if TYPE_CHECKING:
     from kubexm_exec.service.live import Watcher
@@ -57,7 +57,11 @@ def documents(file: str, folder: str, warn: Warn, flow: str = "create", asked: A
 def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[str, Any]:
     from kubexm_spec.clusters.build import FLOWS, Asked
 
-    return FLOWS[flow](cluster, asked or Asked())
+    try:
+        return FLOWS[flow](cluster, asked or Asked())
+    except SpecError as error:
+        source = cluster.loaded.source
+        raise Invalid.documents(error.diagnostics, {source.name: source}, str(cluster.loaded.folder)) from error
 
 
 def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:

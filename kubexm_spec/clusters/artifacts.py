@@ -12,7 +12,7 @@ def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
     """The resources by the names that the modules use."""
     versions = cluster.versions
     wanted = dict.fromkeys(KUBERNETES, versions.kubernetes)
-    if cluster.settings.etcd_type == "kubexm":
+    if cluster.settings.etcd_type != "external":
         wanted["etcd"] = versions.etcd
     wanted |= {
         "containerd": versions.containerd,
